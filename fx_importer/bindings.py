@@ -1,0 +1,16 @@
+"""The one place that imports the MLIR bindings. They ship inside the ``torch-mlir`` wheel, as ``torch_mlir.*``."""
+
+from __future__ import annotations
+
+from torch_mlir import ir, passmanager
+from torch_mlir.dialects import func as func_d
+from torch_mlir.dialects import torch as torch_d
+
+__all__ = ["func_d", "ir", "new_context", "passmanager", "torch_d"]
+
+
+def new_context() -> ir.Context:
+    """Return a context in which the torch dialect is loaded and diagnostics arrive in `ir.MLIRError`, not on stderr."""
+    context = ir.Context()
+    torch_d.register_dialect(context)
+    return context

@@ -1,0 +1,88 @@
+"""MLIR's diagnostics as values, with the user's source line under the message."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fx_importer.bindings import ir
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message from MLIR."""
+
+    severity: str
+    message: str
+    frames: tuple[tuple[str, int], ...] = ()
+    """``(file, line)``, innermost call first; empty where the location is unknown."""
+    module_name: str | None = None
+    """The qualified name of the ``nn.Module`` that the operation came from."""
+    notes: tuple[Diagnostic, ...] = field(default=())
+
+    @property
+    def where(self) -> str | None:
+        """``file:line`` of the frame nearest to the user's own code: the innermost one outside torch."""
+        frame = user_frame(self.frames)
+        return f"{frame[0]}:{frame[1]}" if frame else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.severity}: {self.message}"]
+        if frame := user_frame(self.frames):
+            lines.append(f"    at {frame[0]}:{frame[1]}" + (f" in {self.module_name}" if self.module_name else ""))
+            if text := linecache.getline(*frame).strip():
+                lines.append(f"        {text}")
+        lines.extend(f"  {note}".replace("\n", "\n  ") for note in self.notes)
+        return "\n".join(lines)
+
+
+def from_mlir_error(error: ir.MLIRError) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics that ``error`` carries."""
+    return tuple(_diagnostic(info) for info in error.error_diagnostics)
+
+
+def _diagnostic(info: ir.DiagnosticInfo) -> Diagnostic:
+    frames, names = read_location(info.location)
+    return Diagnostic(
+        severity=info.severity.name.lower(),
+        message=info.message,
+        frames=frames,
+        module_name=names[0] if names else None,
+        notes=tuple(_diagnostic(note) for note in info.notes),
+    )
+
+
+def read_location(location: ir.Location) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+    """Return the ``(file, line)`` frames, innermost first, and the names that ``location`` holds."""
+    frames: list[tuple[str, int]] = []
+    names: list[str] = []
+    # A diagnostic's location arrives as the base class; going through the attribute finds the real one.
+    for leaf in _leaves(ir.Location.from_attr(location.attr, location.context)):
+        if isinstance(leaf, str):
+            names.append(leaf)
+        else:
+            frames.append(leaf)
+    return tuple(frames), tuple(names)
+
+
+def _leaves(location: ir.Location) -> Iterator[str | tuple[str, int]]:
+    if isinstance(location, ir.FileLineColLoc):
+        yield location.filename, location.start_line
+    elif isinstance(location, ir.NameLoc):
+        yield location.name_str
+        yield from _leaves(location.child_loc)
+    elif isinstance(location, ir.CallSiteLoc):
+        yield from _leaves(location.callee)
+        yield from _leaves(location.caller)
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from _leaves(part)
+
+
+def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
+    """Return the innermost frame outside torch's own files, or the innermost at all."""
+    for frame in frames:
+        if "/torch/" not in frame[0] and not frame[0].startswith("torch/"):
+            return frame
+    return frames[0] if frames else None

@@ -1,0 +1,69 @@
+"""Everything this package raises on purpose. Each error is one or more plain sentences and carries its subject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fx_importer.diagnostics import Diagnostic
+
+
+class FxImporterError(Exception):
+    """The base of every error that this package raises on purpose."""
+
+
+class UsageError(FxImporterError, ValueError):
+    """A call that cannot be carried out as it was made: an option, a name, a path, an input."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One thing in a program that cannot be imported."""
+
+    subject: str
+    """The FX node, weight or argument, by its name."""
+    reason: str
+    where: str | None = None
+    """``file:line`` in the user's code."""
+    source: str | None = None
+    """The text of that line."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.subject}: {self.reason}"]
+        if self.where:
+            lines.append(f"    at {self.where}" + (f": {self.source}" if self.source else ""))
+        return "\n".join(lines)
+
+
+class UnsupportedProgramError(FxImporterError):
+    """A program holds things that cannot be imported. ``refusals`` lists every one of them."""
+
+    def __init__(self, headline: str, refusals: Sequence[Refusal]):
+        self.refusals = tuple(refusals)
+        super().__init__("\n".join([headline, *(f"  {refusal}".replace("\n", "\n  ") for refusal in self.refusals)]))
+
+
+class StageFailed(FxImporterError):
+    """A stage of the compilation failed.
+
+    Attributes:
+        stage: the stage's name, as ``fx-importer pipelines`` lists it.
+        diagnostics: what MLIR said, with locations; empty where the failure is not MLIR's.
+        report: the directory that reproduces the failure, if one could be written.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        message: str,
+        *,
+        diagnostics: Sequence[Diagnostic] = (),
+        report: Path | None = None,
+    ):
+        self.stage = stage
+        self.diagnostics = tuple(diagnostics)
+        self.report = report
+        super().__init__(message)

@@ -1,0 +1,85 @@
+"""What a compilation can be told. Frozen values: changing one returns a new one (``dataclasses.replace``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from fx_importer.errors import UsageError
+from fx_importer.output_types import OutputType
+
+
+class Mutation(Enum):
+    """What becomes of the buffers and inputs that a program mutates."""
+
+    ERROR = "error"
+    """Refuse the program, naming what it mutates."""
+    FUNCTIONAL = "functional"
+    """State in, state out: mutated buffers become arguments; new state comes first among the results."""
+    MUTABLE = "mutable"
+    """Mutated inputs are ``!torch.tensor`` arguments that are overwritten in place."""
+
+    @classmethod
+    def get(cls, spec: str | Mutation) -> Mutation:
+        """Parse ``spec``; raises `UsageError` with the accepted spellings."""
+        try:
+            return cls(spec)
+        except ValueError:
+            accepted = ", ".join(f"'{member.value}'" for member in cls)
+            raise UsageError(f"unknown mutation policy {spec!r}: accepted are {accepted}") from None
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """For `torch.export.export`."""
+
+    dynamic_shapes: Any = None
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """For the importer."""
+
+    func_name: str = "main"
+    func_visibility: str | None = None
+    mutation: Mutation = Mutation.ERROR
+    symbolic_shapes: bool = False
+    """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
+
+
+@dataclass(frozen=True)
+class LoweringOptions:
+    """For the pass pipelines."""
+
+    backend_legal_ops: tuple[str, ...] = ()
+    """Torch ops, spelled ``aten.foo`` or ``torch.aten.foo``, that the torch backend stage must leave whole."""
+    allow_non_finites: bool = True
+    """Whether a lowering may emit infinities (as the initial value of a maximum, say)."""
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """What is printed to standard output on the way. All off: nothing is, and nothing is spent on it."""
+
+    graph: bool = False
+    """The FX graph that is imported."""
+    stages: bool = False
+    """The module after each stage, weights elided."""
+    passes: bool = False
+    """The module after each pass, weights elided."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """One compilation, in full."""
+
+    output_type: OutputType = OutputType.RAW
+    export: ExportOptions = field(default_factory=ExportOptions)
+    importing: ImportOptions = field(default_factory=ImportOptions)
+    lowering: LoweringOptions = field(default_factory=LoweringOptions)
+    printing: PrintOptions = field(default_factory=PrintOptions)
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    """A table to use instead of the output type's own; empty means: decompose nothing."""

@@ -1,0 +1,76 @@
+"""The record of a compilation: what ran, how long it took, and what failed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fx_importer.bindings import ir
+from fx_importer.diagnostics import Diagnostic, from_mlir_error
+from fx_importer.errors import FxImporterError, StageFailed
+
+
+@dataclass
+class StageRecord:
+    """One stage of a compilation."""
+
+    name: str
+    seconds: float = 0.0
+    """Wall time."""
+    failure: Exception | None = None
+    snapshot: ir.Operation | None = None
+    """The module as it was before the stage; kept only while the stage runs, and where it failed."""
+    pipeline: str = ""
+    """The pass pipeline of the stage, in MLIR's syntax; empty where the stage runs none."""
+
+
+Reporter = Callable[["Trace", StageRecord, tuple[Diagnostic, ...]], Path | None]
+"""Writes a report of the failed stage and returns its directory; returns None where there is nothing to reproduce."""
+
+
+@dataclass
+class Trace:
+    """The stages of one compilation, in order.
+
+    ``stage`` is the one place that times, takes snapshots, and turns a foreign exception into `StageFailed`.
+    """
+
+    reporter: Reporter | None = None
+    stages: list[StageRecord] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str, module: ir.Module | None = None, *, pipeline: str = "") -> Iterator[StageRecord]:
+        """Run the body as the stage ``name``. A ``module`` is snapshot first: cloned, never printed.
+
+        Raises:
+            StageFailed: for any exception that is not ours.
+        """
+        record = StageRecord(name, pipeline=pipeline)
+        self.stages.append(record)
+        if module is not None:
+            record.snapshot = module.operation.clone()
+        start = time.perf_counter()
+        try:
+            yield record
+        except FxImporterError as error:
+            record.failure = error
+            raise
+        except Exception as error:
+            record.failure = error
+            raise self._failed(record, error) from error
+        finally:
+            record.seconds = time.perf_counter() - start
+            if record.failure is None:
+                record.snapshot = None
+
+    def _failed(self, record: StageRecord, error: Exception) -> StageFailed:
+        diagnostics = from_mlir_error(error) if isinstance(error, ir.MLIRError) else ()
+        report = self.reporter(self, record, diagnostics) if self.reporter else None
+        reason = "\n".join(map(str, diagnostics)) or f"{type(error).__name__}: {error}"
+        lines = [f"stage '{record.name}' failed:", *(f"  {line}" for line in reason.splitlines())]
+        if report:
+            lines.append(f"what reproduces it is in {report}")
+        return StageFailed(record.name, "\n".join(lines), diagnostics=diagnostics, report=report)
