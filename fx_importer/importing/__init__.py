@@ -1,0 +1,6 @@
+"""FX graphs → the torch dialect."""
+
+from fx_importer.importing.hooks import FxImporterHooks, InputInfo
+from fx_importer.importing.importer import FxImporter, import_program
+
+__all__ = ["FxImporter", "FxImporterHooks", "InputInfo", "import_program"]

@@ -1,0 +1,37 @@
+"""Which MLIR values stand for which FX nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from fx_importer.bindings import ir
+
+Binding = ir.Value | tuple["ir.Value", ...]
+"""One value, or the results of an operation that has several."""
+
+
+class Environment:
+    """Bindings of nodes to values. The walker is its one writer."""
+
+    def __init__(self) -> None:
+        self._values: dict[fx.Node, Binding] = {}
+
+    def bind(self, node: fx.Node, value: ir.Value | Sequence[ir.Value]) -> None:
+        """Bind ``node``; a sequence stands for the results of a multi-result operation."""
+        assert node not in self._values, f"{node} is bound already"
+        self._values[node] = value if isinstance(value, ir.Value) else tuple(value)
+
+    def __contains__(self, node: fx.Node) -> bool:
+        return node in self._values
+
+    def binding(self, node: fx.Node) -> Binding:
+        """Return what ``node`` is bound to."""
+        return self._values[node]
+
+    def value(self, node: fx.Node) -> ir.Value:
+        """Return the one value of ``node``."""
+        found = self._values[node]
+        assert isinstance(found, ir.Value), f"{node} has {len(found)} results; take one with getitem"
+        return found

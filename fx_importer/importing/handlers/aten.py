@@ -1,0 +1,62 @@
+"""Any operator with a schema, imported by its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.arguments import Plan, plan_for, scalar_overload
+from fx_importer.importing.builder import NodeBuilder
+
+aten = torch.ops.aten
+
+RENAMED: dict[Any, str] = {
+    aten.sym_size.int: "aten.size.int",
+    aten.sym_numel.default: "aten.numel",
+    aten._local_scalar_dense.default: "aten.item",
+}
+"""Operators of the exported graph that the torch dialect has under another name."""
+
+
+def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``namespace.op.overload`` with its arguments in the schema's order and its defaults filled in.
+
+    An operator that the torch dialect has not registered becomes ``torch.operator``.
+
+    Raises:
+        Refused: if an argument has no counterpart in the torch dialect.
+    """
+    plan = plan_for(node.target)
+    arguments = plan.bind(node)
+    if scalars := plan.misplaced_scalars(arguments):
+        plan, arguments = _with_scalars(plan, arguments, scalars, build)
+    operands = [argument.convert(build, value) for argument, value in zip(plan.arguments, arguments, strict=True)]
+    name = RENAMED.get(plan.overload, plan.name)
+    results = build.torch_op(name, build.result_types(node, plan.results), operands).results
+    return results[0] if plan.results == 1 else list(results)
+
+
+def _with_scalars(
+    plan: Plan, arguments: list[Any], scalars: tuple[int, ...], build: NodeBuilder
+) -> tuple[Plan, list[Any]]:
+    """Find a home for numbers where the schema wants tensors (``x + 1`` is exported as ``add.Tensor``).
+
+    An overload that takes them as scalars is preferred, if the torch dialect has it. Otherwise they become rank-0
+    tensors of the dtype to which the operation promotes them.
+    """
+    other = scalar_overload(plan.overload, scalars)
+    if other is not None and build.fx_importer.is_registered(f"torch.{other.name}"):
+        return other, arguments
+    tensors = [build.example(a) for a in arguments if isinstance(a, fx.Node)]
+    tensors = [t for t in tensors if isinstance(t, torch.Tensor)]
+    arguments = list(arguments)
+    for index in scalars:
+        number = arguments[index]
+        example = build.example(number) if isinstance(number, fx.Node) else number
+        dtype = torch.result_type(tensors[0], example) if tensors else torch.tensor(example).dtype
+        arguments[index] = build.scalar_tensor(number, dtype)
+    return plan, arguments

@@ -1,0 +1,19 @@
+"""``getitem`` picks a result of an operation, or an element of a list."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder, Refused
+
+
+def import_getitem(node: fx.Node, build: NodeBuilder) -> ir.Value:
+    """Bind a result of a multi-result operation, or read an element of a ``!torch.list``."""
+    source, index = node.args
+    if not isinstance(source, fx.Node) or not isinstance(index, int):
+        raise Refused(f"getitem of {source!r} at {index!r}: only a constant index into a node's results is known")
+    binding = build.environment.binding(source)
+    if isinstance(binding, tuple):
+        return binding[index]
+    return build.op("torch.aten.__getitem__.t", [build.type_of(node)], [binding, build.constant(index)]).result

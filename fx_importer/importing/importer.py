@@ -1,0 +1,265 @@
+"""The importer: FX graphs into functions of one MLIR module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.bindings import func_d, ir, new_context
+from fx_importer.errors import UsageError
+from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.hooks import FxImporterHooks, InputInfo
+from fx_importer.importing.locations import Locations
+from fx_importer.importing.signature import Argument, Constant, Signature, read_signature
+from fx_importer.importing.symbols import Symbols
+from fx_importer.importing.types import TypeCache, static_dimension
+from fx_importer.importing.walker import Walker
+from fx_importer.importing.weights import Weights
+from fx_importer.options import ImportOptions, Mutation
+
+
+class FxImporter:
+    """Imports any number of programs and graphs into one module, a function each.
+
+    Args:
+        module: the module to fill; a new one where it is not given.
+        context: the context of a new module, with the torch dialect registered; a new one where it is not given.
+        hooks: where an integrator steps in.
+
+    A failed import leaves no function behind.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: ir.Module | None = None,
+        context: ir.Context | None = None,
+        hooks: FxImporterHooks | None = None,
+    ):
+        if module is not None and context is not None:
+            raise UsageError("FxImporter takes module= or context=, not both: a module has its own context")
+        self.context = module.context if module is not None else context or new_context()
+        self._module = module or ir.Module.create(ir.Location.unknown(self.context))
+        self.hooks = hooks or FxImporterHooks()
+        self.types = TypeCache(self.context)
+        self.locations = Locations(self.context)
+        self.weights = Weights(self.context, self.types)
+        self.resolves_inputs = False
+        """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
+        self._registered: dict[str, bool] = {}
+        self.hooks.prepare_module(self._module.operation)
+
+    @property
+    def module(self) -> ir.Module:
+        """The module with all that was imported so far."""
+        return self._module
+
+    @property
+    def module_op(self) -> ir.Operation:
+        """The module's operation."""
+        return self._module.operation
+
+    def is_registered(self, name: str) -> bool:
+        """Whether the context knows the operation ``name``."""
+        found = self._registered.get(name)
+        if found is None:
+            found = self._registered[name] = self.context.is_registered_operation(name)
+        return found
+
+    def import_program(
+        self,
+        prog: ExportedProgram,
+        *,
+        func_name: str = "main",
+        func_visibility: str | None = None,
+        import_symbolic_shape_expressions: bool = False,
+    ) -> ir.Operation:
+        """Import a program whose state may be mutated in place: mutated inputs are ``!torch.tensor`` arguments.
+
+        A mutated buffer goes to ``hooks.store_produced_value``, or is a ``!torch.tensor`` argument too.
+        """
+        return self.import_exported_program(
+            prog, ImportOptions(func_name, func_visibility, Mutation.MUTABLE, import_symbolic_shape_expressions)
+        )
+
+    def import_frozen_program(
+        self,
+        prog: ExportedProgram,
+        *,
+        func_name: str = "main",
+        func_visibility: str | None = None,
+        import_symbolic_shape_expressions: bool = False,
+    ) -> ir.Operation:
+        """Import a program whose parameters and buffers are constants. One that mutates state is refused."""
+        return self.import_exported_program(
+            prog, ImportOptions(func_name, func_visibility, Mutation.ERROR, import_symbolic_shape_expressions)
+        )
+
+    def import_exported_program(self, program: ExportedProgram, options: ImportOptions) -> ir.Operation:
+        """Import ``program`` and return its function.
+
+        Raises:
+            UnsupportedProgramError: listing everything in the program that cannot be imported.
+        """
+        mutable = options.mutation is Mutation.MUTABLE
+        stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
+        signature = read_signature(program, options.mutation, hooks_store=stores)
+        self.resolves_inputs = mutable
+        try:
+            return self._import(program.graph, program.graph_module, signature, options, program)
+        finally:
+            self.resolves_inputs = False
+
+    def import_graph_module(
+        self,
+        gm: fx.GraphModule,
+        *,
+        func_name: str = "main",
+        func_visibility: str | None = None,
+        import_symbolic_shape_expressions: bool = False,
+    ) -> ir.Operation:
+        """Import a graph whose placeholders are all arguments and whose ``get_attr`` nodes read tensors of ``gm``."""
+        options = ImportOptions(func_name, func_visibility, symbolic_shapes=import_symbolic_shape_expressions)
+        return self._import(gm.graph, gm, _plain_signature(gm.graph), options)
+
+    def import_stateless_graph(
+        self,
+        g: fx.Graph,
+        *,
+        func_name: str = "main",
+        func_visibility: str | None = None,
+        import_symbolic_shape_expressions: bool = False,
+    ) -> ir.Operation:
+        """Import a graph whose placeholders are all arguments."""
+        options = ImportOptions(func_name, func_visibility, symbolic_shapes=import_symbolic_shape_expressions)
+        return self._import(g, g.owning_module, _plain_signature(g), options)
+
+    def _import(
+        self,
+        graph: fx.Graph,
+        owner: torch.nn.Module | None,
+        signature: Signature,
+        options: ImportOptions,
+        program: ExportedProgram | None = None,
+    ) -> ir.Operation:
+        unknown = self.locations.unknown
+        with self.context, unknown, ir.InsertionPoint(self._module.body):
+            function = func_d.FuncOp(options.func_name, ([], []), visibility=options.func_visibility)
+            block = function.add_entry_block()
+        try:
+            self._fill(function, block, graph, owner, signature, options, program)
+        except BaseException:
+            function.erase()
+            raise
+        return function.operation
+
+    def _fill(
+        self,
+        function: func_d.FuncOp,
+        block: ir.Block,
+        graph: fx.Graph,
+        owner: torch.nn.Module | None,
+        signature: Signature,
+        options: ImportOptions,
+        program: ExportedProgram | None,
+    ) -> None:
+        build = NodeBuilder(self, owner, block)
+        ranges = program.range_constraints if program else {}
+        symbols = Symbols(build, ranges) if options.symbolic_shapes else None
+        walker = Walker(build, self.locations, symbols)
+        mutable = _arguments(signature.arguments, build, walker)
+        for constant in signature.constants:
+            _constant(constant, build, walker, program)
+        walker.walk(graph.nodes)
+        walker.finish()
+
+        build.location = self.locations.unknown
+        for argument, value in mutable:
+            assert argument.overwritten_by is not None
+            build.op("torch.overwrite.tensor.contents", [], [build.value(argument.overwritten_by), value])
+        for constant in signature.constants:
+            if constant.stored is not None:
+                assert program is not None
+                with build.ambient():
+                    info = _info(program, constant, build)
+                    self.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
+        results = build.values(signature.results)
+        build.op("func.return", [], results)
+        inputs = [argument.type for argument in block.arguments]
+        type_ = ir.FunctionType.get(inputs, [result.type for result in results], self.context)
+        function.attributes["function_type"] = ir.TypeAttr.get(type_, self.context)
+        if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
+            # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
+            function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
+
+
+def _arguments(
+    arguments: Sequence[Argument], build: NodeBuilder, walker: Walker
+) -> list[tuple[Argument, ir.Value]]:
+    """Add the function's arguments and bind their nodes. Returns the mutable ones with their ``!torch.tensor``."""
+    mutable: list[tuple[Argument, ir.Value]] = []
+    for argument in arguments:
+        node = argument.node
+        try:
+            if argument.constant is not None:
+                type_ = build.types.of(argument.constant.value)
+            else:
+                type_ = build.type_of(node, mutable=argument.overwritten_by is not None)
+        except Refused as reason:
+            walker.refuse(node, str(reason))
+            continue
+        value = build.block.add_argument(type_, build.fx_importer.locations.named(argument.name))
+        if argument.overwritten_by is not None:
+            mutable.append((argument, value))
+            value = build.op("torch.copy.to_vtensor", [build.type_of(node)], [value]).result
+        walker.bind(node, value)
+    return mutable
+
+
+def _constant(constant: Constant, build: NodeBuilder, walker: Walker, program: ExportedProgram | None) -> None:
+    """Bind the node of a parameter, buffer or tensor constant to its literal."""
+    assert program is not None
+    target = constant.spec.target
+    assert target is not None
+    build.location = build.fx_importer.locations.named(target)
+    lifted = target.startswith("lifted_tensor_")  # export's own name for a tensor that stood in the code
+    try:
+        info = _info(program, constant, build)
+        walker.bind(constant.node, build.literal(constant.tensor, None if lifted else target, info))
+    except Refused as reason:
+        walker.refuse(constant.node, f"'{target}': {reason}")
+
+
+def _info(program: ExportedProgram, constant: Constant, build: NodeBuilder) -> InputInfo:
+    stored = constant.stored.name if constant.stored is not None else None
+    return InputInfo(program, constant.spec, constant.node, build.type_of(constant.node), store_producer_node=stored)
+
+
+def _plain_signature(graph: fx.Graph) -> Signature:
+    """Return the signature of a graph whose placeholders are all arguments."""
+    arguments = tuple(Argument(node, node.name) for node in graph.nodes if node.op == "placeholder")
+    returned: Any = graph.output_node().args[0]
+    flat = returned if isinstance(returned, (list, tuple)) else [returned]
+    return Signature(arguments, (), tuple(value for value in flat if isinstance(value, (fx.Node, bool, int, float))))
+
+
+def _is_dynamic(nodes: Iterable[fx.Node]) -> bool:
+    examples = (node.meta.get("val") for node in nodes)
+    return any(static_dimension(d) is None for e in examples if isinstance(e, torch.Tensor) for d in e.shape)
+
+
+def import_program(
+    program: ExportedProgram,
+    options: ImportOptions,
+    *,
+    hooks: FxImporterHooks | None = None,
+    context: ir.Context | None = None,
+) -> ir.Module:
+    """Import ``program`` into a module of its own."""
+    importer = FxImporter(context=context, hooks=hooks)
+    importer.import_exported_program(program, options)
+    return importer.module

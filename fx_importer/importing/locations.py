@@ -1,0 +1,54 @@
+"""Where a node came from: the qualified name of its module around the user's call stack."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from torch import fx
+
+from fx_importer.bindings import ir
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class Locations:
+    """The locations of one context, one per distinct (module, call stack)."""
+
+    def __init__(self, context: ir.Context):
+        self.unknown = ir.Location.unknown(context)
+        self._context = context
+        self._known: dict[tuple[str | None, str | None], ir.Location] = {(None, None): self.unknown}
+
+    def of(self, node: fx.Node) -> ir.Location:
+        """Return ``"module.name"(callsite(innermost frame at … at outermost frame))`` as far as the node knows it."""
+        key = (module_name(node), node.meta.get("stack_trace"))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._make(*key)
+        return found
+
+    def named(self, name: str) -> ir.Location:
+        """Return a location that is only a name: an argument's or a weight's."""
+        return ir.Location.name(name, context=self._context)
+
+    def _make(self, module: str | None, trace: str | None) -> ir.Location:
+        frames = [ir.Location.file(file, line, 0, context=self._context) for file, line in reversed(read_frames(trace))]
+        stack = ir.Location.callsite(frames[0], frames[1:], context=self._context) if frames[1:] else None
+        inner = stack or (frames[0] if frames else None)
+        return ir.Location.name(module, inner, context=self._context) if module else inner or self.unknown
+
+
+def module_name(node: fx.Node) -> str | None:
+    """Return the qualified name of the innermost module that ``node`` was traced in; None in the root's own code."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return None
+    name = next(reversed(stack.values()))[0]
+    return name.removeprefix("L['self'].").removeprefix("L['self']") or None
+
+
+@cache
+def read_frames(trace: str | None) -> tuple[tuple[str, int], ...]:
+    """Return the ``(file, line)`` pairs of a formatted Python stack, outermost first."""
+    return tuple((file, int(line)) for file, line in _FRAME.findall(trace or ""))

@@ -1,0 +1,162 @@
+"""torch's types as types of the torch dialect, each made once per context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fx_importer.bindings import ir
+
+ELEMENT_TYPES: dict[torch.dtype, str] = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float8_e5m2: "f8E5M2",
+    torch.float8_e4m3fn: "f8E4M3FN",
+    torch.float8_e5m2fnuz: "f8E5M2FNUZ",
+    torch.float8_e4m3fnuz: "f8E4M3FNUZ",
+    torch.float8_e8m0fnu: "f8E8M0FNU",
+    torch.int64: "si64",
+    torch.int32: "si32",
+    torch.int16: "si16",
+    torch.int8: "si8",
+    torch.uint64: "ui64",
+    torch.uint32: "ui32",
+    torch.uint16: "ui16",
+    torch.uint8: "ui8",
+    torch.bool: "i1",
+    torch.complex32: "complex<f16>",
+    torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+}
+"""How the torch dialect spells an element type."""
+
+DTYPE_CODES: dict[torch.dtype, int] = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex32: 8,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.float8_e5m2fnuz: 25,
+    torch.float8_e4m3fnuz: 26,
+    torch.uint16: 27,
+    torch.uint32: 28,
+    torch.uint64: 29,
+    torch.float8_e8m0fnu: 44,
+}
+"""``c10::ScalarType``, the number that stands for a dtype in the torch dialect (c10/core/ScalarType.h)."""
+
+LAYOUT_CODES: dict[torch.layout, int] = {
+    torch.strided: 0,
+    torch.sparse_coo: 1,
+    torch.sparse_csr: 2,
+    torch.sparse_csc: 4,
+    torch.sparse_bsr: 5,
+    torch.sparse_bsc: 6,
+    torch.jagged: 7,
+}
+"""``c10::Layout`` (c10/core/Layout.h)."""
+
+MEMORY_FORMAT_CODES: dict[torch.memory_format, int] = {
+    torch.contiguous_format: 0,
+    torch.preserve_format: 1,
+    torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}
+"""``c10::MemoryFormat`` (c10/core/MemoryFormat.h)."""
+
+
+class UnknownDtype(Exception):
+    """A dtype that the torch dialect cannot spell."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__(f"{dtype} has no element type in the torch dialect")
+
+
+class TypeCache:
+    """The types of one context. A tensor type is keyed by (dtype, shape, mutable) and parsed once."""
+
+    def __init__(self, context: ir.Context):
+        self.context = context
+        self._tensors: dict[tuple[Any, ...], ir.Type] = {}
+        self._parsed: dict[str, ir.Type] = {}
+
+    def parse(self, asm: str) -> ir.Type:
+        """Return the type that ``asm`` spells."""
+        found = self._parsed.get(asm)
+        if found is None:
+            found = self._parsed[asm] = ir.Type.parse(asm, self.context)
+        return found
+
+    def tensor(self, dtype: torch.dtype, shape: Sequence[Any], *, mutable: bool = False) -> ir.Type:
+        """Return ``!torch.vtensor<shape, dtype>``, or ``!torch.tensor`` for a ``mutable`` one.
+
+        A symbolic dimension becomes ``?``. Raises `UnknownDtype`.
+        """
+        key = (dtype, mutable, *[d if type(d) is int else static_dimension(d) for d in shape])
+        found = self._tensors.get(key)
+        if found is None:
+            dims = ",".join("?" if d is None else str(d) for d in key[2:])
+            kind = "tensor" if mutable else "vtensor"
+            found = self._tensors[key] = self.parse(f"!torch.{kind}<[{dims}],{self.element(dtype)}>")
+        return found
+
+    def literal(self, dtype: torch.dtype, shape: Sequence[int]) -> ir.Type:
+        """Return the builtin tensor type of a literal's attribute."""
+        return self.parse(f"tensor<{''.join(f'{d}x' for d in shape)}{self.element(dtype)}>")
+
+    def element(self, dtype: torch.dtype) -> str:
+        """Return the spelling of ``dtype``; raises `UnknownDtype`."""
+        try:
+            return ELEMENT_TYPES[dtype]
+        except KeyError:
+            raise UnknownDtype(dtype) from None
+
+    def of(self, value: Any) -> ir.Type:
+        """Return the type of an example value: a (fake) tensor, a (symbolic) scalar, None, or a list of tensors."""
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value.dtype, value.shape)
+        if value is None:
+            return self.parse("!torch.none")
+        if isinstance(value, (bool, torch.SymBool)):
+            return self.parse("!torch.bool")
+        if isinstance(value, (int, torch.SymInt)):
+            return self.parse("!torch.int")
+        if isinstance(value, (float, torch.SymFloat)):
+            return self.parse("!torch.float")
+        if isinstance(value, (list, tuple)):
+            return self.list_of([self.of(element) for element in value])
+        raise TypeError(f"a value of type {type(value).__name__} has no counterpart in the torch dialect")
+
+    def list_of(self, elements: Sequence[ir.Type]) -> ir.Type:
+        """Return the list type whose elements have these types; tensors of several shapes meet in ``vtensor``."""
+        spelled = {str(element).removeprefix("!torch.") for element in elements}
+        if len(spelled) == 1:
+            return self.parse(f"!torch.list<{spelled.pop()}>")
+        if all(name == "none" or name.startswith("vtensor") for name in spelled):
+            return self.parse("!torch.list<optional<vtensor>>" if "none" in spelled else "!torch.list<vtensor>")
+        raise TypeError(f"a list of {', '.join(sorted(spelled)) or 'nothing'} has no one element type")
+
+    def tensor_to_vtensor_type(self, tensor: torch.Tensor) -> ir.Type:
+        """The name under which torch-mlir's integrators know `of` for a tensor."""
+        return self.of(tensor)
+
+
+def static_dimension(dim: Any) -> int | None:
+    """Return the size of a dimension, or None where it is symbolic."""
+    if isinstance(dim, torch.SymInt):
+        return dim.node.maybe_as_int()
+    return int(dim)

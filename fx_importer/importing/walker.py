@@ -1,0 +1,77 @@
+"""Reads a graph in order, and binds what the handlers return."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable
+
+import torch
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.diagnostics import user_frame
+from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.handlers import import_call
+from fx_importer.importing.locations import Locations, read_frames
+from fx_importer.importing.symbols import Symbols
+
+
+class Walker:
+    """Imports the nodes of one graph. What cannot be imported is collected, so that one error can list it all."""
+
+    def __init__(self, build: NodeBuilder, locations: Locations, symbols: Symbols | None = None):
+        self._build = build
+        self._locations = locations
+        self._symbols = symbols
+        self.refusals: list[Refusal] = []
+
+    def bind(self, node: fx.Node, value: ir.Value) -> None:
+        """Bind a node that no handler imports: a placeholder."""
+        self._build.environment.bind(node, value)
+        if self._symbols is not None:
+            self._symbols.bind(node, value)
+
+    def walk(self, nodes: Iterable[fx.Node]) -> None:
+        """Import the ``call_function`` and ``get_attr`` nodes among ``nodes``."""
+        environment, build, locations = self._build.environment, self._build, self._locations
+        for node in nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            build.location = locations.of(node)
+            try:
+                if node.op == "call_function":
+                    # A node that needs a refused one is not at fault, and is passed over.
+                    if not self.refusals or all(source in environment for source in node.all_input_nodes):
+                        environment.bind(node, import_call(node, build))
+                elif node.op == "get_attr":
+                    self._get_attr(node)
+                else:
+                    raise Refused(f"a {node.op} node cannot be imported: trace the module down to operators")
+            except Refused as reason:
+                self.refuse(node, str(reason))
+                continue
+            if self._symbols is not None and node in environment:
+                self._symbols.bind(node, environment.binding(node))
+
+    def _get_attr(self, node: fx.Node) -> None:
+        found = self._build.attribute_of_owner(str(node.target))
+        if isinstance(found, torch.Tensor):
+            self._build.environment.bind(node, self._build.literal(found, str(node.target)))
+        elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
+            raise Refused(f"an attribute of type {type(found).__name__} cannot be imported")
+
+    def refuse(self, node: fx.Node, reason: str) -> None:
+        """Note that ``node`` cannot be imported."""
+        frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
+        label = f"{node.name} = {node.target}" if node.op == "call_function" else node.name
+        where = f"{frame[0]}:{frame[1]}" if frame else None
+        source = linecache.getline(*frame).strip() or None if frame else None
+        self.refusals.append(Refusal(label, reason, where, source))
+
+    def finish(self) -> None:
+        """Raise `UnsupportedProgramError` if anything was refused."""
+        if self.refusals:
+            count = len(self.refusals)
+            things = "1 thing" if count == 1 else f"{count} things"
+            raise UnsupportedProgramError(f"{things} in the program cannot be imported:", self.refusals)

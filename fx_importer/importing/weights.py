@@ -1,0 +1,92 @@
+"""Tensors as attributes, without copying them.
+
+A parameter's memory is lent to MLIR: the context keeps the tensor alive, and a later in-place change to it shows in the
+module. What cannot be lent as it lies (strided views) is made contiguous first; what is one value is a splat.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.bindings import ir
+from fx_importer.importing.types import TypeCache
+
+INLINE_ELEMENTS = 64
+"""Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class UnimportableTensor(Exception):
+    """A tensor without memory of its own, or of a kind that no attribute holds."""
+
+
+class Weights:
+    """The tensor attributes of one context. Tensors that share memory, shape and dtype share an attribute."""
+
+    def __init__(self, context: ir.Context, types: TypeCache):
+        self._context = context
+        self._types = types
+        # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
+        self._known: dict[tuple[Any, ...], tuple[torch.Tensor, ir.Attribute]] = {}
+
+    def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
+        """Return the attribute that holds ``tensor``: a splat, a short ``dense``, or a resource called ``name``.
+
+        Raises:
+            UnimportableTensor: for fake, meta, sparse and quantized tensors.
+            UnknownDtype: for a dtype that the torch dialect cannot spell.
+        """
+        check_importable(tensor)
+        key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if (found := self._known.get(key)) is not None:
+            return found[1]
+        made = self._make(tensor.detach(), name)
+        if tensor.numel():
+            self._known[key] = (tensor, made)
+        return made
+
+    def _make(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
+        type_ = self._types.literal(tensor.dtype, tensor.shape)
+        if tensor.numel() and not any(tensor.stride()):
+            tensor = tensor.as_strided((1,), (1,))  # expanded from one element
+        data = as_array(tensor)
+        if data.size and is_splat(data):
+            return ir.DenseElementsAttr.get(data[:1], type=type_, context=self._context)
+        # MLIR holds an i1 one byte an element in an attribute, but users of a resource disagree on its layout.
+        if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
+            return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
+        return ir.DenseResourceElementsAttr.get_from_buffer(data, name or "constant", type_, context=self._context)
+
+
+def check_importable(tensor: torch.Tensor) -> None:
+    """Raise `UnimportableTensor` unless ``tensor`` is a plain strided tensor with memory."""
+    if isinstance(tensor, torch._subclasses.FakeTensor) or tensor.is_meta:
+        raise UnimportableTensor(
+            "a fake or meta tensor has no values to put into the module: materialize it first "
+            "(`module.to_empty(device='cpu')` and `load_state_dict`), or build the model outside FakeTensorMode"
+        )
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise UnimportableTensor(f"a {tensor.layout} tensor of {tensor.dtype} cannot be a literal: densify it first")
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Return the elements of a CPU tensor, in order, as a flat array over the same memory where it is contiguous.
+
+    numpy has no bfloat16 and no fp8: all but complex numbers come as integers of the same bits.
+    """
+    flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    if flat.dtype == torch.complex32:
+        return torch.view_as_real(flat).view(torch.int16).numpy().view(np.int32).reshape(-1)
+    if flat.is_complex():
+        return flat.numpy()
+    return flat.view(_BITS[flat.element_size()]).numpy()
+
+
+def is_splat(data: np.ndarray) -> bool:
+    """Whether all elements are the same, bit by bit. Looks at three of them before it reads them all."""
+    first = data[0]
+    return bool(data[-1] == first and data[data.size // 2] == first and (data == first).all())
