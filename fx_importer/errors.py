@@ -19,6 +19,10 @@ class UsageError(FxImporterError, ValueError):
     """A call that cannot be carried out as it was made: an option, a name, a path, an input."""
 
 
+class ExportError(FxImporterError):
+    """torch.export could not capture the model. Its own exception is the ``__cause__``."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """One thing in a program that cannot be imported."""

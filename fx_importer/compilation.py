@@ -1,0 +1,227 @@
+"""Export, decompose, canonicalize, import, lower: the one file that knows the order."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_importer.bindings import ir
+from fx_importer.canonicalization import canonicalize
+from fx_importer.decompositions import decompose
+from fx_importer.errors import UsageError
+from fx_importer.exporting import export_program
+from fx_importer.exporting.inputs import check_inputs, parameters_of
+from fx_importer.importing import FxImporter, FxImporterHooks
+from fx_importer.options import (
+    ExportOptions,
+    ImportOptions,
+    LoweringOptions,
+    Mutation,
+    Options,
+    PrintOptions,
+)
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline, run_stage
+from fx_importer.reports import write_report
+from fx_importer.saving import save_module
+from fx_importer.targets import TARGETS
+from fx_importer.trace import Trace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A lowered program, and the record of how it came about."""
+
+    program: ExportedProgram
+    """The program as it was imported: decomposed and canonical."""
+    module: ir.Module
+    trace: Trace
+    options: Options
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``. Raises `UsageError` if it cannot be."""
+        save_module(self.module, path)
+
+
+def compile_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], importer: FxImporter, options: Options) -> Lowered:
+    """Carry a model to MLIR, keeping a record of every stage."""
+    target = TARGETS[options.output_type]
+    table = target.decompositions if options.decompositions is None else options.decompositions
+    trace = Trace(reporter=write_report)
+    with trace.stage("export"):
+        program = export_program(f, args, kwargs, options.export)
+    with trace.stage("decompose"):
+        program = decompose(program, table)
+    with trace.stage("canonicalize"):
+        program = canonicalize(program)
+    if options.printing.graph:
+        program.graph_module.print_readable()
+    with trace.stage("import"):
+        importer.import_exported_program(program, options.importing)
+    run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
+    return Lowered(program, importer.module, trace, options)
+
+
+def run_pipeline(pipeline: Pipeline, module: ir.Module, trace: Trace, printing: PrintOptions) -> None:
+    """Run the stages of ``pipeline`` on ``module`` in place."""
+    for stage in pipeline.stages:
+        with trace.stage(stage.name, module, pipeline=str(stage)):
+            run_stage(stage, module, print_passes=printing.passes)
+        if printing.stages:
+            print(f"// ----- after stage '{stage.name}'")
+            print(module.operation.get_asm(large_elements_limit=10, large_resource_limit=10))
+
+
+def _apart_from_the_model(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep a call's options and its model's keyword arguments from mixing.
+
+    A keyword that is both an option and a parameter of the model's ``forward`` is an error, unless the call says which
+    keywords are the model's, in ``kwargs={...}``.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        if args and keywords.get("kwargs") is None and not isinstance(args[0], ExportedProgram):
+            for name in parameters_of(args[0]):
+                if name in options and name in keywords:
+                    raise UsageError(
+                        f"'{name}' is both an option of fx_importer and a parameter of the model: pass the model's own "
+                        f"keyword arguments in kwargs={{...}}, for example kwargs={{'{name}': ...}}; beside kwargs=, "
+                        f"{name}= is the option"
+                    )
+        return function(*args, **keywords)
+
+    return call
+
+
+@_apart_from_the_model
+def lower(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    *args: Any,
+    output_type: str | OutputType = OutputType.RAW,
+    fx_importer: FxImporter | None = None,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    mutation: str | Mutation = Mutation.ERROR,
+    experimental_support_mutation: bool = False,
+    import_symbolic_shape_expressions: bool = False,
+    hooks: FxImporterHooks | None = None,
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    func_name: str = "main",
+    enable_graph_printing: bool = False,
+    verbose: bool = False,
+    enable_ir_printing: bool = False,
+    backend_legal_ops: Sequence[str] | None = None,
+    allow_non_finites: bool = True,
+    kwargs: Mapping[str, Any] | None = None,
+    **model_kwargs: Any,
+) -> Lowered:
+    """Export ``f`` and lower it to ``output_type``, keeping the program and a record of the stages.
+
+    Args:
+        f: the model, a plain function, or an exported program (whose inputs were given when it was exported).
+        *args: example inputs.
+        output_type: an `OutputType` or any spelling of one.
+        fx_importer: an importer to use instead of a new one; its module is filled.
+        dynamic_shapes: as `torch.export.export` takes it.
+        strict: as `torch.export.export` takes it.
+        mutation: what becomes of state that the program mutates, a `Mutation` or its name.
+        experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
+        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``.
+        hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
+        decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
+        func_name: the name of the function.
+        enable_graph_printing: print the FX graph that is imported.
+        verbose: print the module after each stage, weights elided.
+        enable_ir_printing: print the module after each pass, weights elided.
+        backend_legal_ops: torch ops that the torch backend stage leaves whole.
+        allow_non_finites: whether a lowering may emit infinities.
+        kwargs: the model's keyword arguments, for names that are options here too.
+        **model_kwargs: the model's keyword arguments.
+
+    Raises:
+        UsageError: for an option or an input that is not one.
+        ExportError: if torch.export cannot capture ``f``.
+        UnsupportedProgramError: listing everything in the program that cannot be imported.
+        StageFailed: if a stage of the lowering fails; it names a directory that reproduces the failure.
+    """
+    if fx_importer is not None and hooks is not None:
+        raise UsageError("pass the hooks to the FxImporter, or pass hooks= without fx_importer=")
+    options = Options(
+        output_type=OutputType.get(output_type),
+        export=ExportOptions(dynamic_shapes, strict),
+        importing=ImportOptions(
+            func_name=func_name,
+            mutation=Mutation.MUTABLE if experimental_support_mutation else Mutation.get(mutation),
+            symbolic_shapes=import_symbolic_shape_expressions,
+        ),
+        lowering=LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites),
+        printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
+        decompositions=decomposition_table,
+    )
+    inputs = {**model_kwargs, **(kwargs or {})}
+    if not isinstance(f, ExportedProgram):
+        check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
+    return compile_program(f, args, inputs, fx_importer or FxImporter(hooks=hooks), options)
+
+
+def _returning_the_module(function: Callable[P, Lowered]) -> Callable[P, ir.Module]:
+    """Return ``function`` with only the module of what it returns."""
+
+    @functools.wraps(function)
+    def export_and_import(*args: P.args, **keywords: P.kwargs) -> ir.Module:
+        return function(*args, **keywords).module
+
+    export_and_import.__name__ = export_and_import.__qualname__ = "export_and_import"
+    export_and_import.__doc__ = "Export ``f`` and lower it to ``output_type``: `lower`, for the module alone.\n" + (
+        inspect.getdoc(function) or ""
+    ).partition("\n")[2]
+    return export_and_import
+
+
+export_and_import = _returning_the_module(lower)
+
+
+def stateless_fx_import(
+    gm: torch.fx.GraphModule,
+    output_type: str | OutputType = OutputType.RAW,
+    fx_importer: FxImporter | None = None,
+    hooks: FxImporterHooks | None = None,
+    model_name: str = "main",
+    enable_graph_printing: bool = False,
+    verbose: bool = False,
+    enable_ir_printing: bool = False,
+    backend_legal_ops: Sequence[str] | None = None,
+    allow_non_finites: bool = True,
+) -> ir.Module:
+    """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
+
+    The graph is taken as it is: nothing is decomposed. Its nodes carry example values (``node.meta["val"]``).
+
+    Raises:
+        UnsupportedProgramError: listing everything in the graph that cannot be imported.
+        StageFailed: if a stage of the lowering fails.
+    """
+    importer = fx_importer or FxImporter(hooks=hooks)
+    printing = PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing)
+    if printing.graph:
+        gm.print_readable()
+    trace = Trace(reporter=write_report)
+    with trace.stage("import"):
+        importer.import_graph_module(gm, func_name=model_name)
+    target = TARGETS[OutputType.get(output_type)]
+    lowering = LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites)
+    run_pipeline(target.pipeline(lowering), importer.module, trace, printing)
+    return importer.module

@@ -1,0 +1,49 @@
+"""`torch.export` behind sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_importer.errors import ExportError, UsageError
+from fx_importer.options import ExportOptions
+
+
+def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
+    """Export a module or a function; an ExportedProgram is returned as it is.
+
+    Raises:
+        UsageError: if ``f`` is none of these.
+        ExportError: if torch.export cannot capture it; torch's own exception is the cause.
+    """
+    if isinstance(f, ExportedProgram):
+        return f
+    if not callable(f):
+        raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
+    module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
+    try:
+        return torch.export.export(
+            module, tuple(args), dict(kwargs), dynamic_shapes=options.dynamic_shapes, strict=options.strict
+        )
+    except Exception as error:
+        name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
+        raise ExportError(
+            f"torch.export cannot capture {name} (strict={options.strict}): {type(error).__name__}: "
+            f"{str(error).strip()}\n"
+            f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
+            f"strict={not options.strict} takes another way through the Python code."
+        ) from error
+
+
+class FunctionModule(torch.nn.Module):
+    """A plain function as a module, which is what torch.export takes."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)

@@ -1,0 +1,48 @@
+"""Checks of what the model is called with, before torch.export is."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fx_importer.errors import UsageError
+
+
+def forward_of(f: Any) -> Callable[..., Any]:
+    """Return what runs when ``f`` is called with inputs: a module's ``forward``, or ``f`` itself."""
+    return f.forward if isinstance(f, torch.nn.Module) else f
+
+
+def parameters_of(f: Any) -> list[str]:
+    """Return the names of the parameters of ``f``, as far as Python can tell them."""
+    try:
+        return list(inspect.signature(forward_of(f)).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Collection[str]) -> None:
+    """Raise `UsageError` unless ``f`` can be called with these inputs.
+
+    ``options`` are the names of our own keywords: a keyword that ``f`` does not take may be a misspelt one.
+    """
+    try:
+        signature = inspect.signature(forward_of(f))
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = f"{type(f).__name__}.forward" if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
+        message = f"{name}{signature} cannot be called with these inputs: {error}"
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        unknown = [] if takes_any else [key for key in kwargs if key not in signature.parameters]
+        for key in unknown:
+            close = difflib.get_close_matches(key, [*options, *signature.parameters], n=1)
+            message += f". '{key}' is neither an option nor a parameter of the model"
+            message += f"; did you mean '{close[0]}'?" if close else ""
+        raise UsageError(message) from None

@@ -1,0 +1,64 @@
+"""Modules as files. A file is either whole or not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from fx_importer.bindings import ir
+from fx_importer.errors import UsageError
+
+SUFFIXES = (".mlir", ".mlirbc")
+
+
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` if a module can be saved there.
+
+    Raises:
+        UsageError: for a suffix other than ``.mlir`` and ``.mlirbc``, and for a directory that is missing or read-only.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"cannot save to '{path}': the suffix must be .mlir (text) or .mlirbc (bytecode)")
+    if path.is_dir():
+        raise UsageError(f"cannot save to '{path}': it is a directory")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot save to '{path}': the directory '{path.parent}' does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot save to '{path}': the directory '{path.parent}' is not writable")
+    return path
+
+
+def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
+    """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
+
+    Bytecode takes no extra memory; text spells every weight in hexadecimal, in four times the memory.
+
+    Raises:
+        UsageError: if the file cannot be written; nothing is left behind then.
+    """
+    path = check_writable(path)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        os.close(descriptor)
+        temporary = Path(name)
+        try:
+            if path.suffix == ".mlirbc":
+                module.operation.write_bytecode(name)
+            else:
+                with temporary.open("wb") as file:
+                    module.operation.print(file=file, binary=True)
+            os.chmod(name, 0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot save to '{path}': {error.strerror or error}") from None
+
+
+def _umask() -> int:
+    """Return the process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,35 @@
+"""What each output type is made of. The one table of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fx_importer import decompositions
+from fx_importer.options import LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline, pipeline_for
+
+
+@dataclass(frozen=True)
+class Target:
+    """An output type's decomposition table and its pipeline."""
+
+    output_type: OutputType
+    decompositions: Mapping[Any, Callable[..., Any]]
+
+    def pipeline(self, options: LoweringOptions) -> Pipeline:
+        """Return the stages that follow the import."""
+        return pipeline_for(self.output_type, options)
+
+
+_TABLES = {
+    OutputType.RAW: decompositions.BASE,
+    OutputType.TORCH: decompositions.TORCH,
+    OutputType.LINALG_ON_TENSORS: decompositions.LINALG,
+    OutputType.TOSA: decompositions.TOSA,
+    OutputType.STABLEHLO: decompositions.STABLEHLO,
+}
+
+TARGETS = {output_type: Target(output_type, table) for output_type, table in _TABLES.items()}
