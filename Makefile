@@ -1,0 +1,47 @@
+# Each target sets up what it needs: a virtual environment in .venv with the pinned packages, renewed when the pins change.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Make .venv and install everything into it.
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}: set PYTHON=..." if sys.version_info < (3, 10) else 0)'
+	@echo "Installing into $(VENV): torch and torch-mlir are large, this takes a minute or two."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) setuptools hatchling editables
+	@$(PIP) --no-build-isolation --editable '.[demo,test,dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## Carry a sentence encoder with its real weights to all five output types, and run it.
+	$(BIN)/fx-importer demo
+
+test: lint ## Check style and types, and run all tests.
+	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+lint: $(INSTALLED) ## Check style and types only.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(INSTALLED) ## Format the code, and mend what ruff can.
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(INSTALLED) ## Measure against torch_mlir.fx.
+	$(BIN)/python benchmarks/against_torch_mlir.py
+
+clean: ## Remove .venv, caches and what the demo wrote.
+	rm -rf $(VENV) .pytest_cache .ruff_cache out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
