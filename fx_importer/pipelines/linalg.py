@@ -1,0 +1,44 @@
+"""From the torch backend form to linalg on tensors."""
+
+from __future__ import annotations
+
+from fx_importer.options import LoweringOptions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+
+
+def linalg(options: LoweringOptions) -> Pipeline:
+    """Return the pipeline to ``linalg``, ``tensor``, ``arith``, ``math``, ``scf`` (and ``tm_tensor``) on builtin tensors."""
+    finite = {"allow-non-finites": options.allow_non_finites}
+    return Pipeline(
+        "linalg-on-tensors",
+        (
+            Stage(
+                "linalg",
+                "Torch ops have become linalg, tensor, arith, math and scf.",
+                (
+                    on_functions(
+                        "torch-restructure-non-constant-axes",
+                        "torch-fuse-quantized-ops",
+                        Pass("convert-torch-to-tmtensor", finite),  # scans, sorts, scatters: no linalg op says them
+                        "canonicalize",
+                        Pass("convert-torch-to-linalg", finite),
+                        "canonicalize",
+                        "convert-torch-to-scf",
+                        "convert-torch-to-arith",
+                        "convert-torch-to-tensor",
+                    ),
+                    Pass("convert-torch-conversion-to-mlprogram"),  # the random number generator's state
+                    on_functions("resolve-shaped-type-result-dims", "cse"),
+                ),
+            ),
+            Stage(
+                "backend-types",
+                "Functions take and return builtin tensors; nothing of torch is left.",
+                (
+                    Pass("torch-func-backend-type-conversion"),
+                    on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
+                    Pass("torch-verify-linalg-on-tensors-backend-contract"),
+                ),
+            ),
+        ),
+    )

@@ -1,0 +1,62 @@
+"""From the torch dialect as imported to its backend form, which every other output starts from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from fx_importer.bindings import torch_d
+from fx_importer.errors import UsageError
+from fx_importer.options import LoweringOptions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+
+
+def torch_backend(options: LoweringOptions) -> Pipeline:
+    """Return the pipeline to the torch dialect's backend form.
+
+    Raises:
+        UsageError: if one of the backend's legal ops is not an op.
+    """
+    legal = _legal_names(options.backend_legal_ops)
+    return Pipeline(
+        "torch-backend",
+        (
+            Stage(
+                "torch-backend",
+                "Calls are inlined, ops on values, and what no backend takes whole is decomposed.",
+                (
+                    on_functions("torch-match-quantized-custom-ops"),
+                    Pass("inline"),  # canonicalizes each function on the way
+                    on_functions(
+                        "torch-reduce-op-variants",
+                        Pass("torch-decompose-complex-ops", {"legal-ops": legal} if legal else {}),
+                        "torch-recompose-complex-ops",
+                        "canonicalize",
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
+    """Return ``ops`` as the pass compares them, ``aten.foo``, from either spelling."""
+    names = tuple(op.removeprefix("torch.") for op in ops)
+    known = {name.removeprefix("torch.") for name in _OP_NAMES}
+    # The pass ignores a name that it does not know. An op of one's own need not be known; ATen's must.
+    wrong = [name for name in names if name.startswith("aten.") and name not in known]
+    if wrong:
+        hints = {name: _similar(name, known) for name in wrong}
+        listed = "; ".join(f"'{name}'" + (f" (perhaps {hint})" if hint else "") for name, hint in hints.items())
+        raise UsageError(f"backend_legal_ops: the torch dialect has no op {listed}")
+    return names
+
+
+def _similar(name: str, known: set[str]) -> str:
+    overloads = sorted(each for each in known if each.startswith(f"{name}."))
+    return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, known, n=2))
+
+
+_OP_NAMES = {
+    op.OPERATION_NAME for op in vars(torch_d).values() if isinstance(op, type) and hasattr(op, "OPERATION_NAME")
+}
