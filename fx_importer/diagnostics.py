@@ -81,8 +81,8 @@ def _leaves(location: ir.Location) -> Iterator[str | tuple[str, int]]:
 
 
 def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
-    """Return the innermost frame outside torch's own files, or the innermost at all."""
+    """Return the innermost frame outside torch's own files and generated code, or the innermost at all."""
     for frame in frames:
-        if "/torch/" not in frame[0] and not frame[0].startswith("torch/"):
+        if "/torch/" not in frame[0] and not frame[0].startswith(("torch/", "<")):
             return frame
     return frames[0] if frames else None

@@ -9,6 +9,7 @@ from torch import fx
 
 from fx_importer.bindings import ir
 
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what export calls the module of nodes that it added itself
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -45,6 +46,8 @@ def module_name(node: fx.Node) -> str | None:
     if not stack:
         return None
     name = next(reversed(stack.values()))[0]
+    if name == _NO_MODULE:
+        return None
     return name.removeprefix("L['self'].").removeprefix("L['self']") or None
 
 

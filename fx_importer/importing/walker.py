@@ -25,6 +25,7 @@ class Walker:
         self._locations = locations
         self._symbols = symbols
         self.refusals: list[Refusal] = []
+        self._missing: set[fx.Node] = set()
 
     def bind(self, node: fx.Node, value: ir.Value) -> None:
         """Bind a node that no handler imports: a placeholder."""
@@ -40,10 +41,10 @@ class Walker:
                 continue
             build.location = locations.of(node)
             try:
-                if node.op == "call_function":
-                    # A node that needs a refused one is not at fault, and is passed over.
-                    if not self.refusals or all(source in environment for source in node.all_input_nodes):
-                        environment.bind(node, import_call(node, build))
+                if self._missing and not self._missing.isdisjoint(node.all_input_nodes):
+                    self._missing.add(node)  # not at fault itself
+                elif node.op == "call_function":
+                    environment.bind(node, import_call(node, build))
                 elif node.op == "get_attr":
                     self._get_attr(node)
                 else:
@@ -63,6 +64,7 @@ class Walker:
 
     def refuse(self, node: fx.Node, reason: str) -> None:
         """Note that ``node`` cannot be imported."""
+        self._missing.add(node)
         frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
         label = f"{node.name} = {node.target}" if node.op == "call_function" else node.name
         where = f"{frame[0]}:{frame[1]}" if frame else None

@@ -1,0 +1,135 @@
+"""What the importer refuses, and what it leaves behind when it does."""
+
+import pytest
+import torch
+from torch.export import export
+
+from fx_importer.errors import UnsupportedProgramError, UsageError
+from fx_importer.importing import FxImporter, FxImporterHooks, import_program
+from fx_importer.importing.types import DTYPE_CODES
+from fx_importer.options import ImportOptions, Mutation
+
+
+class Two(torch.nn.Module):
+    def __init__(self, device=None):
+        super().__init__()
+        self.a = torch.nn.Linear(2, 2, device=device)
+        self.b = torch.nn.Linear(2, 2, device=device)
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+def test_all_weights_without_values_are_listed_in_one_error():
+    program = export(Two("meta"), (torch.rand(1, 2, device="meta"),))
+    with pytest.raises(UnsupportedProgramError) as error:
+        import_program(program, ImportOptions())
+    assert [refusal.reason.split("'")[1] for refusal in error.value.refusals] == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert "materialize it first" in str(error.value)
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        first = torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,))
+        second = first * 2
+        return torch.cond(x.sum() > 1, lambda t: t * 2, lambda t: t / 2, (second,)), torch.cond(
+            x.sum() > 2, lambda t: t.sin(), lambda t: t.cos(), (x,)
+        )
+
+
+def test_every_unknown_node_is_listed_with_its_source_line():
+    program = export(Branches(), (torch.rand(3),))
+    importer = FxImporter()
+    with pytest.raises(UnsupportedProgramError) as error:
+        importer.import_frozen_program(program)
+    refusals = error.value.refusals
+    # The second cond needs the first one's result, so it is not at fault.
+    assert len(refusals) == 2
+    assert all("cond" in refusal.reason for refusal in refusals)
+    assert all(refusal.where and __file__ in refusal.where for refusal in refusals)
+    assert "first = torch.cond(" in str(error.value)
+    assert "func.func" not in str(importer.module)
+
+
+class Mutates(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(4))
+
+    def forward(self, x, y):
+        self.cache.add_(x)
+        y.mul_(2)
+        return self.cache + y
+
+
+def test_mutated_state_is_never_frozen_silently():
+    program = export(Mutates(), (torch.ones(4), torch.ones(4))).run_decompositions({})
+    with pytest.raises(UnsupportedProgramError) as error:
+        FxImporter().import_frozen_program(program)
+    message = str(error.value)
+    assert "the buffer 'cache'" in message
+    assert "y: an input" in message
+    assert "mutation='functional'" in message
+    assert "mutation='mutable'" in message
+
+
+def test_hooks_without_a_store_get_the_buffer_as_an_argument():
+    program = export(Mutates(), (torch.ones(4), torch.ones(4))).run_decompositions({})
+    function = FxImporter(hooks=FxImporterHooks()).import_program(program)
+    assert str(function.attributes["function_type"]).count("!torch.tensor<[4],f32>") == 2
+
+
+def test_a_module_and_a_context_are_one_too_many():
+    importer = FxImporter()
+    with pytest.raises(UsageError, match="not both"):
+        FxImporter(module=importer.module, context=importer.context)
+
+
+def test_a_given_module_and_context_are_used():
+    first = FxImporter()
+    program = export(torch.nn.ReLU(), (torch.ones(2),))
+    second = FxImporter(module=first.module)
+    second.import_frozen_program(program, func_name="f")
+    assert "@f" in str(first.module)
+    assert FxImporter(context=first.context).module.context == first.context
+
+
+def test_a_graph_without_example_values_says_so():
+    gm = torch.fx.symbolic_trace(torch.nn.ReLU())
+    with pytest.raises(UnsupportedProgramError, match="does not record its shape and dtype"):
+        FxImporter().import_graph_module(gm)
+
+
+def test_a_call_to_a_module_is_refused():
+    gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
+    for node in gm.graph.nodes:
+        node.meta["val"] = torch.ones(2, device="meta")
+    with pytest.raises(UnsupportedProgramError, match="call_module"):
+        FxImporter().import_graph_module(gm)
+
+
+@pytest.mark.parametrize("dtype", DTYPE_CODES, ids=str)
+def test_dtype_codes_are_torchs_own(dtype):
+    """Operators take the number for the dtype."""
+    assert torch.ops.aten.zeros.default([1], dtype=DTYPE_CODES[dtype]).dtype == dtype
+
+
+@pytest.mark.parametrize("mutation", Mutation, ids=lambda m: m.value)
+@pytest.mark.parametrize("kind", ["parameter", "buffer", "non-persistent buffer", "lifted constant"])
+def test_every_kind_of_constant_under_every_policy(kind, mutation):
+    class Holds(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            value = torch.tensor([1.0, 2.0])
+            if kind == "parameter":
+                self.held = torch.nn.Parameter(value)
+            elif kind == "lifted constant":
+                self.held = value
+            else:
+                self.register_buffer("held", value, persistent=kind == "buffer")
+
+        def forward(self, x):
+            return x + self.held
+
+    program = export(Holds(), (torch.ones(2),))
+    assert "0x04000000" in str(import_program(program, ImportOptions(mutation=mutation)))
