@@ -1,0 +1,5 @@
+"""``python -m fx_importer`` is ``fx-importer``."""
+
+from fx_importer.cli import main
+
+main()

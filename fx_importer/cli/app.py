@@ -1,0 +1,91 @@
+"""The commands and their arguments."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.arguments import takes_options
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut option names off on a narrow terminal
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+OUTPUT_TYPES = "|".join(member.value for member in OutputType)
+
+
+def _print_versions(wanted: bool) -> None:
+    if wanted:
+        for name in ("fx-importer", "torch", "torch-mlir"):
+            print(name, version(name))
+        raise typer.Exit
+
+
+@app.callback()
+def fx_importer(
+    versions: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_versions, help="Print the versions and exit."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")] = False,
+) -> None:
+    """Carry a PyTorch model to MLIR."""
+
+
+@app.command("import")
+@takes_options
+def import_(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A .pt2 file that torch.export.save wrote, or package.module:callable. The callable takes nothing and "
+            "returns (model, args) or (model, args, kwargs); the current directory is importable.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A .mlir file (text), a .mlirbc file (bytecode), or - (text to stdout).",
+        ),
+    ],
+    options: Options,
+) -> None:
+    """Import a model and lower it to an output type."""
+    from fx_importer.cli.importing import import_model
+
+    import_model(model, output, options)
+
+
+@app.command()
+def pipelines(
+    output_type: Annotated[
+        str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only what this output type runs.")
+    ] = None,
+) -> None:
+    """List the named pipelines, their stages, and the passes of each in MLIR's syntax."""
+    from fx_importer.cli.pipelines import list_pipelines
+
+    list_pipelines(None if output_type is None else OutputType.get(output_type))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where the modules are written.")] = Path("out"),
+) -> None:
+    """Carry a sentence encoder with its real weights to every output type, and run it."""
+    from fx_importer.cli.demo import run_demo
+
+    run_demo(out)

@@ -1,0 +1,87 @@
+"""Command-line options, derived from the option dataclasses: a field there is an option here."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from fx_importer.options import ExportOptions, ImportOptions, LoweringOptions, Options
+from fx_importer.output_types import OutputType
+
+GROUPS = {"export": ExportOptions, "importing": ImportOptions, "lowering": LoweringOptions}
+"""The fields of `Options` that the command line offers, and what they hold."""
+
+HELP = {
+    "output_type": "What to lower to.",
+    "strict": "Let torch.export trace through Python bytecode.",
+    "func_name": "The name of the function.",
+    "mutation": "What becomes of the state that the program mutates: refuse it, make it results, or overwrite it in place.",
+    "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
+    "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
+    "allow_non_finites": "Whether a lowering may emit infinities.",
+}
+
+NOT_ON_THE_COMMAND_LINE = {
+    "dynamic_shapes",  # a Python value; an exported program (.pt2) carries its own
+    "func_visibility",  # for a module of several functions; the command line imports one
+}
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` with its parameter ``options: Options`` spelled out as one parameter per option."""
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "options"]
+    derived = _parameters()
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        command(**{p.name: values[p.name] for p in own}, options=_read(values))
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
+    # Typer reads both.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _offered(group: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(group) if f.name not in NOT_ON_THE_COMMAND_LINE]
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """Return the options as parameters that typer understands: the name, the default and the type of the field."""
+    fields = [(Options, "output_type"), *((group, name) for group in GROUPS.values() for name in _offered(group))]
+    return [_parameter(name, get_type_hints(group)[name], getattr(group, name)) for group, name in fields]
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    flag, metavar = f"--{name.replace('_', '-')}", None
+    if hint is bool and default:
+        flag = f"{flag}/--no-{flag[2:]}"
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        # Typer would accept the exact values only; the enumeration's own parser takes every usual spelling.
+        hint, default, metavar = str, default.value, "|".join(member.value for member in hint)
+    elif get_origin(hint) is tuple:
+        hint, default, metavar = list[get_args(hint)[0]], list(default), "OP"
+    option = typer.Option(flag, help=HELP[name], metavar=metavar)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])
+
+
+def _read(values: dict[str, Any]) -> Options:
+    """Return the options that the command line's ``values`` spell. Raises `UsageError` for a name that is not known."""
+    groups: dict[str, Any] = {}
+    for field, group in GROUPS.items():
+        hints = get_type_hints(group)
+        groups[field] = group(**{name: _value(values[name], hints[name]) for name in _offered(group)})
+    return Options(output_type=OutputType.get(values["output_type"]), **groups)
+
+
+def _value(given: Any, hint: Any) -> Any:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint.get(given)  # type: ignore[attr-defined]
+    return tuple(given) if isinstance(given, list) else given

@@ -1,0 +1,38 @@
+"""``fx-importer import``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from fx_importer.cli.model import load_model
+from fx_importer.compilation import compile_program
+from fx_importer.exporting.inputs import check_inputs
+from fx_importer.importing import FxImporter
+from fx_importer.options import Options
+from fx_importer.saving import check_writable
+
+STDOUT = "-"
+
+
+def import_model(model: str, output: str, options: Options) -> None:
+    """Lower what ``model`` names and write it to the file ``output``, or to standard output for ``-``.
+
+    Raises:
+        UsageError: for an output that cannot be written, which is found before any work, or a ``model`` that names none.
+        FxImporterError: if the model cannot be lowered; nothing is written then.
+    """
+    if output != STDOUT:
+        check_writable(output)
+    f, args, kwargs = load_model(model)
+    check_inputs(f, args, kwargs, options=())
+    lowered = compile_program(f, args, kwargs, FxImporter(), options)
+    if output == STDOUT:
+        lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
+        return
+    lowered.save(output)
+    stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)
+    total = sum(stage.seconds for stage in lowered.trace.stages)
+    size = Path(output).stat().st_size
+    print(f"{os.fspath(output)}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")

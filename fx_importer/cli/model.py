@@ -1,0 +1,108 @@
+"""A model named on the command line → the model and its example inputs."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from fx_importer.errors import UsageError
+
+ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable"
+
+
+def load_model(spec: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    """Return the model that ``spec`` names, its positional and its keyword inputs; a ``.pt2`` file carries its own.
+
+    Raises:
+        UsageError: if ``spec`` names none.
+    """
+    if spec.endswith(".pt2"):
+        return _load_file(Path(spec)), (), {}
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise UsageError(f"'{spec}' names no model: MODEL is {ACCEPTED}")
+    return _call(spec, _find(_import(module), name))
+
+
+def _load_file(path: Path) -> torch.export.ExportedProgram:
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}'")
+    if not zipfile.is_zipfile(path):
+        raise UsageError(f"'{path}' is not what torch.export.save writes: it is not a zip archive")
+    try:
+        return torch.export.load(path)
+    except Exception as error:
+        raise UsageError(
+            f"torch.export.load cannot read '{path}', so torch.export.save did not write it, or a torch other than "
+            f"{torch.__version__} did: {_first_line(error)}"
+        ) from error
+
+
+def _import(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise UsageError(f"there is no module '{error.name}' in {here} or among the installed packages") from error
+        raise UsageError(f"importing '{name}' failed{_where(error)}: {_first_line(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"importing '{name}' failed{_where(error)}: {_first_line(error)}") from error
+
+
+def _find(module: ModuleType, name: str) -> Any:
+    try:
+        found = getattr(module, name)
+    except AttributeError as error:
+        close = difflib.get_close_matches(name, dir(module), n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"module '{module.__name__}' ({module.__file__}) has no '{name}'{hint}") from error
+    if not callable(found):
+        raise UsageError(f"'{module.__name__}:{name}' is a {type(found).__name__}, which cannot be called")
+    return found
+
+
+def _call(spec: str, function: Any) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    try:
+        returned = function()
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"calling '{spec}' without arguments failed{_where(error)}: {_first_line(error)}") from error
+    match returned:
+        case (model, tuple() | list() as args) if callable(model):
+            return model, args, {}
+        case (model, tuple() | list() as args, dict() as kwargs) if callable(model):
+            return model, args, kwargs
+    raise UsageError(
+        f"'{spec}' returned {_described(returned)}: it must return (model, args) or (model, args, kwargs), where args is "
+        f"a tuple of example inputs and kwargs a dictionary of them"
+    )
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of ({', '.join(type(item).__name__ for item in value)})"
+    return f"a {type(value).__name__}"
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _where(error: BaseException) -> str:
+    """Return where the user's code raised ``error``; nothing if no line of it is on the way."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__ and "importlib" not in f.filename
+    ]
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,0 +1,23 @@
+"""``fx-importer pipelines``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fx_importer.options import LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import PIPELINES, Pipeline, pipeline_for
+
+
+def list_pipelines(output_type: OutputType | None) -> None:
+    """Print every named pipeline, or the one that ``output_type`` runs after the import."""
+    chosen: Iterable[Pipeline]
+    chosen = PIPELINES.values() if output_type is None else [pipeline_for(output_type, LoweringOptions())]
+    print("\n\n".join(_described(pipeline) for pipeline in chosen))
+
+
+def _described(pipeline: Pipeline) -> str:
+    lines = [pipeline.name]
+    for stage in pipeline.stages:
+        lines += [f"  {stage.name}: {stage.description}", f"    {stage}"]
+    return "\n".join(lines if pipeline.stages else [*lines, "  No stage: the module is left as it was imported."])

@@ -1,0 +1,35 @@
+"""Configures lit: ``lit lit_tests`` runs every test below with the interpreter that lit itself runs on."""
+
+# pyright: reportUndefinedVariable=false
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import lit.formats
+
+HERE = Path(__file__).parent
+PYTHON = shlex.quote(sys.executable)
+
+config.name = "fx_importer"  # noqa: F821
+config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
+config.suffixes = [".py", ".mlir", ".test"]  # noqa: F821
+config.excludes = ["lit.cfg.py", "Inputs"]  # noqa: F821
+config.test_source_root = str(HERE)  # noqa: F821
+# Runs side by side each need a folder of their own: lit keeps its times there.
+config.test_exec_root = lit_config.params.get("exec_root", str(HERE / "Output"))  # noqa: F821
+
+# Both are found beside the interpreter, so that the environment need not be activated.
+config.substitutions += [  # noqa: F821
+    ("%PYTHON", PYTHON),
+    ("%fx-importer", f"{PYTHON} -m fx_importer"),
+    ("%torch-mlir-opt", shlex.quote(str(Path(sys.executable).with_name("torch-mlir-opt")))),
+    (r"\bFileCheck\b", shlex.quote(str(Path(sys.executable).with_name("filecheck")))),
+]
+
+# A test sees the tree it stands in, and is as quiet and as narrow as any other run.
+config.environment["PYTHONPATH"] = str(HERE.parent)  # noqa: F821
+config.environment["PYTHONWARNINGS"] = os.environ.get("PYTHONWARNINGS", "")  # noqa: F821
+config.environment["OMP_NUM_THREADS"] = "1"  # noqa: F821
+config.environment["HF_HUB_OFFLINE"] = "1"  # noqa: F821

@@ -1,0 +1,126 @@
+"""Imports point down only: the table of docs/architecture.md, held against the source of every module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "fx_importer"
+
+WORDS = {"errors", "output_types", "options", "bindings"}
+RECORDS = {"trace", "diagnostics", "isolation", "saving"}
+STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
+AFTER = {"execution", "verification"}
+SPINE = {"compilation", "lowering", "targets"}
+DOORS = {"__init__", "__main__", "cli", "torch_compile"}
+
+BELOW_STAGES = WORDS | RECORDS
+BELOW_SPINE = BELOW_STAGES | STAGES | {"pipelines"} | AFTER
+
+MAY_IMPORT = {
+    **{room: WORDS for room in WORDS},
+    **{room: WORDS | RECORDS for room in RECORDS},
+    **{room: BELOW_STAGES for room in STAGES},  # never each other
+    "pipelines": BELOW_STAGES | {"rewrites"},
+    "execution": BELOW_STAGES | {"pipelines"},
+    "verification": BELOW_STAGES | {"pipelines", "execution"},
+    **{room: BELOW_SPINE | SPINE for room in SPINE},
+    **{room: BELOW_SPINE | SPINE | DOORS for room in DOORS},
+}
+"""A room is a module or a folder directly in the package. Every room may import itself."""
+
+
+def room_of(path: Path) -> str:
+    """``fx_importer/importing/weights.py`` → ``importing``."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def violations(source: str, path: Path) -> list[str]:
+    """Return a sentence for each import in ``source``, the text of the module ``path``, that does not point down."""
+    room = room_of(path)
+    where = path.relative_to(PACKAGE.parent)
+    if room not in MAY_IMPORT:
+        return [f"{where} has no layer: give '{room}' one in {Path(__file__).name} and in docs/architecture.md"]
+    allowed = MAY_IMPORT[room] | {room}
+    return [
+        f"{where}:{line}: '{room}' imports '{imported}', but may import only {', '.join(sorted(allowed))}"
+        for imported, line in imported_rooms(ast.parse(source), path)
+        if imported not in allowed
+    ]
+
+
+def imported_rooms(tree: ast.AST, path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the rooms that a module imports when it runs, wherever the statement stands, with its line."""
+    for node in _running(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _room(alias.name.split("."), node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            folder = list(path.relative_to(PACKAGE.parent).parts[: -node.level]) if node.level else []
+            module = folder + (node.module.split(".") if node.module else [])
+            for alias in node.names:
+                yield from _room([*module, alias.name], node.lineno)
+
+
+def _running(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk ``tree`` without what stands under ``if TYPE_CHECKING``."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from _running(node)
+
+
+def _room(name: list[str], line: int) -> Iterator[tuple[str, int]]:
+    if name[0] == PACKAGE.name:
+        # A name that is no room, as in `from fx_importer import lower`, comes through the front door.
+        yield (name[1] if len(name) > 1 and name[1] in MAY_IMPORT else "__init__"), line
+
+
+def module_paths() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", module_paths(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path):
+    assert not violations(path.read_text(), path)
+
+
+@pytest.mark.parametrize(
+    "module, source, expected",
+    [
+        ("importing/weights.py", "from fx_importer.trace import Trace", None),
+        ("importing/weights.py", "from fx_importer.importing.types import dtype", None),
+        ("importing/weights.py", "from .types import dtype", None),
+        ("importing/weights.py", "import fx_importerish.cli, torch", None),
+        ("cli/app.py", "from fx_importer import lower", None),
+        ("errors.py", "if TYPE_CHECKING:\n    from fx_importer.trace import Trace", None),
+        ("errors.py", "from fx_importer.trace import Trace", "errors.py:1: 'errors' imports 'trace'"),
+        ("importing/weights.py", "from fx_importer.pipelines import Pass", "'importing' imports 'pipelines'"),
+        (
+            "importing/weights.py",
+            "\nimport fx_importer.exporting.capture",
+            "weights.py:2: 'importing' imports 'exporting'",
+        ),
+        ("importing/weights.py", "from fx_importer import decompositions", "'importing' imports 'decompositions'"),
+        ("importing/weights.py", "from .. import rewrites", "'importing' imports 'rewrites'"),
+        ("importing/weights.py", "from fx_importer import lower", "'importing' imports '__init__'"),
+        (
+            "pipelines/runner.py",
+            "def run():\n    from fx_importer import compilation",
+            "runner.py:2: 'pipelines' imports",
+        ),
+        ("compilation.py", "from fx_importer.cli import main", "'compilation' imports 'cli'"),
+        ("attic.py", "import torch", "fx_importer/attic.py has no layer"),
+    ],
+)
+def test_the_check_itself(module: str, source: str, expected: str | None):
+    found = violations(source, PACKAGE / module)
+    if expected is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert expected in found[0]
