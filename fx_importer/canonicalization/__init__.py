@@ -1,0 +1,7 @@
+"""An exported program in the normal form that the importer reads."""
+
+from __future__ import annotations
+
+from fx_importer.canonicalization.program import canonicalize
+
+__all__ = ["canonicalize"]

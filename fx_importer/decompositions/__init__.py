@@ -1,0 +1,34 @@
+"""Operators in terms of other operators, in tables, one per output type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._ops import OpOverload
+
+from fx_importer.decompositions.base import BASE
+from fx_importer.decompositions.decompose import decompose
+from fx_importer.decompositions.linalg import LINALG
+from fx_importer.decompositions.stablehlo import STABLEHLO
+from fx_importer.decompositions.table import Decomposition, DecompositionTable, decomposes
+from fx_importer.decompositions.torch_dialect import TORCH
+from fx_importer.decompositions.tosa import TOSA
+
+__all__ = [
+    "BASE",
+    "LINALG",
+    "STABLEHLO",
+    "TORCH",
+    "TOSA",
+    "Decomposition",
+    "DecompositionTable",
+    "decompose",
+    "decomposes",
+    "get_decomposition_table",
+]
+
+
+def get_decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
+    """Return the table for linalg on tensors as a dictionary of the caller's own."""
+    return dict(LINALG)

@@ -1,0 +1,39 @@
+"""Applies a table to an exported program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+
+from fx_importer.decompositions.table import Operator, overloads
+from fx_importer.decompositions.views import respell_views
+from fx_importer.errors import UsageError
+
+
+def decompose(program: ExportedProgram, table: Mapping[Operator, Callable[..., Any]]) -> ExportedProgram:
+    """Return ``program`` with every operator of ``table`` replaced, functional; an empty table returns it as it is.
+
+    A key may be an operator without its overload, which stands for all of them; an exact key goes before it.
+
+    Raises:
+        UsageError: for a key that is not an operator, or a value that cannot be called.
+    """
+    if not table:
+        return program
+    return respell_views(program).run_decompositions(_by_overload(table))
+
+
+def _by_overload(table: Mapping[Operator, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    packets: dict[Any, Callable[..., Any]] = {}
+    exact: dict[Any, Callable[..., Any]] = {}
+    for operator, rule in table.items():
+        if not callable(rule):
+            raise UsageError(f"the decomposition of {operator} is not a function but {rule!r}")
+        if isinstance(operator, OpOverload | HigherOrderOperator):
+            exact[operator] = rule
+        else:
+            packets.update(dict.fromkeys(overloads([operator]), rule))
+    return packets | exact

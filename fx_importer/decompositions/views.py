@@ -1,0 +1,116 @@
+"""Spells ``view`` as ``reshape``, so that a program can be traced again where strides have changed.
+
+``torch.export`` records a ``view`` where eager's strides allow one. A decomposition may compute the same values with
+other strides (that of attention does), and then the recorded ``view`` cannot be traced. An MLIR tensor has no strides:
+to us, every ``view`` is a ``reshape``.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterable
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+
+aten = torch.ops.aten
+
+# These return their argument itself at times, though their schema does not say so.
+_MAY_RETURN_ARGUMENT = frozenset(
+    (aten.dropout.default, aten.alpha_dropout.default, aten.feature_dropout.default, aten.type_as.default)
+)
+
+
+def respell_views(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with its views spelled as reshapes; the given program is left alone, the weights are shared.
+
+    A reshape may copy. So where the memory under a view is written to, the program is made functional first.
+    """
+    graphs = list(_graphs(program.graph_module))
+    if not any(_views(graph) for graph in graphs):
+        return program
+    if len(graphs) > 1:
+        written = [node for graph in graphs for node in graph.nodes if _written_arguments(node)]
+    else:
+        written = _touching_written_memory(graphs[0]).intersection(_views(graphs[0]))
+    if written:
+        program = program.run_decompositions({})
+    root = _respelled(program.graph_module)
+    return ExportedProgram(
+        root=root,
+        graph=root.graph,
+        graph_signature=program.graph_signature,
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants=program.constants,
+        verifiers=program.verifiers,
+    )
+
+
+def _graphs(module: fx.GraphModule) -> Iterable[fx.Graph]:
+    """Yield the graph of ``module`` and those of the subgraphs of its higher-order operators."""
+    return (each.graph for each in module.modules() if isinstance(each, fx.GraphModule))
+
+
+def _views(graph: fx.Graph) -> list[fx.Node]:
+    return graph.find_nodes(op="call_function", target=aten.view.default, sort=False)
+
+
+def _respelled(module: fx.GraphModule) -> fx.GraphModule:
+    graph = copy.deepcopy(module.graph)  # shares what the nodes' metadata holds
+    for node in _views(graph):
+        node.target = aten.reshape.default
+    respelled = fx.GraphModule(module, graph)
+    respelled.meta.update(module.meta)
+    for name, child in module.named_children():
+        if isinstance(child, fx.GraphModule):
+            setattr(respelled, name, _respelled(child))
+    return respelled
+
+
+def _written_arguments(node: fx.Node) -> list[fx.Node]:
+    """Return the arguments that ``node`` writes to."""
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return []
+    return [value for value, alias in _arguments(node) if alias is not None and alias.is_write]
+
+
+def _touching_written_memory(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes whose memory some node of ``graph`` writes to; too many rather than too few."""
+    groups: dict[fx.Node, set[fx.Node]] = {}
+    written: list[fx.Node] = []
+    for node in graph.nodes:
+        groups[node] = {node}
+        written.extend(_written_arguments(node))
+        for base in _bases(node):
+            if groups[base] is not groups[node]:
+                small, large = sorted((groups[base], groups[node]), key=len)
+                large |= small
+                groups.update(dict.fromkeys(small, large))
+    return set().union(*(groups[node] for node in written))
+
+
+def _bases(node: fx.Node) -> list[fx.Node]:
+    """Return the arguments whose memory the result of ``node`` may share."""
+    if node.target is operator.getitem or isinstance(node.target, HigherOrderOperator):
+        return node.all_input_nodes
+    if node.target in _MAY_RETURN_ARGUMENT:
+        return node.all_input_nodes[:1]
+    if not isinstance(node.target, OpOverload):
+        return []
+    return [value for value, alias in _arguments(node) if alias is not None]
+
+
+def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, torch._C._AliasInfo | None]]:
+    """Yield the nodes among the arguments of ``node``, each with what the schema says of its memory."""
+    assert isinstance(node.target, OpOverload)
+    for position, formal in enumerate(node.target._schema.arguments):
+        value = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, fx.Node):
+                yield each, formal.alias_info
