@@ -16,6 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
+from fx_importer.execution.calling import flatten_inputs, unflatten_results
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -51,6 +52,28 @@ class Lowered:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``. Raises `UsageError` if it cannot be."""
         save_module(self.module, path)
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Sequence[Any]]:
+        from fx_importer.execution import JitBackend
+
+        return JitBackend().load(self.module, self.options.importing.func_name)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module on MLIR's JIT: takes what the model takes, returns what it returns.
+
+        Raises:
+            UsageError: for inputs that the program was not exported for, for another output type than
+                linalg-on-tensors, and for a program that mutates state.
+        """
+        if self.options.output_type is not OutputType.LINALG_ON_TENSORS:
+            kind = self.options.output_type.value
+            raise UsageError(f"this module is {kind}: only linalg-on-tensors runs on the JIT. Lower with output_type='linalg-on-tensors'")
+        signature = self.program.graph_signature
+        if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
+            raise UsageError("the program mutates state: load the module with fx_importer.execution and pass the state")
+        results = self._compiled(*flatten_inputs(self.program, args, kwargs))
+        return unflatten_results(self.program, results)
 
 
 def compile_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], importer: FxImporter, options: Options) -> Lowered:

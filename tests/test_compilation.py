@@ -1,0 +1,278 @@
+"""The public calls: what they take, what they refuse, what they leave behind."""
+
+import inspect
+import os
+
+import pytest
+import torch
+
+import fx_importer
+from fx_importer import (
+    ExportError,
+    FxImporter,
+    FxImporterHooks,
+    OutputType,
+    UnsupportedProgramError,
+    UsageError,
+    export_and_import,
+    lower,
+    stateless_fx_import,
+)
+from fx_importer.bindings import ir, new_context
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+class Affine(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 4)
+
+    def forward(self, x, scale=2.0):
+        return self.linear(x).relu() * scale
+
+
+def test_the_signature_is_the_one_that_torch_mlirs_users_call():
+    from torch_mlir import fx as peer
+
+    ours = inspect.signature(export_and_import).parameters
+    for name, theirs in inspect.signature(peer.export_and_import).parameters.items():
+        if theirs.kind is theirs.KEYWORD_ONLY:
+            assert ours[name].kind is theirs.kind, name
+            assert name == "output_type" or ours[name].default == theirs.default, name
+    assert ours["output_type"].default is OutputType.RAW
+
+
+@pytest.mark.parametrize("name", ["run_pipeline_with_repro_report", "lower_mlir_module", "stateless_fx_import"])
+def test_functions_take_what_torch_mlirs_take(name):
+    from torch_mlir import fx as peer
+
+    theirs = list(inspect.signature(getattr(peer, name)).parameters)
+    assert list(inspect.signature(getattr(fx_importer, name)).parameters)[: len(theirs)] == theirs
+
+
+@pytest.mark.parametrize("output_type", OutputType, ids=lambda t: t.value)
+def test_every_output_type(output_type):
+    module = export_and_import(Affine(), X, output_type=output_type)
+    assert isinstance(module, ir.Module)
+    assert module.operation.verify()
+
+
+def test_an_exported_program_a_function_and_a_module_are_the_same():
+    def double(x):
+        return x * 2
+
+    class Double(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    program = torch.export.export(Double(), (X,))
+    texts = {str(export_and_import(f, *args)) for f, args in [(double, (X,)), (Double(), (X,)), (program, ())]}
+    assert len(texts) == 1
+
+
+def test_a_program_read_from_a_file_imports_as_a_fresh_one(tmp_path):
+    program = torch.export.export(Affine(), (X,))
+    torch.export.save(program, tmp_path / "m.pt2")
+    assert str(export_and_import(torch.export.load(tmp_path / "m.pt2"))) == str(export_and_import(program))
+
+
+def test_the_users_program_is_left_as_it_was():
+    program = torch.export.export(Affine(), (X,))
+    before = str(program)
+    lower(program, output_type="linalg")
+    assert str(program) == before
+
+
+def test_keyword_arguments_go_to_the_model():
+    assert "5.000000e+00" in str(export_and_import(Affine(), X, scale=5.0))
+    assert "5.000000e+00" in str(export_and_import(Affine(), X, kwargs={"scale": 5.0}))
+
+
+class Strict(torch.nn.Module):
+    def forward(self, x, strict=1.0):
+        return x * strict
+
+
+def test_a_keyword_of_both_is_an_error_that_names_the_way_out():
+    with pytest.raises(UsageError, match=r"kwargs=\{'strict'"):
+        export_and_import(Strict(), X, strict=False)
+
+
+def test_beside_kwargs_the_keyword_is_the_option():
+    assert "3.000000e+00" in str(export_and_import(Strict(), X, strict=False, kwargs={"strict": 3.0}))
+
+
+def test_an_unknown_option_is_told_from_a_parameter():
+    with pytest.raises(UsageError, match="did you mean 'output_type'"):
+        export_and_import(Affine(), X, output_typ="tosa")
+
+
+@pytest.mark.parametrize("args", [(), (X, 2.0, X)], ids=["too few", "too many"])
+def test_wrong_inputs_show_the_signature(args):
+    with pytest.raises(UsageError, match=r"Affine.forward\(x, scale=2.0\) cannot be called"):
+        export_and_import(Affine(), *args)
+
+
+def test_an_unknown_output_type():
+    with pytest.raises(UsageError, match="linalg-on-tensors"):
+        export_and_import(Affine(), X, output_type="llvm")
+
+
+def test_what_is_not_a_model():
+    with pytest.raises(UsageError, match="not int"):
+        export_and_import(3, X)
+
+
+class DataDependent(torch.nn.Module):
+    def forward(self, x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+def test_a_module_that_does_not_export_says_what_to_try():
+    with pytest.raises(ExportError, match="draft_export") as error:
+        export_and_import(DataDependent(), X)
+    assert "DataDependent" in str(error.value)
+    assert error.value.__cause__ is not None
+
+
+def test_weights_without_values_say_what_to_do():
+    with torch.device("meta"):
+        model, x = Affine(), torch.rand(2, 3)
+    with pytest.raises(UnsupportedProgramError, match=r"linear.weight(.|\n)*materialize"):
+        export_and_import(model, x)
+
+
+def test_an_importer_of_ones_own_is_filled():
+    importer = FxImporter(context=new_context())
+    module = export_and_import(Affine(), X, fx_importer=importer, func_name="first")
+    assert module is importer.module
+    export_and_import(Affine(), X, fx_importer=importer, func_name="second")
+    assert "@first" in str(module)
+    assert "@second" in str(module)
+
+
+def test_hooks_belong_to_the_importer():
+    with pytest.raises(UsageError, match="hooks"):
+        export_and_import(Affine(), X, fx_importer=FxImporter(), hooks=FxImporterHooks())
+
+
+def test_an_empty_decomposition_table_decomposes_nothing():
+    module = export_and_import(torch.nn.LayerNorm(3), X, decomposition_table={})
+    assert "torch.aten.layer_norm" in str(module)
+
+
+def test_backend_legal_ops_stay_whole():
+    legal = export_and_import(torch.nn.Hardswish(), X, output_type="torch", backend_legal_ops=["aten.hardswish"])
+    assert "torch.aten.hardswish" in str(legal)
+    assert "torch.aten.hardswish" not in str(export_and_import(torch.nn.Hardswish(), X, output_type="torch"))
+
+
+def test_printing_elides_the_weights(capfd):
+    model = torch.nn.Linear(64, 64)
+    lower(model, torch.rand(1, 64), output_type="linalg", verbose=True, enable_graph_printing=True, enable_ir_printing=True)
+    out, err = capfd.readouterr()
+    assert "def forward" in out
+    assert "after stage 'torch-backend'" in out
+    assert "IR Dump After" in err
+    assert len(out) + len(err) < 200_000
+
+
+def test_the_record_names_every_stage():
+    lowered = lower(Affine(), X, output_type="tosa")
+    names = [record.name for record in lowered.trace.stages]
+    assert names[:4] == ["export", "decompose", "canonicalize", "import"]
+    assert "tosa" in names
+    assert all(record.seconds > 0 and record.snapshot is None for record in lowered.trace.stages)
+
+
+def test_nothing_is_printed_on_the_way(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a module was printed")
+
+    monkeypatch.setattr(ir.Operation, "get_asm", refuse)
+    monkeypatch.setattr(ir.Operation, "print", refuse)
+    monkeypatch.setattr(ir.Operation, "write_bytecode", refuse)
+    monkeypatch.setattr(ir.Module, "__str__", refuse)
+    export_and_import(Affine(), X, output_type="linalg")
+
+
+def test_a_stateless_graph_lowers():
+    graph = torch.export.export(torch.nn.Tanh(), (X,)).graph_module
+    module = stateless_fx_import(graph, output_type="linalg", model_name="tanh")
+    assert "func.func @tanh(%arg0: tensor<2x3xf32>)" in str(module)
+
+
+@pytest.mark.parametrize("suffix", [".mlir", ".mlirbc"])
+def test_a_saved_module_reads_back(tmp_path, suffix):
+    lowered = lower(Affine(), X, output_type="linalg")
+    path = tmp_path / f"m{suffix}"
+    lowered.save(path)
+    context = new_context()
+    assert "linalg" in str(ir.Module.parseFile(str(path), context))
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_saving_where_it_cannot_be_leaves_nothing(tmp_path):
+    lowered = lower(Affine(), X)
+    with pytest.raises(UsageError, match="does not exist"):
+        lowered.save(tmp_path / "no" / "m.mlir")
+    with pytest.raises(UsageError, match="suffix must be .mlir"):
+        lowered.save(tmp_path / "m.txt")
+    (tmp_path / "m.mlir").mkdir()
+    with pytest.raises(UsageError, match="is a directory"):
+        lowered.save(tmp_path / "m.mlir")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.mlir"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_saving_into_a_read_only_directory(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="not writable"):
+        lower(Affine(), X).save(tmp_path / "m.mlir")
+
+
+def test_a_program_that_mutates_needs_a_policy():
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return x + self.count
+
+    with pytest.raises(UnsupportedProgramError, match="the buffer 'count'"):
+        export_and_import(Counter(), X)
+    functional = export_and_import(Counter(), X, mutation="functional", output_type="linalg")
+    assert "-> (tensor<3xf32>, tensor<2x3xf32>)" in str(functional)
+    assert "!torch.tensor<[3],f32>" in str(export_and_import(Counter(), X, experimental_support_mutation=True))
+    with pytest.raises(UsageError, match="'functional'"):
+        export_and_import(Counter(), X, mutation="frozen")
+
+
+class Nested(torch.nn.Module):
+    def forward(self, inputs, *, scale, nothing=None):
+        a, b = inputs["pair"]
+        return {"sum": (a + b) * scale, "none": None, "list": [a, 3, "text"]}, b
+
+
+def test_running_takes_and_returns_what_the_model_does():
+    inputs = {"pair": (X, X + 1)}
+    lowered = lower(Nested(), inputs, output_type="linalg", kwargs={"scale": 2})
+    result, expected = lowered.run(inputs, scale=2), Nested()(inputs, scale=2)
+    torch.testing.assert_close(result, expected)
+    with pytest.raises(UsageError, match="fixed to 2"):
+        lowered.run(inputs, scale=3)
+    with pytest.raises(UsageError, match="nested as"):
+        lowered.run(X, scale=2)
+
+
+def test_running_keeps_the_sign_of_integers():
+    lowered = lower(lambda x: x + 1, torch.tensor([250], dtype=torch.uint8), output_type="linalg")
+    assert lowered.run(torch.tensor([253], dtype=torch.uint8)).tolist() == [254]
+
+
+def test_only_linalg_runs():
+    with pytest.raises(UsageError, match="linalg-on-tensors"):
+        lower(Affine(), X, output_type="tosa").run(X)

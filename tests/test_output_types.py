@@ -1,0 +1,48 @@
+"""OutputType and its parser."""
+
+from enum import Enum
+
+import pytest
+from torch_mlir.compiler_utils import OutputType as PeersOutputType
+
+from fx_importer import OutputType, UsageError
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("raw", OutputType.RAW),
+        ("Torch", OutputType.TORCH),
+        ("TOSA", OutputType.TOSA),
+        ("linalg-on-tensors", OutputType.LINALG_ON_TENSORS),
+        ("linalg_on_tensors", OutputType.LINALG_ON_TENSORS),
+        ("LINALG_ON_TENSORS", OutputType.LINALG_ON_TENSORS),
+        ("LinalgOnTensors", OutputType.LINALG_ON_TENSORS),
+        ("linalg", OutputType.LINALG_ON_TENSORS),
+        ("stablehlo", OutputType.STABLEHLO),
+        ("StableHLO", OutputType.STABLEHLO),
+        ("stable-hlo", OutputType.STABLEHLO),
+        (OutputType.TOSA, OutputType.TOSA),
+    ],
+    ids=str,
+)
+def test_every_usual_spelling_is_accepted(spelling, expected):
+    assert OutputType.get(spelling) is expected
+
+
+@pytest.mark.parametrize("member", PeersOutputType, ids=str)
+def test_torch_mlirs_own_members_are_accepted(member):
+    assert OutputType.get(member).name == member.name
+
+
+class Other(Enum):
+    LLVM = 1
+
+
+@pytest.mark.parametrize("spelling", ["llvm", "", "tosa2", 3, None, Other.LLVM], ids=str)
+def test_a_wrong_one_lists_the_accepted(spelling):
+    with pytest.raises(UsageError) as error:
+        OutputType.get(spelling)
+    for member in OutputType:
+        assert f"'{member.value}'" in str(error.value)
+    assert isinstance(error.value, ValueError)
