@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,10 @@ def decompose(program: ExportedProgram, table: Mapping[Operator, Callable[..., A
     """
     if not table:
         return program
-    return respell_views(program).run_decompositions(_by_overload(table))
+    with warnings.catch_warnings():
+        # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
+        warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
+        return respell_views(program).run_decompositions(_by_overload(table))
 
 
 def _by_overload(table: Mapping[Operator, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
