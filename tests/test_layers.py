@@ -21,14 +21,14 @@ BELOW_STAGES = WORDS | RECORDS
 BELOW_SPINE = BELOW_STAGES | STAGES | {"pipelines"} | AFTER
 
 MAY_IMPORT = {
-    **{room: WORDS for room in WORDS},
-    **{room: WORDS | RECORDS for room in RECORDS},
-    **{room: BELOW_STAGES for room in STAGES},  # never each other
+    **dict.fromkeys(WORDS, WORDS),
+    **dict.fromkeys(RECORDS, WORDS | RECORDS),
+    **dict.fromkeys(STAGES, BELOW_STAGES),  # never each other
     "pipelines": BELOW_STAGES | {"rewrites"},
     "execution": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"pipelines", "execution"},
-    **{room: BELOW_SPINE | SPINE for room in SPINE},
-    **{room: BELOW_SPINE | SPINE | DOORS for room in DOORS},
+    **dict.fromkeys(SPINE, BELOW_SPINE | SPINE),
+    **dict.fromkeys(DOORS, BELOW_SPINE | SPINE | DOORS),
 }
 """A room is a module or a folder directly in the package. Every room may import itself."""
 

@@ -1,4 +1,4 @@
-"""The command line. A command imports what it needs when it runs, so that ``--help`` and ``--version`` answer at once."""
+"""The command line. A command imports what it needs when it runs: ``--help`` and ``--version`` answer at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FAILED = 1
 def main() -> None:
     """Run the command that ``sys.argv`` holds, and exit.
 
-    The exit code is 0, 1 where the program could not be lowered, or 2 where the call itself was mistaken. Errors that this
-    package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is given; any other
+    The exit code is 0, 1 where the program could not be lowered, or 2 where the call itself was mistaken. Errors that
+    this package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is given; any other
     exception is a defect of ours and keeps its traceback.
     """
     try:

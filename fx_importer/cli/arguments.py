@@ -21,7 +21,7 @@ HELP = {
     "output_type": "What to lower to.",
     "strict": "Let torch.export trace through Python bytecode.",
     "func_name": "The name of the function.",
-    "mutation": "What becomes of the state that the program mutates: refuse it, make it results, or overwrite it in place.",
+    "mutation": "What becomes of state that the program mutates: refuse it, make it results, or overwrite it in place.",
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
     "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",

@@ -20,7 +20,7 @@ def import_model(model: str, output: str, options: Options) -> None:
     """Lower what ``model`` names and write it to the file ``output``, or to standard output for ``-``.
 
     Raises:
-        UsageError: for an output that cannot be written, which is found before any work, or a ``model`` that names none.
+        UsageError: for an output that cannot be written (found before any work), or a ``model`` that names none.
         FxImporterError: if the model cannot be lowered; nothing is written then.
     """
     if output != STDOUT:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
+import logging
 import sys
 import traceback
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,17 +40,43 @@ def _load_file(path: Path) -> torch.export.ExportedProgram:
         raise UsageError(f"there is no file '{path}'")
     if not zipfile.is_zipfile(path):
         raise UsageError(f"'{path}' is not what torch.export.save writes: it is not a zip archive")
-    try:
-        return torch.export.load(path)
-    except Exception as error:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    if not any(name.endswith("/models/model.json") for name in names):
         raise UsageError(
-            f"torch.export.load cannot read '{path}', so torch.export.save did not write it, or a torch other than "
-            f"{torch.__version__} did: {_first_line(error)}"
-        ) from error
+            f"'{path}' is not what torch.export.save writes: it is a zip archive without an exported program "
+            f"(torch.save and torch.jit.save write such)"
+        )
+    with _collecting_warnings() as logged:
+        try:
+            return torch.export.load(path)
+        except Exception as error:
+            reason = _first_line(logged[0] if logged else error)
+            raise UsageError(
+                f"torch.export.load of torch {torch.__version__} cannot read '{path}': {reason}"
+            ) from error
+
+
+@contextmanager
+def _collecting_warnings() -> Iterator[list[BaseException]]:
+    """Keep what torch.export.load logs, a traceback, off standard error: the exceptions are collected instead."""
+    logged: list[BaseException] = []
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1]:
+            logged.append(record.exc_info[1])
+        return False
+
+    logger = logging.getLogger(torch.export.__name__)
+    logger.addFilter(collect)
+    try:
+        yield logged
+    finally:
+        logger.removeFilter(collect)
 
 
 def _import(name: str) -> ModuleType:
-    here = os.getcwd()
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -85,8 +112,8 @@ def _call(spec: str, function: Any) -> tuple[Any, Sequence[Any], Mapping[str, An
         case (model, tuple() | list() as args, dict() as kwargs) if callable(model):
             return model, args, kwargs
     raise UsageError(
-        f"'{spec}' returned {_described(returned)}: it must return (model, args) or (model, args, kwargs), where args is "
-        f"a tuple of example inputs and kwargs a dictionary of them"
+        f"'{spec}' returned {_described(returned)}: it must return (model, args) or (model, args, kwargs), where "
+        f"args is a tuple of example inputs and kwargs a dictionary of them"
     )
 
 
