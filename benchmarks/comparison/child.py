@@ -1,0 +1,83 @@
+"""Runs in a process of its own: export a case to a file, or measure one side on that file.
+
+    python -m benchmarks.comparison.child export CASE PROGRAM
+    python -m benchmarks.comparison.child measure SIDE OUTPUT_TYPE PROGRAM RESULT
+
+``RESULT`` is a `Measurement` as JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from benchmarks.comparison.sides import SIDES, StageClock
+from benchmarks.comparison.summary import Measurement
+
+
+def export(case: str, program: str) -> None:
+    """Export the case and save it."""
+    from benchmarks.comparison.cases import CASES  # not at the top: it brings transformers, which a side does not need
+
+    torch.export.save(CASES[case].export(), program)
+
+
+def measure(side: str, output_type: str, program_path: str, result_path: str) -> None:
+    """Carry the saved program to ``output_type`` with ``side`` and write what that took."""
+    torch.set_num_threads(1)
+    clock = StageClock()
+    lower = SIDES[side](clock)
+    program = torch.export.load(program_path)
+    # What a process pays once (imports on demand, dialects, caches) is no property of the program.
+    lower(torch.export.export(nn.Linear(2, 2).eval(), (torch.ones(1, 2),)), output_type)
+
+    before = _start_peak()
+    clock.reset()
+    module = lower(program, output_type)
+    stages = clock.read()
+    peak = _kilobytes("VmHWM") - before
+    measurement = Measurement(
+        stages=stages,
+        peak_bytes=peak * 1024,
+        weights_bytes=weights_bytes(program),
+        operations=_count(module.operation),
+    )
+    Path(result_path).write_text(json.dumps(dataclasses.asdict(measurement)))
+
+
+def weights_bytes(program: ExportedProgram) -> int:
+    """Return the size of the program's parameters, buffers and constants; memory they share counts once."""
+    held = [*program.state_dict.values(), *program.constants.values()]
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in held if isinstance(x, torch.Tensor)}
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def _start_peak() -> int:
+    """Forget the peak so far. Returns the memory in use, in kB: the program, its weights, and the libraries."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # or what was freed by loading would be used unseen
+    Path("/proc/self/clear_refs").write_text("5")
+    return _kilobytes("VmRSS")
+
+
+def _kilobytes(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field + ":"))
+
+
+def _count(operation: Any) -> int:
+    """Return how many operations lie in ``operation``, at any depth."""
+    return sum(1 + _count(inner.operation) for region in operation.regions for block in region for inner in block)
+
+
+if __name__ == "__main__":
+    {"export": export, "measure": measure}[sys.argv[1]](*sys.argv[2:])

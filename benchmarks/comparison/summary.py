@@ -1,0 +1,81 @@
+"""What was measured, and what is said about it: medians, their spread, and ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run of one side on one case."""
+
+    stages: dict[str, float]
+    """CPU seconds by stage; together, the run."""
+    peak_bytes: int
+    """The most memory that was in use at once, over what the process held before: libraries, program, weights."""
+    weights_bytes: int
+    operations: int
+    """Operations in the module that came out."""
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of the whole run."""
+        return sum(self.stages.values())
+
+    @property
+    def import_seconds_per_gb(self) -> float:
+        """CPU seconds that the import stage takes for a GB (10⁹ bytes) of weights."""
+        return self.stages["import"] * GIGA / self.weights_bytes
+
+    @property
+    def peak_over_weights(self) -> float:
+        """Weights and peak together, as a multiple of the weights: 1 is the model's own memory and no more."""
+        return 1 + self.peak_bytes / self.weights_bytes
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Repeated measurements of one quantity."""
+
+    low: float
+    middle: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Return the least, the median and the greatest of ``values``."""
+        known = sorted(values)
+        return cls(known[0], median(known), known[-1])
+
+    def __truediv__(self, other: Spread) -> Spread:
+        """The ratio of the medians, and the least and greatest ratio that any two measurements give."""
+        return Spread(self.low / other.high, self.middle / other.middle, self.high / other.low)
+
+
+@dataclass(frozen=True)
+class Result:
+    """All runs of one side on one case, or why there is none."""
+
+    case: str
+    side: str
+    output_type: str
+    weights_only: bool
+    runs: Sequence[Measurement] = ()
+    failure: str = ""
+
+    def spread(self, quantity: Callable[[Measurement], float]) -> Spread | None:
+        """Return ``quantity`` over all runs; None where there is none."""
+        return Spread.of(map(quantity, self.runs)) if self.runs else None
+
+    def stage(self, name: str) -> Spread | None:
+        """Return the CPU seconds of the stage ``name`` over all runs."""
+        return self.spread(lambda run: run.stages[name])
+
+
+def ratio(of: Spread | None, to: Spread | None) -> Spread | None:
+    """Return ``of / to``; None unless both were measured and ``to`` is more than nothing."""
+    return of / to if of is not None and to is not None and to.low > 0 else None
