@@ -22,7 +22,7 @@ def main() -> None:
     exception is a defect of ours and keeps its traceback.
     """
     try:
-        app()
+        app(prog_name="fx-importer")
     except FxImporterError as error:
         if "--debug" in sys.argv:
             traceback.print_exc()

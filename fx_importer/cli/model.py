@@ -38,10 +38,11 @@ def load_model(spec: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
 def _load_file(path: Path) -> torch.export.ExportedProgram:
     if not path.is_file():
         raise UsageError(f"there is no file '{path}'")
-    if not zipfile.is_zipfile(path):
-        raise UsageError(f"'{path}' is not what torch.export.save writes: it is not a zip archive")
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        raise UsageError(f"'{path}' is not what torch.export.save writes: it is not a whole zip archive") from None
     if not any(name.endswith("/models/model.json") for name in names):
         raise UsageError(
             f"'{path}' is not what torch.export.save writes: it is a zip archive without an exported program "

@@ -1,0 +1,104 @@
+"""The other commands, and how fast the command line starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from fx_importer.bindings import new_context, passmanager
+from fx_importer.cli import main
+from fx_importer.cli.arguments import GROUPS, HELP, NOT_ON_THE_COMMAND_LINE
+from fx_importer.options import Options
+from fx_importer.pipelines import PIPELINES
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["fx-importer", *arguments])
+    with pytest.raises(SystemExit) as exit:
+        main()
+    out, err = capsys.readouterr()
+    return int(exit.value.code or 0), out, err
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(monkeypatch, capsys, "--version")
+    assert code == 0
+    assert out.splitlines() == [f"{name} {version(name)}" for name in ("fx-importer", "torch", "torch-mlir")]
+
+
+def test_every_field_of_the_options_is_offered_or_excused():
+    fields = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)}
+    assert fields | {"output_type"} == set(HELP) | NOT_ON_THE_COMMAND_LINE
+    # Printing goes to standard output, and a table of decompositions is a Python value.
+    assert {field.name for field in dataclasses.fields(Options)} - set(GROUPS) - {"output_type"} == {
+        "printing",
+        "decompositions",
+    }
+
+
+def test_help_spells_options_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(monkeypatch, capsys, "import", "--help")
+    assert code == 0
+    for name, help in HELP.items():
+        assert f"--{name.replace('_', '-')}" in out
+        assert help in " ".join(out.split())
+
+
+def test_no_command_shows_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, err = run(monkeypatch, capsys)
+    assert code == 2
+    assert "Usage: fx-importer" in out + err
+
+
+def test_pipelines_are_listed_in_mlir_syntax(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(monkeypatch, capsys, "pipelines")
+    assert code == 0
+    assert [line for line in out.splitlines() if line and not line.startswith(" ")] == list(PIPELINES)
+    texts = [line.strip() for line in out.splitlines() if line.startswith("    ")]
+    assert len(texts) == sum(len(pipeline.stages) for pipeline in PIPELINES.values())
+    for text in texts:
+        passmanager.PassManager.parse(text, new_context())
+
+
+def test_pipeline_of_an_output_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = run(monkeypatch, capsys, "pipelines", "--output-type", "TOSA")
+    assert code == 0
+    assert out.startswith("tosa\n  torch-backend: ")
+    assert run(monkeypatch, capsys, "pipelines", "--output-type", "raw")[1].startswith("raw\n  No stage")
+
+
+def test_pipeline_of_an_unknown_output_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    code, out, err = run(monkeypatch, capsys, "pipelines", "--output-type", "onnx")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: unknown output type 'onnx': accepted are ")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["import", "--help"]])
+def test_start_up_imports_neither_torch_nor_the_bindings(arguments: list[str]):
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print([m for m in ('torch', 'torch_mlir', 'numpy') if m in sys.modules]))\n"
+        "from fx_importer.cli import main\n"
+        f"sys.argv[1:] = {arguments}\n"
+        "main()"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "command", [[str(Path(sys.executable).with_name("fx-importer"))], [sys.executable, "-m", "fx_importer"]]
+)
+def test_entry_points(command: list[str]):
+    ran = subprocess.run([*command, "pipelines", "--output-type", "raw"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("raw\n")
+    failed = subprocess.run(
+        [*command, "import", "absent.pt2", "-o", "out.txt"], capture_output=True, text=True, check=False
+    )
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("error: cannot save to 'out.txt'")

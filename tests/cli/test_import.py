@@ -1,0 +1,275 @@
+"""``fx-importer import``: what it writes, and what it says of a mistake."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer.bindings import ir, new_context
+from fx_importer.cli import main
+
+MODELS = """
+    import torch
+    from torch import nn
+
+    @torch.library.custom_op("models::frobnicate", mutates_args=())
+    def frobnicate(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @frobnicate.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    class Twice(nn.Module):
+        def forward(self, x, offset=0.0):
+            return 2 * x + offset
+
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    class Branches(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    X = torch.ones(3)
+
+    def args(): return Twice(), (X,)
+    def args_as_list(): return Twice(), [X]
+    def kwargs(): return Twice(), (X,), {"offset": 1.0}
+    def counts(): return Counts(), (X,)
+    def branches(): return Branches(), (X,)
+    def foreign(): return lambda x: frobnicate(x), (X,)
+    def too_few(): return Twice(), ()
+    def model_only(): return Twice()
+    def tensor_for_args(): return Twice(), X
+    def raises(): raise ValueError("no weights here")
+    def leaves(): raise SystemExit("usage: models.py")
+    def needs(path): return Twice(), (X,)
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs the command line in an empty directory with ``models.py``: exit code, out, err."""
+    (tmp_path / "models.py").write_text(textwrap.dedent(MODELS))
+    (tmp_path / "broken.py").write_text("import torch\n\nimport no_such_module\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for name in ("models", "broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fx-importer", *arguments])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        out, err = capfd.readouterr()
+        return int(exit.value.code or 0), out, err
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["args", "args_as_list", "kwargs"])
+def test_a_callable_returns_the_model_and_its_inputs(run: Run, name: str):
+    code, out, err = run("import", f"models:{name}", "-o", "out.mlir")
+    assert (code, err) == (0, "")
+    assert "torch.aten.mul" in Path("out.mlir").read_text()
+    assert out.startswith("out.mlir: raw, ")
+    assert "import 0." in out
+
+
+def test_an_exported_program(run: Run):
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.tanh()
+
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(Model(), (torch.zeros(4, 3),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, "model.pt2")
+    code, _, err = run("import", "model.pt2", "--output-type", "tosa", "-o", "out.mlir")
+    assert (code, err) == (0, "")
+    assert "tosa.tanh" in Path("out.mlir").read_text()
+    assert "tensor<?x3xf32>" in Path("out.mlir").read_text()
+
+
+def test_bytecode(run: Run):
+    assert run("import", "models:args", "-o", "out.mlirbc")[0] == 0
+    with new_context() as context:
+        assert "torch.aten.mul" in str(ir.Module.parse(Path("out.mlirbc").read_bytes(), context))
+
+
+def test_text_on_standard_output_and_nothing_else(run: Run):
+    code, out, err = run("import", "models:args", "-o", "-")
+    assert (code, err) == (0, "")
+    assert out.startswith("module")
+    with new_context() as context:
+        assert ir.Module.parse(out, context).operation.verify()
+
+
+def test_options_reach_the_compilation(run: Run):
+    flags = ["--func-name", "forward", "--mutation", "functional", "--output-type", "Torch"]
+    assert run("import", "models:counts", "-o", "out.mlir", *flags)[0] == 0
+    text = Path("out.mlir").read_text()
+    assert "func.func @forward(" in text
+    assert text.count("!torch.vtensor<[],f32>") > 1
+
+
+def test_an_existing_file_is_replaced(run: Run):
+    Path("out.mlir").write_text("old")
+    assert run("import", "models:args", "-o", "out.mlir")[0] == 0
+    assert Path("out.mlir").read_text().startswith("module")
+
+
+def zip_of_something_else(path: Path) -> None:
+    torch.save({"weight": torch.zeros(2)}, path)
+
+
+def not_a_zip(path: Path) -> None:
+    path.write_text("module {}")
+
+
+def cut_short(path: Path) -> None:
+    torch.export.save(torch.export.export(torch.nn.Tanh(), (torch.zeros(2),)), path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def from_another_torch(path: Path) -> None:
+    """An exported program whose schema version is not one that this torch reads."""
+    import json
+    import zipfile
+
+    torch.export.save(torch.export.export(torch.nn.Tanh(), (torch.zeros(2),)), path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    for name, content in members.items():
+        if name.endswith("/models/model.json"):
+            program = json.loads(content)
+            program["schema_version"]["major"] = 999
+            members[name] = json.dumps(program).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    "write, sentence",
+    [
+        (zip_of_something_else, "it is a zip archive without an exported program"),
+        (not_a_zip, "is not what torch.export.save writes: it is not a whole zip archive"),
+        (cut_short, "is not what torch.export.save writes: it is not a whole zip archive"),
+        (from_another_torch, "cannot read 'model.pt2': "),
+    ],
+)
+def test_a_file_that_is_no_exported_program(run: Run, write: Callable[[Path], None], sentence: str):
+    write(Path("model.pt2"))
+    assert_mistake(run("import", "model.pt2", "-o", "out.mlir"), 2, sentence)
+
+
+@pytest.mark.parametrize(
+    "model, sentence",
+    [
+        ("absent.pt2", "there is no file 'absent.pt2'"),
+        (
+            "model",
+            "'model' names no model: MODEL is a .pt2 file that torch.export.save wrote, or package.module:callable",
+        ),
+        ("absent:build", "there is no module 'absent' in "),
+        ("models.absent:build", "there is no module 'models.absent' in "),
+        ("broken:build", "broken.py:3: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("models:argz", "models.py) has no 'argz'; did you mean 'args'?"),
+        ("models:X", "'models:X' is a Tensor, which cannot be called"),
+        ("models:raises", "models.py:41: ValueError: no weights here"),
+        ("models:leaves", "models.py:42: SystemExit: usage: models.py"),
+        ("models:needs", "calling 'models:needs' without arguments failed: TypeError: needs() missing 1 required"),
+        (
+            "models:model_only",
+            "'models:model_only' returned a Twice: it must return (model, args) or (model, args, kwargs)",
+        ),
+        ("models:tensor_for_args", "returned a tuple of (Twice, Tensor): it must return (model, args) or"),
+        ("models:too_few", "cannot be called with these inputs: missing a required argument: 'x'"),
+    ],
+)
+def test_a_model_that_is_none(run: Run, model: str, sentence: str):
+    assert_mistake(run("import", model, "-o", "out.mlir"), 2, sentence)
+
+
+@pytest.mark.parametrize(
+    "output, sentence",
+    [
+        ("absent/out.mlir", "cannot save to 'absent/out.mlir': the directory 'absent' does not exist"),
+        ("out.txt", "cannot save to 'out.txt': the suffix must be .mlir (text) or .mlirbc (bytecode)"),
+        ("models.py/out.mlir", "cannot save to 'models.py/out.mlir': the directory 'models.py' does not exist"),
+        ("/proc/out.mlir", "cannot save to '/proc/out.mlir': "),
+    ],
+)
+def test_an_output_that_cannot_be_written(run: Run, output: str, sentence: str):
+    assert_mistake(run("import", "models:args", "-o", output), 2, sentence)
+
+
+def test_the_output_is_checked_before_the_work(run: Run):
+    # The model would be refused as well; the output is named first.
+    assert_mistake(run("import", "models:raises", "-o", "absent/out.mlir"), 2, "the directory 'absent' does not exist")
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (
+            ["--output-type", "onnx"],
+            "unknown output type 'onnx': accepted are 'raw', 'torch', 'linalg-on-tensors', 'tosa'",
+        ),
+        (["--mutation", "ignore"], "unknown mutation policy 'ignore': accepted are 'error', 'functional', 'mutable'"),
+        (
+            ["--output-type", "torch", "--backend-legal-ops", "aten.no_such_op"],
+            "the torch dialect has no op 'aten.no_such_op'",
+        ),
+        (["--output-typ", "tosa"], "No such option: --output-typ"),
+    ],
+)
+def test_an_option_that_is_none(run: Run, flags: list[str], sentence: str):
+    assert_mistake(run("import", "models:args", "-o", "out.mlir", *flags), 2, sentence)
+
+
+def test_the_output_must_be_named(run: Run):
+    assert_mistake(run("import", "models:args"), 2, "Missing option '--output' / '-o'")
+
+
+@pytest.mark.parametrize(
+    "model, output_type, sentence",
+    [
+        ("models:branches", "raw", "torch.export cannot capture Branches"),
+        ("models:counts", "raw", "calls"),
+        ("models:foreign", "tosa", "models.frobnicate"),
+    ],
+)
+def test_a_model_that_cannot_be_lowered(run: Run, model: str, output_type: str, sentence: str):
+    assert_mistake(run("import", model, "-o", "out.mlir", "--output-type", output_type), 1, sentence)
+
+
+def test_debug_shows_the_traceback(run: Run):
+    code, _, err = run("--debug", "import", "models:raises", "-o", "out.mlir")
+    assert code == 2
+    assert "Traceback" in err
+    assert 'raise ValueError("no weights here")' in err
+
+
+def assert_mistake(ran: tuple[int, str, str], expected_code: int, sentence: str) -> None:
+    """The exit code, the sentence, no traceback, and no file that was not there before."""
+    code, out, err = ran
+    assert sentence in err
+    assert (code, out) == (expected_code, "")
+    assert "Traceback" not in err
+    assert not [path for path in Path().iterdir() if path.name not in ("models.py", "broken.py", "model.pt2")]
