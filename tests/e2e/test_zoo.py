@@ -1,0 +1,49 @@
+"""Real architectures, small: to every output type, and through the JIT against eager, static and with a dynamic batch."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from benchmarks.zoo import ZOO
+from fx_importer import OutputType, lower
+
+SMALL = [name for name, model in ZOO.items() if model.small]
+DYNAMIC = [name for name in SMALL if ZOO[name].dynamic_shapes is not None]
+
+
+@cache
+def exported(name: str, dynamic: bool) -> ExportedProgram:
+    model, args, kwargs = ZOO[name].build()
+    shapes = ZOO[name].dynamic_shapes if dynamic else None
+    return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("output_type", [t for t in OutputType if t is not OutputType.LINALG_ON_TENSORS], ids=lambda t: t.value)
+@pytest.mark.parametrize("name", SMALL)
+def test_lowers(name, output_type):
+    assert lower(exported(name, dynamic=False), output_type=output_type).module.operation.verify()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_linalg_agrees_with_eager(name):
+    model, args, kwargs = ZOO[name].build()
+    compare(lower(exported(name, dynamic=False), output_type="linalg").run(*args, **kwargs), model, args, kwargs)
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
+    model, args, kwargs = ZOO[name].build()
+    lowered = lower(exported(name, dynamic=True), output_type="linalg")
+    for size in (2, 3, 5):
+        batch = [torch.cat([x] * 3)[:size] for x in args]
+        compare(lowered.run(*batch, **kwargs), model, batch, kwargs)
+
+
+def compare(results, model, args, kwargs):
+    with torch.no_grad():
+        expected = pytree.tree_leaves(model(*args, **kwargs))
+    for result, wanted in zip(pytree.tree_leaves(results), expected, strict=True):
+        torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
