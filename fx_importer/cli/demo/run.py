@@ -42,16 +42,18 @@ def run_demo(out: Path) -> None:
     )
 
     lowered: dict[OutputType, Lowered] = {}
+    files: dict[OutputType, Path] = {}
     for output_type in OutputType:
         with console.status(f"to {output_type.value}"):
             lowered[output_type] = lower(encoder, *inputs, output_type=output_type)
-            lowered[output_type].save(out / f"minilm.{output_type.value}.mlirbc")
+            files[output_type] = out / f"minilm.{output_type.value}.mlirbc"
+            lowered[output_type].save(files[output_type])
     console.print(tables.stages({name: result.trace for name, result in lowered.items()}))
     console.print(tables.census({name: result.module for name, result in lowered.items()}))
-    console.print(tables.files(sorted(out.glob("minilm.*.mlirbc"))))
+    console.print(tables.files(files))
 
     with console.status("running"), torch.no_grad():
-        (embeddings,) = lowered[OutputType.LINALG_ON_TENSORS].run(*inputs)
+        embeddings = lowered[OutputType.LINALG_ON_TENSORS].run(*inputs)
         ours, eager = similarities(embeddings), similarities(encoder(*inputs))
     console.print(tables.similarities(SENTENCES, ours, eager))
 

@@ -50,11 +50,11 @@ def count_ops(module: ir.Module) -> Counter[str]:
     return Counter({name: n for name, n in counts.items() if name not in ("builtin.module", "func.func")})
 
 
-def files(paths: Sequence[Path]) -> Table:
-    """Return the files and their sizes."""
-    table = _table("Files", "file", "MB", right=("MB",))
-    for path in paths:
-        table.add_row(str(path), f"{path.stat().st_size / 1e6:.1f}")
+def files(paths: Mapping[OutputType, Path]) -> Table:
+    """Return the files that were written."""
+    table = _table("Files, as bytecode", "output type", "MB", "file", right=("MB",))
+    for output_type, path in paths.items():
+        table.add_row(output_type.value, f"{path.stat().st_size / 1e6:.1f}", str(path))
     return table
 
 

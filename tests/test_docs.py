@@ -1,0 +1,111 @@
+"""What the documentation shows is run, and what it names exists.
+
+A block of Python, or of commands, is a test. A block marked ``output`` (```` ```mlir output ````) is what the block before
+it prints, line by line; ``...`` in it stands for any text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/pip|fx-importer demo)\b")
+"""Commands that install, or that `make demo` and `make test` are themselves."""
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+    output: str | None
+    """What the page says that the block prints."""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def runs(self) -> bool:
+        if self.language == "sh":
+            return not all(NOT_RUN.match(line) for line in self.text.splitlines() if line)
+        return self.language == "python"
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of ``page``, but those that are the output of another."""
+    text = page.read_text()
+    found = list(FENCE.finditer(text))
+    outputs = [match["text"] if match["info"].endswith(" output") else None for match in found]
+    return [
+        Block(page, text.count("\n", 0, match.start()) + 1, match["info"], match["text"], following)
+        for match, output, following in zip(found, outputs, [*outputs[1:], None], strict=True)
+        if output is None
+    ]
+
+
+ALL = [block for page in PAGES for block in blocks(page)]
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.runs], ids=str)
+def test_block_runs_as_shown(block: Block, tmp_path: Path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    command = [sys.executable, "-c", block.text] if block.language == "python" else ["bash", "-euc", block.text]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    if block.output is not None:
+        assert_printed(block.output, ran.stdout)
+
+
+def assert_printed(expected: str, printed: str) -> None:
+    pattern = re.escape(expected.strip()).replace(r"\.\.\.", ".*")
+    if not re.fullmatch(pattern, printed.strip(), re.DOTALL):
+        assert printed.strip() == expected.strip()  # fails, and shows where they differ
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path):
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    assert not [target for target in targets if "://" not in target and not (page.parent / target).exists()]
+
+
+def named_paths() -> list[str]:
+    """Return every path that the page on the architecture names: what is in backquotes and looks like one."""
+    spans = re.findall(r"`([\w./-]+)`", FENCE.sub("", ARCHITECTURE.read_text()))
+    return sorted({span for span in spans if span.endswith("/") or re.search(r"\.(py|md|toml|txt)$", span)})
+
+
+@pytest.mark.parametrize("name", named_paths())
+def test_a_path_in_the_architecture_exists(name: str):
+    assert (ROOT / name).exists() or (ROOT / "fx_importer" / name).exists()
+
+
+def test_every_room_is_in_the_architecture():
+    package = ROOT / "fx_importer"
+    modules = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+    folders = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    text = ARCHITECTURE.read_text()
+    assert not sorted(room for room in modules | folders if f"`{room}`" not in text)
+
+
+def test_the_check_of_output():
+    assert_printed("a ... c\nd", "a b c\nd\n")
+    with pytest.raises(AssertionError):
+        assert_printed("a ... c\nd", "a b c\ne")
+    assert len([block for block in ALL if block.output]) > 1
