@@ -16,6 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
+from fx_importer.execution import JitBackend
 from fx_importer.execution.calling import flatten_inputs, unflatten_results
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
@@ -55,8 +56,6 @@ class Lowered:
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Sequence[Any]]:
-        from fx_importer.execution import JitBackend
-
         return JitBackend().load(self.module, self.options.importing.func_name)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
