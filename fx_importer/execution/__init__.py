@@ -1,0 +1,6 @@
+"""Runs lowered modules."""
+
+from fx_importer.execution.backend import Backend, Loaded, Value
+from fx_importer.execution.jit import JitBackend
+
+__all__ = ["Backend", "JitBackend", "Loaded", "Value"]

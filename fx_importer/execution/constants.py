@@ -1,0 +1,111 @@
+"""Large constants stay out of LLVM: compiled code reads them from one block of memory, passed as an argument.
+
+Through LLVM, 400 MB of weights would take 8 s and 1.2 GB; like this they take a copy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import torch
+
+from fx_importer.bindings import func_d, ir
+from fx_importer.execution.memref import DTYPES
+
+_SMALLEST = 1024
+"""In bytes. Smaller ones stay: LLVM may fold them, and `_bytes_of` could take them for something else."""
+_ALIGNMENT = 64
+
+
+def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
+    """Move the large ``dense_resource`` constants of ``function`` into a new last argument; return what to pass there.
+
+    The argument is a buffer of bytes; each constant becomes a view into it that is only read.
+    """
+    uses: dict[ir.Attribute, list[ir.Operation]] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "arith.constant" and _is_resource(op.attributes["value"]):
+            uses.setdefault(op.attributes["value"], []).append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    contents = {value: data for value in uses if (data := _bytes_of(value)) is not None}
+    sizes = [-(-len(data) // _ALIGNMENT) * _ALIGNMENT for data in contents.values()]
+    block = torch.empty(sum(sizes), dtype=torch.uint8)
+    with function.context, function.location:
+        argument = _append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
+        start = 0
+        with ir.InsertionPoint.at_block_begin(function.entry_block):
+            for size, (value, data) in zip(sizes, contents.items(), strict=True):
+                ctypes.memmove(block.data_ptr() + start, data, len(data))
+                tensor = _view(argument, start, ir.RankedTensorType(value.type))
+                for op in uses[value]:
+                    op.results[0].replace_all_uses_with(tensor)
+                    op.erase()
+                start += size
+    return block
+
+
+def _is_resource(value: ir.Attribute) -> bool:
+    try:
+        ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell
+    except ValueError:
+        return False
+    return True
+
+
+class _Chunks:
+    """A file that keeps the pieces of one size that are written to it."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.found: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if len(data) == self.size:
+            self.found.append(data)
+
+
+def _bytes_of(value: ir.Attribute) -> bytes | None:
+    """Return the contents of a resource, or None for one that is small, or not as large as its type says.
+
+    The bindings offer no way to read a resource; but in bytecode, each is written in one piece, and the rest of a
+    module that holds nothing else is small.
+    """
+    tensor_type = ir.RankedTensorType(value.type)
+    dtypes = DTYPES.get(str(tensor_type.element_type))
+    size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
+    if size < _SMALLEST:
+        return None
+    holder = ir.Module.create(ir.Location.unknown(value.context))
+    holder.operation.attributes["value"] = value
+    chunks = _Chunks(size)
+    holder.operation.write_bytecode(chunks)
+    return chunks.found[0] if len(chunks.found) == 1 else None
+
+
+def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
+    argument = function.entry_block.add_argument(argument_type, function.location)
+    inputs = [each.type for each in function.entry_block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
+    if "arg_attrs" in function.attributes:
+        given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, ir.DictAttr.get({})])
+    return argument
+
+
+def _view(block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.Value:
+    index = ir.IndexType.get()
+    offset = ir.Operation.create(
+        "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, start)}
+    ).result
+    buffer_type = ir.MemRefType.get(tensor_type.shape, tensor_type.element_type)
+    view = ir.Operation.create("memref.view", results=[buffer_type], operands=[block, offset]).result
+    return ir.Operation.create(
+        "bufferization.to_tensor",
+        results=[tensor_type],
+        operands=[view],
+        attributes={"restrict": ir.UnitAttr.get()},  # without ``writable``: never computed in place
+    ).result

@@ -1,0 +1,184 @@
+"""Runs linalg on tensors on this machine's CPU, with the just-in-time compiler that the torch-mlir wheel carries."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch_mlir.execution_engine import ExecutionEngine
+
+from fx_importer.bindings import func_d, ir
+from fx_importer.errors import UsageError
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.checks import RUN, insert_checks
+from fx_importer.execution.constants import hoist_constants
+from fx_importer.execution.kernels import interchange_loops, outline_kernels
+from fx_importer.execution.memref import adopt, dense, describe
+from fx_importer.execution.signature import Signature, TensorKind, read_signature
+from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.pipeline import Stage
+from fx_importer.pipelines.runner import run_stage
+from fx_importer.trace import Trace
+
+
+@dataclass(frozen=True)
+class JitBackend:
+    """MLIR's ExecutionEngine."""
+
+    name: str = "jit"
+    optimization: int = 2
+    """LLVM's level, 0 to 3."""
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Compile the function ``func_name`` of ``module``, which stays as it is.
+
+        What is returned takes dense tensors on the CPU, and numbers; it returns a tuple of the same. Inputs are never
+        written; non-contiguous ones are copied first, the others are read where they are. Calls from several threads
+        take turns. It raises `UsageError` for arguments that do not fit, and where the program meets values it cannot
+        work with: a failed assertion, an index out of range, an integer division by zero.
+
+        Raises:
+            UsageError: if there is no such function, or it takes or returns anything but builtin tensors and numbers.
+            StageFailed: if the module cannot be compiled.
+        """
+        copy = _copy(module)
+        function = _entry(copy, func_name)
+        signature = read_signature(function)
+        trace = Trace()
+        fuse, bufferize, loops, scalars, llvm = LLVM.stages
+        _run(fuse, copy, trace)
+        with trace.stage("constants"):
+            constants = hoist_constants(function)
+            interchange_loops(copy)
+        _run(bufferize, copy, trace)
+        _run(loops, copy, trace)
+        with trace.stage("kernels"):
+            messages = insert_checks(copy)
+            outline_kernels(copy)
+        _run(scalars, copy, trace)
+        _run(llvm, copy, trace)
+        with trace.stage("compile"):
+            engine, run, packed = _compile(copy, func_name, self.optimization)
+        return _Function(signature, constants, tuple(messages), engine, run, packed)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """Compiled code, with all that has to live as long."""
+
+    signature: Signature
+    constants: torch.Tensor
+    messages: tuple[str, ...]
+    engine: ExecutionEngine
+    run: Callable[[int], None]
+    packed: ctypes.c_void_p
+    """The function's address. It takes an array of addresses: of the result, if there is one, and of each argument."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, *arguments: Value) -> tuple[Value, ...]:
+        self.signature.check(arguments)
+        # In local variables, all stay alive until the call has returned.
+        tensors = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]
+        results = _result_type(self.signature)()
+        slots = [_slot(kind.ctype, each) for kind, each in zip(self.signature.arguments, tensors, strict=True)]
+        slots.append(ctypes.pointer(describe(self.constants.data_ptr(), self.constants.shape)))
+        # A single number is returned as such, and its slot comes last; anything else through a first argument.
+        if _returns_number(self.signature):
+            slots.append(results)
+        elif self.signature.results:
+            slots.insert(0, ctypes.pointer(results))
+        self._call(_addresses(slots))
+        return _unpack(self.signature, results)
+
+    def _call(self, arguments: ctypes.Array[ctypes.c_void_p]) -> None:
+        code = ctypes.c_int32()
+        outer = _addresses([self.packed, ctypes.c_void_p(ctypes.addressof(arguments)), code])
+        with self.lock:
+            self.run(ctypes.addressof(outer))
+        if code.value:
+            raise UsageError(f"'{self.signature.name}' stopped: {self.messages[code.value - 1]}")
+
+
+def _slot(ctype: Any, value: Value) -> Any:
+    """Return a variable that holds what is passed: a number, or the address of a descriptor."""
+    if isinstance(value, torch.Tensor):
+        return ctypes.pointer(describe(value.data_ptr(), value.shape))
+    return ctype(value)
+
+
+def _addresses(slots: Sequence[Any]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
+
+
+def _returns_number(signature: Signature) -> bool:
+    return len(signature.results) == 1 and not isinstance(signature.results[0], TensorKind)
+
+
+def _result_type(signature: Signature) -> type[ctypes.Structure]:
+    """Return the layout of all results together: a descriptor or a number each."""
+    fields = [(f"result_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
+    return type("Results", (ctypes.Structure,), {"_fields_": fields})
+
+
+def _unpack(signature: Signature, results: ctypes.Structure) -> tuple[Value, ...]:
+    values = [getattr(results, name) for name, _ in results._fields_]
+    pairs = list(zip(values, signature.results, strict=True))
+    tensors = iter(adopt([(value, kind.dtypes[0]) for value, kind in pairs if isinstance(kind, TensorKind)]))
+    return tuple(next(tensors) if isinstance(kind, TensorKind) else value for value, kind in pairs)
+
+
+def _copy(module: ir.Module) -> ir.Module:
+    copy = ir.Module.create(ir.Location.unknown(module.context))
+    for op in module.body:
+        copy.body.append(op.clone())
+    return copy
+
+
+def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
+    """Return the function ``name``, callable from C; all others become private."""
+    functions = {op.name.value: op for op in module.body if isinstance(op, func_d.FuncOp)}
+    if name not in functions:
+        there = ", ".join(f"'{each}'" for each in functions) or "none"
+        raise UsageError(f"the module has no function '{name}': there is {there}")
+    with module.context:
+        for each in functions.values():
+            each.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        entry = functions[name]
+        entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
+        entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
+        entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(entry.arguments))
+    return entry
+
+
+def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:
+    with trace.stage(stage.name, pipeline=str(stage)):
+        run_stage(stage, module)
+
+
+def _compile(
+    module: ir.Module, name: str, level: int
+) -> tuple[ExecutionEngine, Callable[[int], None], ctypes.c_void_p]:
+    """Return the engine, the packed `RUN` and the address of the packed function ``name``."""
+    said: list[str] = []
+
+    def keep(diagnostic: ir.Diagnostic) -> bool:
+        said.append(diagnostic.message)
+        return True
+
+    handler = module.context.attach_diagnostic_handler(keep)  # the engine prints them, and raises without them
+    try:
+        # No object is kept for dumping: weights or not, it would be a second copy of the code.
+        engine = ExecutionEngine(module, opt_level=level, enable_object_dump=False)
+        run, function = engine.raw_lookup(RUN), engine.raw_lookup(f"_mlir_ciface_{name}")
+    except RuntimeError as error:
+        raise RuntimeError("; ".join([str(error), *said])) from error
+    finally:
+        handler.detach()
+    if not run or not function:
+        raise RuntimeError("the code could not be linked: standard error has the names of the missing functions")
+    return engine, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run), ctypes.c_void_p(function)

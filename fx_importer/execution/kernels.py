@@ -1,0 +1,140 @@
+"""Loops in an order that suits caches and vector units, and in functions of their own, which LLVM compiles faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.bindings import func_d, ir
+
+_CLONED = ("arith.constant", "memref.get_global")
+"""What a kernel computes for itself instead of taking it as an argument."""
+
+
+def interchange_loops(module: ir.Module) -> None:
+    """Make the innermost loop of each contraction the one that runs along rows, where another one is.
+
+    ``C[m, n] += A[m, k] * B[k, n]`` is written with ``k`` innermost: that walks down the columns of B, and a sum of
+    floats in order is no work for vectors. With ``n`` innermost both are repaired, and the order of every sum is kept.
+    """
+    for op in _find(module, "linalg.generic"):
+        kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        order = _best_order(["parallel" in kind for kind in kinds], maps)
+        # The body of an op with linalg.index knows its loops by their numbers.
+        if order == list(range(len(kinds))) or any(each.name == "linalg.index" for each in op.regions[0].blocks[0]):
+            continue
+        with op.context:
+            _permute(op, order, maps)
+
+
+def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[int]:
+    """Return the loops from the outermost to the innermost."""
+    loops = list(range(len(parallel)))
+    if all(parallel) or not any(parallel) or parallel[-1]:
+        return loops
+    # How many operands each loop walks along a row: it alone moves in their last axis.
+    rows = [sum(bool(each.results) and _moves(each.results[-1], loop) for each in maps) for loop in loops]
+    best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
+    if rows[best] < max(rows):
+        return loops
+    outer = [loop for loop in loops if parallel[loop] and loop != best]
+    return [*outer, *(loop for loop in loops if not parallel[loop]), best]
+
+
+def _moves(expression: ir.AffineExpr, loop: int) -> bool:
+    if isinstance(expression, ir.AffineDimExpr):
+        return expression.position == loop
+    if isinstance(expression, ir.AffineBinaryExpr):
+        return _moves(expression.lhs, loop) or _moves(expression.rhs, loop)
+    return False
+
+
+def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap]) -> None:
+    count = len(order)
+    renamed = ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(order.index(loop)) for loop in range(count)])
+    op.attributes["indexing_maps"] = ir.ArrayAttr.get(
+        [
+            ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [result.compose(renamed) for result in each.results]))
+            for each in maps
+        ]
+    )
+    kinds = ir.ArrayAttr(op.attributes["iterator_types"])
+    op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[loop] for loop in order])
+
+
+def outline_kernels(module: ir.Module) -> None:
+    """Move every outermost loop that yields nothing into a function of its own.
+
+    A model in one function takes LLVM minutes. Equal loops become equal functions, of which the LLVM stage keeps one.
+    """
+    loops: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "scf.for" and not op.results:
+            loops.append(op)
+            return ir.WalkResult.SKIP
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for number, loop in enumerate(loops):
+        with module.context, loop.location:
+            _outline(loop, f"kernel_{number}", module)
+
+
+def _outline(loop: ir.Operation, name: str, module: ir.Module) -> None:
+    inside = _inside(loop)
+    defined = {value for op in inside for value in _values_of(op)}
+    captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
+    cloned = [value for value in captured if _name_of_owner(value) in _CLONED]
+    passed = [value for value in captured if value not in cloned]
+
+    with ir.InsertionPoint(module.body):
+        kernel = func_d.FuncOp(name, ([value.type for value in passed], []), visibility="private")
+    kernel.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("noinline")])
+    if all(_is_pointer_enough(value.type) for value in passed):
+        kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
+    entry = kernel.add_entry_block()
+    replacements: dict[ir.Value, ir.Value] = dict(zip(passed, entry.arguments, strict=True))
+    with ir.InsertionPoint(entry):
+        for value in cloned:
+            replacements[value] = value.owner.clone().results[0]
+        end = func_d.ReturnOp([])
+    with ir.InsertionPoint(loop):
+        func_d.CallOp([], name, passed)
+    loop.move_before(end)
+    for op in inside:
+        for position, value in enumerate(op.operands):
+            if value in replacements:
+                op.operands[position] = replacements[value]
+
+
+def _inside(op: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(each: ir.Operation) -> ir.WalkResult:
+        found.append(each)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _values_of(op: ir.Operation) -> list[ir.Value]:
+    return [*op.results, *(value for region in op.regions for block in region for value in block.arguments)]
+
+
+def _name_of_owner(value: ir.Value) -> str | None:
+    return None if isinstance(value.owner, ir.Block) else value.owner.name
+
+
+def _is_pointer_enough(value_type: ir.Type) -> bool:
+    """Whether the type tells everything about the memory but its address."""
+    if not isinstance(value_type, ir.MemRefType):
+        return True
+    return value_type.has_static_shape and value_type.layout == ir.AffineMapAttr.get(
+        ir.AffineMap.get_identity(value_type.rank)
+    )
+
+
+def _find(module: ir.Module, name: str) -> list[ir.Operation]:
+    return [op for op in _inside(module.operation) if op.name == name]

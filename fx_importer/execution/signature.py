@@ -1,0 +1,133 @@
+"""What a function takes and returns, read off its type; checked and packed before compiled code sees it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx_importer.bindings import func_d, ir
+from fx_importer.errors import UsageError
+from fx_importer.execution.memref import DTYPES, Descriptor, descriptor_type
+
+
+@dataclass(frozen=True)
+class TensorKind:
+    """A tensor of one dtype; ``None`` in ``shape`` is any size."""
+
+    dtypes: tuple[torch.dtype, ...]
+    shape: tuple[int | None, ...]
+
+    @property
+    def ctype(self) -> type[Descriptor]:
+        return descriptor_type(len(self.shape))
+
+    def refusal(self, value: object) -> str | None:
+        """Return what is wrong with ``value``, if anything is."""
+        if not isinstance(value, torch.Tensor):
+            return f"is a {type(value).__name__}, but the function takes {self}"
+        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
+            met = f"{type(value).__name__} ({value.layout}) on {value.device}"
+            return f"is a {met}, but the JIT takes dense tensors on the CPU"
+        if value.dtype not in self.dtypes:
+            return f"is {_names((value.dtype,))}, but the function takes {_names(self.dtypes)}"
+        fits = value.dim() == len(self.shape) and all(
+            accepted in (None, met) for accepted, met in zip(self.shape, value.shape, strict=True)
+        )
+        return None if fits else f"has shape {_shape(tuple(value.shape))}, but the function takes {_shape(self.shape)}"
+
+    def __str__(self) -> str:
+        return f"a tensor of {_names(self.dtypes)} with shape {_shape(self.shape)}"
+
+
+@dataclass(frozen=True)
+class ScalarKind:
+    """A number that is not in a tensor."""
+
+    python: type[bool] | type[int] | type[float]
+    ctype: type[ctypes.c_bool] | type[ctypes.c_int64] | type[ctypes.c_double]
+
+    def refusal(self, value: Any) -> str | None:
+        """Return what is wrong with ``value``, if anything is."""
+        if type(value) is not self.python and not (self.python is float and type(value) is int):
+            return f"is a {type(value).__name__}, but the function takes {self}"
+        if self.python is int and not -(2**63) <= value < 2**63:
+            return f"is {value}, but the function takes {self}"
+        return None
+
+    def __str__(self) -> str:
+        return {bool: "a bool", int: "an int of 64 bits", float: "a float"}[self.python]
+
+
+Kind = TensorKind | ScalarKind
+
+_SCALARS = {
+    "i1": ScalarKind(bool, ctypes.c_bool),
+    "i64": ScalarKind(int, ctypes.c_int64),
+    "f64": ScalarKind(float, ctypes.c_double),
+}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Other classes (fake tensors, quantized wrappers, the user's own) need not have memory that compiled code can read."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes and returns, in order."""
+
+    name: str
+    arguments: tuple[Kind, ...]
+    results: tuple[Kind, ...]
+
+    def check(self, values: Sequence[object]) -> None:
+        """Raise a `UsageError` that lists every argument that does not fit."""
+        if len(values) != len(self.arguments):
+            raise UsageError(f"'{self.name}' takes {len(self.arguments)} arguments, but got {len(values)}")
+        refusals = [
+            f"argument {position} {refusal}"
+            for position, (kind, value) in enumerate(zip(self.arguments, values, strict=True))
+            if (refusal := kind.refusal(value))
+        ]
+        if refusals:
+            raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(refusals))
+
+
+def read_signature(function: func_d.FuncOp) -> Signature:
+    """Return what ``function``, on builtin tensors, takes and returns.
+
+    Raises:
+        UsageError: listing every type that cannot be passed between Python and compiled code.
+    """
+    name = function.name.value
+    kinds: dict[str, list[Kind]] = {}
+    strange: list[str] = []
+    for role, types in (("argument", function.type.inputs), ("result", function.type.results)):
+        found = [_kind(each) for each in types]
+        strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
+        kinds[role] = [kind for kind in found if kind is not None]
+    if strange:
+        raise UsageError(
+            f"'{name}' cannot be run: {'; '.join(strange)}. The JIT passes builtin tensors of {', '.join(DTYPES)}, and "
+            f"scalars of {', '.join(_SCALARS)}: lower the program with output_type='linalg-on-tensors'"
+        )
+    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]))
+
+
+def _kind(mlir_type: ir.Type) -> Kind | None:
+    if not isinstance(mlir_type, ir.RankedTensorType):
+        return _SCALARS.get(str(mlir_type))
+    dtypes = DTYPES.get(str(mlir_type.element_type))
+    if dtypes is None or mlir_type.encoding is not None:
+        return None
+    shape = (None if mlir_type.is_dynamic_dim(axis) else mlir_type.get_dim_size(axis) for axis in range(mlir_type.rank))
+    return TensorKind(dtypes, tuple(shape))
+
+
+def _names(dtypes: Sequence[torch.dtype]) -> str:
+    return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def _shape(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
