@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.linalg import linalg as LINALG
+from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.pipeline import Nested, Pass, Pipeline, Stage
 from fx_importer.pipelines.runner import run_stage, run_text
 from fx_importer.pipelines.stablehlo import stablehlo as STABLEHLO
@@ -15,6 +16,7 @@ from fx_importer.pipelines.tosa import tosa as TOSA
 
 __all__ = [
     "LINALG",
+    "LLVM",
     "PIPELINES",
     "STABLEHLO",
     "TORCH_BACKEND",
@@ -24,11 +26,12 @@ __all__ = [
     "Pipeline",
     "Stage",
     "pipeline_for",
+    "pipeline_from_torch",
     "run_stage",
     "run_text",
 ]
 
-_AFTER_TORCH = {
+_FROM_TORCH = {
     OutputType.LINALG_ON_TENSORS: LINALG,
     OutputType.TOSA: TOSA,
     OutputType.STABLEHLO: STABLEHLO,
@@ -36,17 +39,26 @@ _AFTER_TORCH = {
 
 
 def pipeline_for(output_type: OutputType, options: LoweringOptions) -> Pipeline:
-    """Return what takes an imported module to ``output_type``: no stage at all for RAW."""
+    """Return what takes a module as imported to ``output_type``: no stage at all for RAW.
+
+    Raises:
+        UsageError: if one of the backend's legal ops is not an op.
+    """
     if output_type is OutputType.RAW:
         return Pipeline(output_type.value, ())
-    stages = TORCH_BACKEND(options).stages
-    if after := _AFTER_TORCH.get(output_type):
-        stages += after(options).stages
+    stages = TORCH_BACKEND(options).stages + pipeline_from_torch(output_type, options).stages
     return Pipeline(output_type.value, stages)
+
+
+def pipeline_from_torch(output_type: OutputType, options: LoweringOptions) -> Pipeline:
+    """Return what takes the torch backend form to ``output_type``: no stage for the torch dialect itself."""
+    family = _FROM_TORCH.get(output_type)
+    return family(options) if family else Pipeline(output_type.value, ())
 
 
 PIPELINES: Mapping[str, Pipeline] = {
     pipeline.name: pipeline
-    for pipeline in (family(LoweringOptions()) for family in (TORCH_BACKEND, LINALG, TOSA, STABLEHLO))
+    for pipeline in (*(family(LoweringOptions()) for family in (TORCH_BACKEND, LINALG, TOSA, STABLEHLO)), LLVM)
 }
-"""Every pipeline by name, each from where the one before it (torch-backend) ends, with the options' defaults."""
+"""Every pipeline by name, with the options' defaults. Each of the middle three starts where torch-backend ends; llvm
+starts where linalg-on-tensors does."""

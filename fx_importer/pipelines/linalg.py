@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
 
 
 def linalg(options: LoweringOptions) -> Pipeline:
-    """Return the pipeline to ``linalg``, ``tensor``, ``arith``, ``math``, ``scf`` (and ``tm_tensor``) on builtin tensors."""
+    """Return the pipeline to linalg, tensor, arith, math, scf and tm_tensor on builtin tensors."""
     finite = {"allow-non-finites": options.allow_non_finites}
     return Pipeline(
         "linalg-on-tensors",
@@ -31,14 +31,10 @@ def linalg(options: LoweringOptions) -> Pipeline:
                     on_functions("resolve-shaped-type-result-dims", "cse"),
                 ),
             ),
-            Stage(
-                "backend-types",
-                "Functions take and return builtin tensors; nothing of torch is left.",
-                (
-                    Pass("torch-func-backend-type-conversion"),
-                    on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
-                    Pass("torch-verify-linalg-on-tensors-backend-contract"),
-                ),
+            backend_types(
+                Pass("torch-func-backend-type-conversion"),
+                on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
+                Pass("torch-verify-linalg-on-tensors-backend-contract"),
             ),
         ),
     )

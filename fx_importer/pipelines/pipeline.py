@@ -55,6 +55,15 @@ class Pipeline:
         return str(Nested("builtin.module", tuple(step for stage in self.stages for step in stage.passes)))
 
 
+BACKEND_TYPES = "backend-types"
+"""The name of the stage after which nothing of torch may be left, whatever the backend."""
+
+
+def backend_types(*passes: Pass | Nested) -> Stage:
+    """Return the stage of that name, made of ``passes``."""
+    return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
+
+
 def on_functions(*names: str | Pass) -> Nested:
     """Return the passes, given by name or whole, to be run on every function."""
     return Nested("func.func", tuple(Pass(each) if isinstance(each, str) else each for each in names))

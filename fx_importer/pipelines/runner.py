@@ -2,30 +2,115 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
 from fx_importer.bindings import ir, passmanager
-from fx_importer.pipelines.pipeline import Stage
+from fx_importer.errors import UsageError
+from fx_importer.pipelines.pipeline import BACKEND_TYPES, Pass, Stage
+
+Problem = tuple[ir.Location, str]
 
 
 def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) -> None:
-    """Run ``stage`` on ``module``, in place.
+    """Run ``stage`` on ``module``, in place. ``print_passes`` prints to the native standard error.
 
     Raises:
-        ir.MLIRError: if a pass failed, or what the stage left is not valid. ``module`` is then in no state to be used.
+        UsageError: if the stage's passes are none that MLIR knows.
+        ir.MLIRError: if a pass failed or reported an error, or if what the stage left is not valid. ``module`` is then
+            in no state to be used.
     """
-    run_text(str(stage), module, print_passes=print_passes)
+    passes = passmanager.PassManager("builtin.module", module.context)
+    with _listening(passes) as reported:
+        _add(passes, ",".join(map(str, stage.passes)))
+        passes.enable_verifier(False)  # after each pass it would double the time; once, at the end, is below
+        if print_passes:
+            module.context.enable_multithreading(False)
+            passes.enable_ir_printing(print_module_scope=True, large_elements_limit=16, large_resource_limit=16)
+        try:
+            passes.run(module.operation)
+        except ir.MLIRError as error:
+            if stage.name == BACKEND_TYPES and (left := _unlowered(module)):
+                error.error_diagnostics[:0] = _error(module, left).error_diagnostics
+            raise
+    if reported:
+        raise _error(module, reported)
+    module.operation.verify()
 
 
 def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) -> None:
-    """Run a pipeline in MLIR's syntax on ``module``, in place. ``print_passes`` prints to the native standard error.
+    """Run a pipeline in MLIR's syntax, ``builtin.module(...)``. Raises as `run_stage` does."""
+    anchor, _, rest = pipeline.strip().partition("(")
+    if anchor.strip() != "builtin.module" or not rest.endswith(")"):
+        raise UsageError(f"not a pass pipeline: {pipeline!r} (one reads 'builtin.module(...)')")
+    run_stage(Stage("pipeline", "", (Pass(rest[:-1]),)), module, print_passes=print_passes)
 
-    Raises:
-        ValueError: if ``pipeline`` is not a pipeline.
-        ir.MLIRError: as `run_stage`.
+
+def _add(passes: passmanager.PassManager, text: str) -> None:
+    try:
+        passes.add(text)
+    except ValueError as error:
+        raise UsageError(f"not a pass pipeline: {error}") from error
+
+
+@contextmanager
+def _listening(passes: passmanager.PassManager) -> Iterator[list[Problem]]:
+    """Collect the errors that ``passes``, to which others are added after this, report.
+
+    A pass may report an error and yet succeed: where a rewrite gave up on an op that it hoped another would take. The
+    bindings then drop the error, and the op turns up unlowered, or wrong, some stages later. A diagnostic handler hears
+    of errors only if it is attached after the one that the bindings attach as the run begins: hence from a first pass.
     """
-    passes = passmanager.PassManager.parse(pipeline, module.context)
-    passes.enable_verifier(False)  # after each pass it would double the time; once, at the end, is below
-    if print_passes:
-        module.context.enable_multithreading(False)
-        passes.enable_ir_printing(print_module_scope=True, large_elements_limit=16, large_resource_limit=16)
-    passes.run(module.operation)
-    module.operation.verify()
+    reported: list[Problem] = []
+
+    def hear(diagnostic: ir.Diagnostic) -> bool:
+        if diagnostic.severity == ir.DiagnosticSeverity.ERROR:
+            reported.append((diagnostic.location, diagnostic.message))
+        return False  # the bindings are to hear of it too
+
+    with ExitStack() as attached:
+
+        def listen(operation: Any, _this: Any) -> None:
+            attached.enter_context(operation.context.attach_diagnostic_handler(hear))
+
+        passes.add(listen)
+        yield reported
+
+
+def _unlowered(module: ir.Module) -> list[Problem]:
+    """Return the torch ops left in ``module``, each name once. MLIR itself may name only a constant that they use."""
+    found: dict[str, ir.Location] = {}
+    count: Counter[str] = Counter()
+
+    def see(operation: ir.Operation) -> ir.WalkResult:
+        name = operation.name
+        if name.startswith("torch.") and not name.startswith(("torch.constant.", "torch.prim.ListConstruct")):
+            if name == "torch.operator":
+                name = ir.StringAttr(operation.attributes["name"]).value
+            found.setdefault(name, operation.location)
+            count[name] += 1
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(see)
+    times = {name: f", {number} times" if number > 1 else "" for name, number in count.items()}
+    return [(location, f"nothing lowered '{name}'{times[name]}") for name, location in found.items()]
+
+
+def _error(module: ir.Module, problems: Sequence[Problem]) -> ir.MLIRError:
+    """Return an error with ``problems`` as its diagnostics. Only MLIR can make one, so a pass fails with them."""
+
+    def fail(_operation: Any, this: Any) -> None:
+        for location, message in problems:
+            location.emit_error(message)
+        this.signal_pass_failure()
+
+    passes = passmanager.PassManager("builtin.module", module.context)
+    passes.add(fail)
+    passes.enable_verifier(False)
+    try:
+        passes.run(module.operation)
+    except ir.MLIRError as error:
+        return error
+    raise AssertionError("a pass that signals failure fails")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_mlir._mlir_libs import _stablehlo
 
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
 
 # The wheel registers StableHLO's own passes, unlike all others, only when asked. Asking twice does no harm.
 _stablehlo.register_stablehlo_passes()
@@ -30,14 +30,10 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                     ),
                 ),
             ),
-            Stage(
-                "backend-types",
-                "Functions take and return builtin tensors; nothing of torch is left.",
-                (
-                    Pass("torch-func-backend-type-conversion-for-stablehlo"),
-                    on_functions("canonicalize", "torch-finalizing-backend-type-conversion-for-stablehlo"),
-                    Pass("torch-verify-stablehlo-backend-contract"),
-                ),
+            backend_types(
+                Pass("torch-func-backend-type-conversion-for-stablehlo"),
+                on_functions("canonicalize", "torch-finalizing-backend-type-conversion-for-stablehlo"),
+                Pass("torch-verify-stablehlo-backend-contract"),
             ),
             Stage(
                 "stablehlo-shapes",

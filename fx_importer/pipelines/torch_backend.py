@@ -23,12 +23,13 @@ def torch_backend(options: LoweringOptions) -> Pipeline:
         (
             Stage(
                 "torch-backend",
-                "Calls are inlined, ops on values, and what no backend takes whole is decomposed.",
+                "Calls are inlined, and what no backend takes whole is decomposed.",
                 (
                     on_functions("torch-match-quantized-custom-ops"),
-                    Pass("inline"),  # canonicalizes each function on the way
+                    Pass("inline"),  # and canonicalize each function
+                    # No torch-reduce-op-variants: it turns ops on mutable tensors into ops on values, and an imported
+                    # program has no others; but it refuses every torch.operator.
                     on_functions(
-                        "torch-reduce-op-variants",
                         Pass("torch-decompose-complex-ops", {"legal-ops": legal} if legal else {}),
                         "torch-recompose-complex-ops",
                         "canonicalize",
@@ -42,21 +43,22 @@ def torch_backend(options: LoweringOptions) -> Pipeline:
 def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
     """Return ``ops`` as the pass compares them, ``aten.foo``, from either spelling."""
     names = tuple(op.removeprefix("torch.") for op in ops)
-    known = {name.removeprefix("torch.") for name in _OP_NAMES}
     # The pass ignores a name that it does not know. An op of one's own need not be known; ATen's must.
-    wrong = [name for name in names if name.startswith("aten.") and name not in known]
+    wrong = [name for name in names if name.startswith("aten.") and name not in _OP_NAMES]
     if wrong:
-        hints = {name: _similar(name, known) for name in wrong}
+        hints = {name: _similar(name) for name in wrong}
         listed = "; ".join(f"'{name}'" + (f" (perhaps {hint})" if hint else "") for name, hint in hints.items())
         raise UsageError(f"backend_legal_ops: the torch dialect has no op {listed}")
     return names
 
 
-def _similar(name: str, known: set[str]) -> str:
-    overloads = sorted(each for each in known if each.startswith(f"{name}."))
-    return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, known, n=2))
+def _similar(name: str) -> str:
+    overloads = sorted(each for each in _OP_NAMES if each.startswith(f"{name}."))
+    return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, _OP_NAMES, n=2))
 
 
 _OP_NAMES = {
-    op.OPERATION_NAME for op in vars(torch_d).values() if isinstance(op, type) and hasattr(op, "OPERATION_NAME")
+    op.OPERATION_NAME.removeprefix("torch.")
+    for op in vars(torch_d).values()
+    if isinstance(op, type) and hasattr(op, "OPERATION_NAME")
 }

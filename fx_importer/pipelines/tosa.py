@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
 
 
 def tosa(options: LoweringOptions) -> Pipeline:
     """Return the pipeline to TOSA. ``options`` hold nothing that a TOSA pass takes."""
-    del options
     return Pipeline(
         "tosa",
         (
             Stage(
                 "tosa",
-                "Torch ops have become TOSA ops, all of them.",
+                "Torch ops have become TOSA ops.",
                 (
                     on_functions(
                         "torch-fuse-quantized-ops",
-                        Pass("convert-torch-to-tosa", {"require-full-tosa-conversion": True}),
+                        # Else it stops at the first op it cannot lower; so all of them are named, in 'backend-types'.
+                        Pass("convert-torch-to-tosa", {"require-full-tosa-conversion": False}),
                     ),
                 ),
             ),
@@ -35,14 +35,10 @@ def tosa(options: LoweringOptions) -> Pipeline:
                     ),
                 ),
             ),
-            Stage(
-                "backend-types",
-                "Functions take and return builtin tensors; nothing of torch is left.",
-                (
-                    Pass("torch-func-backend-type-conversion"),
-                    on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
-                    Pass("torch-verify-tosa-backend-contract"),
-                ),
+            backend_types(
+                Pass("torch-func-backend-type-conversion"),
+                on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
+                Pass("torch-verify-tosa-backend-contract"),
             ),
         ),
     )

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import tempfile
+import textwrap
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -25,9 +26,9 @@ _READABLE_LIMIT = 4_000_000
 def write_report(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...]) -> Path | None:
     """Write what repeats the failure of ``record`` into a fresh directory, and return it.
 
-    The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where temporary files go, and holds the module before the
-    stage (``before.mlirbc``, and ``before.mlir`` to read), ``command.sh``, ``report.md`` and ``report.json``. Returns None
-    for a stage that runs no passes: there is nothing to repeat.
+    The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where temporary files go. It holds the module before the
+    stage (``before.mlirbc``, and ``before.mlir`` to read), ``command.sh``, ``report.md`` and ``report.json``. A stage
+    that runs no passes leaves nothing to repeat: None is returned.
 
     Raises:
         StageFailed: the failure that was to be reported, saying also why no report could be written.
@@ -37,9 +38,8 @@ def write_report(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnosti
     try:
         return _write(trace, record, diagnostics, record.snapshot)
     except OSError as error:
-        message = (
-            f"stage '{record.name}' failed:\n{_reason(record, diagnostics)}\nno report of it could be written: {error}"
-        )
+        reason = textwrap.indent(_reason(record, diagnostics), "  ")
+        message = f"stage '{record.name}' failed:\n{reason}\nno report of it could be written: {error}"
         raise StageFailed(record.name, message, diagnostics=diagnostics) from record.failure
 
 

@@ -14,8 +14,8 @@ from fx_importer.bindings import ir
 def command_for(bytecode: Path, pipeline: str) -> str:
     """Return a shell command, to be run in the directory of ``bytecode``, that runs ``pipeline`` on it.
 
-    It is ``torch-mlir-opt`` wherever that can do it. The wheel's build knows neither all passes nor all dialects that the
-    wheel's Python bindings do; where it does not, the command is `fx_importer.pipelines.replay`.
+    It is ``torch-mlir-opt`` wherever that can do it. The wheel's build of it knows fewer passes and dialects than the
+    wheel's Python bindings; where it lacks one, the command is `fx_importer.pipelines.replay`.
     """
     opt = _torch_mlir_opt()
     if _reads(opt, bytecode) and _knows(opt, pipeline):
