@@ -12,16 +12,16 @@ import lit.formats
 HERE = Path(__file__).parent
 PYTHON = shlex.quote(sys.executable)
 
-config.name = "fx_importer"  # noqa: F821
-config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
-config.suffixes = [".py", ".mlir", ".test"]  # noqa: F821
-config.excludes = ["lit.cfg.py", "Inputs"]  # noqa: F821
-config.test_source_root = str(HERE)  # noqa: F821
+config.name = "fx_importer"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".py", ".mlir", ".test"]
+config.excludes = ["lit.cfg.py", "Inputs"]
+config.test_source_root = str(HERE)
 # Runs side by side each need a folder of their own: lit keeps its times there.
-config.test_exec_root = lit_config.params.get("exec_root", str(HERE / "Output"))  # noqa: F821
+config.test_exec_root = lit_config.params.get("exec_root", str(HERE / "Output"))
 
 # Both are found beside the interpreter, so that the environment need not be activated.
-config.substitutions += [  # noqa: F821
+config.substitutions += [
     ("%PYTHON", PYTHON),
     ("%fx-importer", f"{PYTHON} -m fx_importer"),
     ("%torch-mlir-opt", shlex.quote(str(Path(sys.executable).with_name("torch-mlir-opt")))),
@@ -29,7 +29,7 @@ config.substitutions += [  # noqa: F821
 ]
 
 # A test sees the tree it stands in, and is as quiet and as narrow as any other run.
-config.environment["PYTHONPATH"] = str(HERE.parent)  # noqa: F821
-config.environment["PYTHONWARNINGS"] = os.environ.get("PYTHONWARNINGS", "")  # noqa: F821
-config.environment["OMP_NUM_THREADS"] = "1"  # noqa: F821
-config.environment["HF_HUB_OFFLINE"] = "1"  # noqa: F821
+config.environment["PYTHONPATH"] = str(HERE.parent)
+config.environment["PYTHONWARNINGS"] = os.environ.get("PYTHONWARNINGS", "")
+config.environment["OMP_NUM_THREADS"] = "1"
+config.environment["HF_HUB_OFFLINE"] = "1"

@@ -1,7 +1,7 @@
 """What the documentation shows is run, and what it names exists.
 
-A block of Python, or of commands, is a test. A block marked ``output`` (```` ```mlir output ````) is what the block before
-it prints, line by line; ``...`` in it stands for any text.
+A block of Python, or of commands, is a test. A block marked ``output``, as in ```` ```mlir output ````, is what the
+block before it prints, line by line; ``...`` in it stands for any text.
 """
 
 from __future__ import annotations
