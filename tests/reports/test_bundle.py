@@ -1,0 +1,267 @@
+"""The directory that a failed stage leaves behind."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fx_importer.bindings import func_d, ir, new_context, torch_d
+from fx_importer.errors import StageFailed
+from fx_importer.options import LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage
+from fx_importer.pipelines.pipeline import on_functions
+from fx_importer.reports import bundle, write_report
+from fx_importer.trace import Trace
+
+T = "!torch.vtensor<[2],f32>"
+LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
+FILES = ["before.mlir", "before.mlirbc", "command.sh", "report.json", "report.md"]
+
+
+@pytest.fixture(autouse=True)
+def dump(tmp_path, monkeypatch) -> Path:
+    """Let reports go to a directory that does not exist yet."""
+    monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path / "dump" / "here"))
+    return tmp_path / "dump" / "here"
+
+
+def module(body: str, *, type: str = T, context: ir.Context | None = None) -> ir.Module:
+    text = f"func.func @main(%x: {type}) -> {type} {{\n{body}\nreturn %r : {type}\n}}"
+    return ir.Module.parse(text, context or new_context())
+
+
+CUSTOM_OP = f'%r = torch.operator "torch.mylib.twice"(%x) : ({T}) -> {T} loc("model.py":2:1)'
+
+
+def lower(into: OutputType, given: ir.Module) -> None:
+    run(pipeline_for(into, LoweringOptions()).stages, given)
+
+
+def run(stages: tuple[Stage, ...], given: ir.Module) -> Trace:
+    trace = Trace(reporter=write_report)
+    for stage in stages:
+        with trace.stage(stage.name, given, pipeline=str(stage)):
+            run_stage(stage, given)
+    return trace
+
+
+@contextmanager
+def a_report() -> Iterator[list[Path]]:
+    """Expect a failure with a report; after the block, its directory is the one item of what was yielded."""
+    found: list[Path] = []
+    with pytest.raises(StageFailed) as caught:
+        yield found
+    assert caught.value.report is not None
+    assert f"what reproduces it is in {caught.value.report}" in str(caught.value)
+    found.append(caught.value.report)
+
+
+def test_what_is_in_it(dump):
+    with a_report() as found:
+        lower(LINALG, module(CUSTOM_OP))
+    (directory,) = found
+    assert directory.parent == dump
+    assert directory.name.startswith("fx-importer-backend-types-failed-")
+    assert sorted(path.name for path in directory.iterdir()) == FILES
+
+    text = (directory / "before.mlir").read_text()
+    assert 'torch.operator "torch.mylib.twice"' in text
+    assert 'loc("model.py":2:1)' in text
+    assert str(ir.Module.parse(text, new_context())) == str(
+        ir.Module.parseFile(str(directory / "before.mlirbc"), new_context())
+    )
+
+    facts = json.loads((directory / "report.json").read_text())
+    assert facts["stage"] == "backend-types"
+    assert [(stage["name"], stage["passed"]) for stage in facts["stages"]] == [
+        ("torch-backend", True),
+        ("linalg", True),
+        ("backend-types", False),
+    ]
+    assert facts["diagnostics"][0]["message"] == "nothing lowered 'torch.mylib.twice'"
+    assert facts["diagnostics"][0]["where"] == "model.py:2"
+    assert set(facts["versions"]) == {"python", "platform", "fx-importer", "torch", "torch-mlir"}
+
+    page = (directory / "report.md").read_text()
+    assert "error: nothing lowered 'torch.mylib.twice'\n    at model.py:2" in page
+    assert "| linalg | passed |" in page
+    assert "| backend-types | **failed** |" in page
+    assert facts["command"] in page
+    assert facts["command"] in (directory / "command.sh").read_text()
+
+
+I64 = "!torch.vtensor<[2],si64>"
+POW = f"%r = torch.aten.pow.Tensor_Tensor %x, %x : {I64}, {I64} -> {I64}"
+DYNAMIC = "!torch.vtensor<[?],f32>"
+CUMSUM = f"""
+  %zero = torch.constant.int 0
+  %none = torch.constant.none
+  %r = torch.aten.cumsum %x, %zero, %none : {DYNAMIC}, !torch.int, !torch.none -> {DYNAMIC}
+"""
+SORT_THEN_CUSTOM_OP = f"""
+  %zero = torch.constant.int 0
+  %false = torch.constant.bool false
+  %v, %i = torch.aten.sort %x, %zero, %false : {T}, !torch.int, !torch.bool -> {T}, !torch.vtensor<[2],si64>
+  %r = torch.operator "torch.mylib.twice"(%v) : ({T}) -> {T}
+"""
+TWO_FUNCTIONS = f"func.func @a(%x: {T}) -> {T} {{ return %x : {T} }} func.func @b(%x: {T}) -> {T} {{ return %x : {T} }}"
+
+
+@pytest.mark.parametrize(
+    "into, given, stage, tool",
+    [
+        (LINALG, lambda: module(POW, type=I64), "linalg", "torch-mlir-opt"),
+        (LINALG, lambda: module(CUSTOM_OP), "backend-types", "torch-mlir-opt"),
+        # These dialects have no name to be loaded by: here, the bytecode holds tm_tensor.
+        (LINALG, lambda: module(SORT_THEN_CUSTOM_OP), "backend-types", "torch-mlir-opt"),
+        (TOSA, lambda: module(POW, type=I64), "tosa", "torch-mlir-opt"),
+        (TOSA, lambda: module(CUSTOM_OP), "backend-types", "torch-mlir-opt"),
+        (STABLEHLO, lambda: module(CUMSUM, type=DYNAMIC), "stablehlo", "replay"),
+        (STABLEHLO, lambda: module(CUSTOM_OP), "backend-types", "torch-mlir-opt"),
+        (STABLEHLO, lambda: ir.Module.parse(TWO_FUNCTIONS, new_context()), "stablehlo-shapes", "replay"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_command_fails_as_the_stage_did(into, given, stage, tool):
+    with a_report() as found:
+        lower(into, given())
+    assert_repeats(found[0], stage, tool)
+
+
+@pytest.mark.parametrize(
+    "text, step, tool",
+    [
+        ("%y = tosa.rsqrt %x : (tensor<2xf64>) -> tensor<2xf64>", Pass("tosa-validate"), "replay"),
+        ("%y = math.exp %x : tensor<2xf64>", on_functions("torch-finalizing-backend-type-conversion"), "replay"),
+        ("", on_functions("torch-finalizing-backend-type-conversion"), "torch-mlir-opt"),
+    ],
+    ids=["a pass that torch-mlir-opt does not know", "a dialect that it does not know", "a name to be quoted"],
+)
+def test_the_command_for_stages_not_of_ours(text, step, tool):
+    left_over = '%z = torch.operator "torch.mylib.make"() : () -> !torch.int'
+    given = ir.Module.parse(f"func.func @f(%x: tensor<2xf64>) {{ {text} {left_over} return }}", new_context())
+    stage = Stage("somebody's $(own)", "", (step,))
+    with a_report() as found:
+        run((stage,), given)
+    assert_repeats(found[0], stage.name, tool)
+
+
+def assert_repeats(directory: Path, stage: str, tool: str) -> None:
+    facts = json.loads((directory / "report.json").read_text())
+    assert facts["stage"] == stage
+    assert (".replay " if tool == "replay" else "/torch-mlir-opt ") in facts["command"]
+    ran = subprocess.run([directory / "command.sh"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    # What is ours to add to MLIR's diagnostics, torch-mlir-opt does not say.
+    messages = [each["message"] for each in facts["diagnostics"] if not each["message"].startswith("nothing lowered")]
+    assert messages
+    assert all(message.splitlines()[0] in ran.stderr for message in messages)
+
+
+def with_weight(weight: np.ndarray) -> ir.Module:
+    """Return a module that calls a custom op on ``weight``, held as a resource."""
+    context = new_context()
+    with context, ir.Location.unknown():
+        shape = ir.RankedTensorType.get(weight.shape, ir.F32Type.get())
+        type = ir.Type.parse(f"!torch.vtensor<{list(weight.shape)},f32>")
+        value = ir.DenseResourceElementsAttr.get_from_buffer(weight, "layer.weight", shape)
+        made = ir.Module.create()
+        with ir.InsertionPoint(made.body):
+            function = func_d.FuncOp("main", ir.FunctionType.get([], [type]))
+        with ir.InsertionPoint(function.add_entry_block()):
+            literal = ir.Operation.create("torch.vtensor.literal", results=[type], attributes={"value": value})
+            name = ir.StringAttr.get("torch.mylib.twice")
+            func_d.ReturnOp([torch_d.OperatorOp([type], name, [literal.result], 0)])
+    return made
+
+
+def test_weights_survive_in_the_bytecode_and_are_left_out_of_the_text():
+    weight = np.arange(10_000, dtype=np.float32).reshape(100, 100)
+    with a_report() as found:
+        lower(LINALG, with_weight(weight))
+    (directory,) = found
+    text = (directory / "before.mlir").read_text()
+    assert "dense_resource<layer.weight> : tensor<100x100xf32>" in text
+    assert len(text) < 2000
+    stored = (directory / "before.mlirbc").read_bytes()
+    assert weight.tobytes() in stored
+
+    again = directory / "again.mlirbc"
+    ir.Module.parseFile(str(directory / "before.mlirbc"), new_context()).operation.write_bytecode(str(again))
+    assert again.read_bytes() == stored
+
+
+def test_the_text_is_bounded(monkeypatch):
+    monkeypatch.setattr(bundle, "_READABLE_LIMIT", 300)
+    with a_report() as found:
+        lower(LINALG, module("\n".join(f"%x{n} = torch.constant.int {n}" for n in range(100)) + CUSTOM_OP))
+    text = (found[0] / "before.mlir").read_text()
+    assert len(text) < 450
+    assert text.splitlines()[-1].endswith("characters short; before.mlirbc holds the whole module")
+
+
+def test_parallel_failures_do_not_collide(dump):
+    def fail(number: int) -> Path:
+        with a_report() as found:
+            lower(LINALG, module(CUSTOM_OP.replace("twice", f"op{number}")))
+        assert f"torch.mylib.op{number}" in (found[0] / "before.mlir").read_text()
+        return found[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        directories = set(pool.map(fail, range(8)))
+    assert len(directories) == 8
+    assert all(sorted(path.name for path in directory.iterdir()) == FILES for directory in directories)
+
+
+def test_where_no_report_can_be_written_the_failure_says_so(dump):
+    dump.parent.mkdir()
+    dump.write_text("a file is in the way")
+    with pytest.raises(StageFailed) as caught:
+        lower(LINALG, module(CUSTOM_OP))
+    assert caught.value.stage == "backend-types"
+    assert caught.value.report is None
+    assert caught.value.diagnostics[0].message == "nothing lowered 'torch.mylib.twice'"
+    assert isinstance(caught.value.__cause__, ir.MLIRError)
+    first, *_, last = str(caught.value).splitlines()
+    assert first == "stage 'backend-types' failed:"
+    assert last.startswith("no report of it could be written: ")
+    assert str(dump) in last
+
+
+def test_nothing_half_written_is_left_behind(dump, monkeypatch):
+    monkeypatch.setattr(bundle, "_versions", lambda: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(StageFailed, match="no report of it could be written: no space left"):
+        lower(LINALG, module(CUSTOM_OP))
+    assert list(dump.iterdir()) == []
+
+
+def test_bytecode_that_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(OSError, match="nowhere/before.mlirbc: Unable to open file"):
+        bundle._write_bytecode(module(CUSTOM_OP).operation, tmp_path / "nowhere" / "before.mlirbc")
+
+
+def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("nothing is to be serialised")
+
+    for name in ("get_asm", "print", "write_bytecode", "__str__"):
+        monkeypatch.setattr(ir.Operation.__base__, name, refuse)
+    given = module(f"%r = torch.aten.relu %x : {T} -> {T}")
+    trace = run(pipeline_for(LINALG, LoweringOptions()).stages, given)
+    assert [stage.snapshot for stage in trace.stages] == [None, None, None]
+    assert capfd.readouterr() == ("", "")
+    assert not dump.exists()
+
+
+def test_a_stage_without_passes_leaves_nothing():
+    trace = Trace(reporter=write_report)
+    with pytest.raises(StageFailed) as caught, trace.stage("export"):
+        raise ValueError("no")
+    assert caught.value.report is None
