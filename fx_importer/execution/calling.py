@@ -33,8 +33,10 @@ def flatten_inputs(program: ExportedProgram, args: Sequence[Any], kwargs: Mappin
     for leaf, input_spec in zip(leaves, specs, strict=True):
         if isinstance(input_spec.arg, ConstantArgument):
             fixed = input_spec.arg.value
-            if leaf != fixed:
-                raise UsageError(f"the input '{input_spec.arg.name}' is {leaf!r}, but was fixed to {fixed!r} by the export")
+            if type(leaf) is not type(fixed) or leaf != fixed:
+                raise UsageError(
+                    f"the input '{input_spec.arg.name}' is {leaf!r}, but was fixed to {fixed!r} by the export"
+                )
             if not isinstance(fixed, (bool, int, float)):
                 continue
         flat.append(leaf)
