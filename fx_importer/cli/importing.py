@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
+
+import torch
 
 from fx_importer.cli.model import load_model
 from fx_importer.compilation import compile_program
@@ -27,6 +30,9 @@ def import_model(model: str, output: str, options: Options) -> None:
         check_writable(output)
     f, args, kwargs = load_model(model)
     check_inputs(f, args, kwargs, options=())
+    if "TORCH_LOGS" not in os.environ:
+        # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
+        torch._logging.set_logs(all=logging.CRITICAL)
     lowered = compile_program(f, args, kwargs, FxImporter(), options)
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
@@ -35,4 +41,4 @@ def import_model(model: str, output: str, options: Options) -> None:
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)
     total = sum(stage.seconds for stage in lowered.trace.stages)
     size = Path(output).stat().st_size
-    print(f"{os.fspath(output)}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
+    print(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")

@@ -48,6 +48,7 @@ MODELS = """
     def args_as_list(): return Twice(), [X]
     def kwargs(): return Twice(), (X,), {"offset": 1.0}
     def counts(): return Counts(), (X,)
+    def misshapen(): return nn.Linear(2, 2), (torch.ones(1, 3),)
     def branches(): return Branches(), (X,)
     def foreign(): return lambda x: frobnicate(x), (X,)
     def too_few(): return Twice(), ()
@@ -191,8 +192,8 @@ def test_a_file_that_is_no_exported_program(run: Run, write: Callable[[Path], No
         ("broken:build", "broken.py:3: ModuleNotFoundError: No module named 'no_such_module'"),
         ("models:argz", "models.py) has no 'argz'; did you mean 'args'?"),
         ("models:X", "'models:X' is a Tensor, which cannot be called"),
-        ("models:raises", "models.py:41: ValueError: no weights here"),
-        ("models:leaves", "models.py:42: SystemExit: usage: models.py"),
+        ("models:raises", "models.py:42: ValueError: no weights here"),
+        ("models:leaves", "models.py:43: SystemExit: usage: models.py"),
         ("models:needs", "calling 'models:needs' without arguments failed: TypeError: needs() missing 1 required"),
         (
             "models:model_only",
@@ -251,6 +252,7 @@ def test_the_output_must_be_named(run: Run):
     "model, output_type, sentence",
     [
         ("models:branches", "raw", "torch.export cannot capture Branches"),
+        ("models:misshapen", "raw", "must have same reduction dim, but got [1, 3] X [2, 2]"),
         ("models:counts", "raw", "calls"),
         ("models:foreign", "tosa", "models.frobnicate"),
     ],
