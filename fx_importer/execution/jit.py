@@ -125,8 +125,7 @@ def _result_type(signature: Signature) -> type[ctypes.Structure]:
 
 
 def _unpack(signature: Signature, results: ctypes.Structure) -> tuple[Value, ...]:
-    values = [getattr(results, name) for name, _ in results._fields_]
-    pairs = list(zip(values, signature.results, strict=True))
+    pairs = [(getattr(results, f"result_{i}"), kind) for i, kind in enumerate(signature.results)]
     tensors = iter(adopt([(value, kind.dtypes[0]) for value, kind in pairs if isinstance(kind, TensorKind)]))
     return tuple(next(tensors) if isinstance(kind, TensorKind) else value for value, kind in pairs)
 
