@@ -1,5 +1,6 @@
 """Running a stage: what fails, what it says, and where."""
 
+import numpy as np
 import pytest
 
 from fx_importer.bindings import ir, new_context, passmanager
@@ -98,19 +99,20 @@ def test_complex_numbers_fail_where_the_conversion_gave_up():
 
 
 def test_printing_leaves_out_weights(capfd):
+    dense, resource = (np.arange(start, start + 100, dtype=np.float32).tobytes().hex() for start in (0, 100))
     text = f"""
     func.func @main() -> !torch.vtensor<[100],f32> {{
       %0 = torch.vtensor.literal(dense_resource<w> : tensor<100xf32>) : !torch.vtensor<[100],f32>
-      %1 = torch.vtensor.literal(dense<"0x{"01020304" * 100}"> : tensor<100xf32>) : !torch.vtensor<[100],f32>
+      %1 = torch.vtensor.literal(dense<"0x{dense}"> : tensor<100xf32>) : !torch.vtensor<[100],f32>
       return %1 : !torch.vtensor<[100],f32>
     }}
-    {{-# dialect_resources: {{ builtin: {{ w: "0x04000000{"05060708" * 100}" }} }} #-}}"""
+    {{-# dialect_resources: {{ builtin: {{ w: "0x04000000{resource}" }} }} #-}}"""
     run_stage(Stage("s", "", (Pass("symbol-dce"),)), ir.Module.parse(text, new_context()), print_passes=True)
     out, err = capfd.readouterr()
     assert out == ""
     assert "IR Dump After SymbolDCE" in err
-    assert "0102030401020304" not in err
-    assert "0506070805060708" not in err
+    assert dense[200:220] not in err.lower()
+    assert resource[200:220] not in err.lower()
 
 
 @pytest.mark.parametrize("text", ["", "cse", "func.func(cse)", "builtin.module(cse", "builtin.module(no-such-pass)"])
