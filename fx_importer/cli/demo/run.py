@@ -38,7 +38,7 @@ def run_demo(out: Path) -> None:
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
     console.print(
         f"\n[bold]all-MiniLM-L6-v2[/], a sentence encoder with its trained weights ({parameters / 1e6:.1f} million), "
-        f"on {len(SENTENCES)} sentences of up to {inputs[0].shape[1]} tokens."
+        f"on {len(SENTENCES)} sentences.\n"
     )
 
     lowered: dict[OutputType, Lowered] = {}

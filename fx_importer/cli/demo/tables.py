@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from rich import box
@@ -21,7 +22,11 @@ def stages(traces: Mapping[OutputType, Trace]) -> Table:
     """Return the seconds that each stage took, a column per output type."""
     table = _table("Seconds per stage", "stage", *(output_type.value for output_type in traces))
     seconds = [{record.name: record.seconds for record in trace.stages} for trace in traces.values()]
-    for name in dict.fromkeys(itertools.chain.from_iterable(seconds)):
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for column in seconds:
+        for before, after in itertools.pairwise(column):
+            order.add(after, before)
+    for name in order.static_order():
         table.add_row(name, *(f"{column[name]:.2f}" if name in column else "" for column in seconds))
     table.add_section()
     table.add_row("all", *(f"{sum(column.values()):.2f}" for column in seconds), style="bold")
@@ -39,7 +44,7 @@ def census(modules: Mapping[OutputType, ir.Module]) -> Table:
 
 
 def count_ops(module: ir.Module) -> Counter[str]:
-    """Return how often each op occurs in ``module``, at any depth; modules and functions are not counted."""
+    """Return how often each op occurs in ``module``, at any depth, but those that only hold or end others."""
     counts: Counter[str] = Counter()
 
     def count(op: ir.Operation) -> ir.WalkResult:
@@ -47,7 +52,9 @@ def count_ops(module: ir.Module) -> Counter[str]:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(count)
-    return Counter({name: n for name, n in counts.items() if name not in ("builtin.module", "func.func")})
+    return Counter(
+        {name: n for name, n in counts.items() if not name.endswith((".module", ".func", ".return", ".yield"))}
+    )
 
 
 def files(paths: Mapping[OutputType, Path]) -> Table:
