@@ -78,7 +78,9 @@ class Lowered:
 def compile_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], importer: FxImporter, options: Options) -> Lowered:
     """Carry a model to MLIR, keeping a record of every stage."""
     target = TARGETS[options.output_type]
-    table = target.decompositions if options.decompositions is None else options.decompositions
+    table = options.decompositions
+    if table is None:
+        table = target.table(options.lowering)
     trace = Trace(reporter=write_report)
     with trace.stage("export"):
         program = export_program(f, args, kwargs, options.export)

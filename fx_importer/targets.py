@@ -19,6 +19,17 @@ class Target:
     output_type: OutputType
     decompositions: Mapping[Any, Callable[..., Any]]
 
+    def table(self, options: LoweringOptions) -> Mapping[Any, Callable[..., Any]]:
+        """Return the decompositions that come before the import: what the backend takes whole is kept whole."""
+        legal = {name.removeprefix("torch.") for name in options.backend_legal_ops}
+        if not legal:
+            return self.decompositions
+        return {
+            operator: rule
+            for operator, rule in self.decompositions.items()
+            if str(operator) not in legal and str(operator.overloadpacket) not in legal
+        }
+
     def pipeline(self, options: LoweringOptions) -> Pipeline:
         """Return the stages that follow the import."""
         return pipeline_for(self.output_type, options)

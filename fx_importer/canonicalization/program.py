@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import fx
 from torch.export import ExportedProgram
+
+from fx_importer.programs import with_rewritten_graphs
 
 aten = torch.ops.aten
 
@@ -23,29 +23,11 @@ _WITHOUT_RESULT = frozenset(
 
 def canonicalize(program: ExportedProgram) -> ExportedProgram:
     """Return ``program`` in normal form; the given program is left alone, the weights are shared."""
-    root = _canonical(program.graph_module)
-    return ExportedProgram(
-        root=root,
-        graph=root.graph,
-        graph_signature=program.graph_signature,
-        state_dict=program.state_dict,
-        range_constraints=program.range_constraints,
-        module_call_graph=program.module_call_graph,
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=program.verifiers,
-    )
+    return with_rewritten_graphs(program, _canonicalize)
 
 
-def _canonical(module: fx.GraphModule) -> fx.GraphModule:
-    graph = copy.deepcopy(module.graph)
+def _canonicalize(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target in _WITHOUT_RESULT:
             graph.erase_node(node)
     graph.eliminate_dead_code()
-    canonical = fx.GraphModule(module, graph)
-    canonical.meta.update(module.meta)
-    for name, child in module.named_children():
-        if isinstance(child, fx.GraphModule):
-            setattr(canonical, name, _canonical(child))
-    return canonical

@@ -7,7 +7,6 @@ to us, every ``view`` is a ``reshape``.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Iterable
 
@@ -15,6 +14,8 @@ import torch
 from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
+
+from fx_importer.programs import with_rewritten_graphs
 
 aten = torch.ops.aten
 
@@ -38,18 +39,7 @@ def respell_views(program: ExportedProgram) -> ExportedProgram:
         written = _touching_written_memory(graphs[0]).intersection(_views(graphs[0]))
     if written:
         program = program.run_decompositions({})
-    root = _respelled(program.graph_module)
-    return ExportedProgram(
-        root=root,
-        graph=root.graph,
-        graph_signature=program.graph_signature,
-        state_dict=program.state_dict,
-        range_constraints=program.range_constraints,
-        module_call_graph=program.module_call_graph,
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=program.verifiers,
-    )
+    return with_rewritten_graphs(program, _respell)
 
 
 def _graphs(module: fx.GraphModule) -> Iterable[fx.Graph]:
@@ -61,16 +51,9 @@ def _views(graph: fx.Graph) -> list[fx.Node]:
     return graph.find_nodes(op="call_function", target=aten.view.default, sort=False)
 
 
-def _respelled(module: fx.GraphModule) -> fx.GraphModule:
-    graph = copy.deepcopy(module.graph)  # shares what the nodes' metadata holds
+def _respell(graph: fx.Graph) -> None:
     for node in _views(graph):
         node.target = aten.reshape.default
-    respelled = fx.GraphModule(module, graph)
-    respelled.meta.update(module.meta)
-    for name, child in module.named_children():
-        if isinstance(child, fx.GraphModule):
-            setattr(respelled, name, _respelled(child))
-    return respelled
 
 
 def _written_arguments(node: fx.Node) -> list[fx.Node]:
