@@ -1,0 +1,35 @@
+# RUN: %PYTHON %s | FileCheck %s
+"""A failure lists every op that nothing lowers, with the line of the model; the command to repeat it is given."""
+
+import os
+import tempfile
+
+import torch
+
+from fx_importer import StageFailed, lower
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.lgamma(x), torch.digamma(torch.lgamma(x))
+
+
+with tempfile.TemporaryDirectory() as directory:
+    os.environ["FX_IMPORTER_DUMP_DIR"] = directory
+    for output_type in ("torch", "linalg", "tosa", "stablehlo"):
+        try:
+            lower(Model(), torch.ones(2), output_type=output_type)
+            print(output_type, "passed")
+        except StageFailed as error:
+            print(output_type, error)
+
+# An op without a schema in the dialect is whole in the torch dialect.
+# CHECK: torch passed
+# CHECK: linalg stage 'backend-types' failed:
+# CHECK-NEXT: error: nothing lowered 'torch.aten.lgamma', 2 times
+# CHECK-NEXT: at {{.*}}unlowered.py:14
+# CHECK-NEXT: return torch.lgamma(x), torch.digamma(torch.lgamma(x))
+# CHECK-NEXT: error: nothing lowered 'torch.aten.digamma'
+# CHECK: what reproduces it is in {{.*}}fx-importer-backend-types-failed-
+# CHECK: tosa stage 'backend-types' failed:
+# CHECK: stablehlo stage 'backend-types' failed:
