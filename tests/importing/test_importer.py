@@ -9,6 +9,8 @@ from fx_importer.importing import FxImporter, FxImporterHooks, import_program
 from fx_importer.importing.types import DTYPE_CODES
 from fx_importer.options import ImportOptions, Mutation
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec")  # run_decompositions warns of torch itself
+
 
 class Two(torch.nn.Module):
     def __init__(self, device=None):
