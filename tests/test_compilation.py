@@ -162,6 +162,13 @@ def test_an_empty_decomposition_table_decomposes_nothing():
     assert "torch.aten.layer_norm" in str(module)
 
 
+def test_without_decompositions_a_program_is_made_functional_all_the_same():
+    module = export_and_import(lambda x: (x + 1).relu_(), X, decomposition_table={}, output_type="linalg")
+    assert "linalg.generic" in str(module)
+    with pytest.raises(UnsupportedProgramError, match="num_batches_tracked"):
+        export_and_import(torch.nn.BatchNorm1d(3).train(), X, decomposition_table={})
+
+
 def test_backend_legal_ops_stay_whole():
     legal = export_and_import(torch.nn.Hardswish(), X, output_type="torch", backend_legal_ops=["aten.hardswish"])
     assert "torch.aten.hardswish" in str(legal)

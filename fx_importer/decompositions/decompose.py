@@ -10,19 +10,19 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions.table import Operator, overloads
-from fx_importer.decompositions.views import respell_views
+from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
 
 
 def decompose(program: ExportedProgram, table: Mapping[Operator, Callable[..., Any]]) -> ExportedProgram:
-    """Return ``program`` with every operator of ``table`` replaced, functional; an empty table returns it as it is.
+    """Return ``program`` with every operator of ``table`` replaced, made functional.
 
     A key may be an operator without its overload, which stands for all of them; an exact key goes before it.
 
     Raises:
         UsageError: for a key that is not an operator, or a value that cannot be called.
     """
-    if not table:
+    if not table and is_functional(program):
         return program
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.

@@ -42,6 +42,11 @@ def respell_views(program: ExportedProgram) -> ExportedProgram:
     return with_rewritten_graphs(program, _respell)
 
 
+def is_functional(program: ExportedProgram) -> bool:
+    """Whether no operator of ``program`` writes to its arguments."""
+    return not any(_written_arguments(node) for graph in _graphs(program.graph_module) for node in graph.nodes)
+
+
 def _graphs(module: fx.GraphModule) -> Iterable[fx.Graph]:
     """Yield the graph of ``module`` and those of the subgraphs of its higher-order operators."""
     return (each.graph for each in module.modules() if isinstance(each, fx.GraphModule))

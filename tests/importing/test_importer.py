@@ -96,6 +96,12 @@ def test_a_given_module_and_context_are_used():
     assert FxImporter(context=first.context).module.context == first.context
 
 
+def test_an_operator_that_writes_to_its_arguments_is_refused():
+    program = export(torch.nn.ReLU(inplace=True), (torch.ones(2),))
+    with pytest.raises(UnsupportedProgramError, match="make the graph functional"):
+        FxImporter().import_frozen_program(program)
+
+
 def test_a_graph_without_example_values_says_so():
     gm = torch.fx.symbolic_trace(torch.nn.ReLU())
     with pytest.raises(UnsupportedProgramError, match="does not record its shape and dtype"):

@@ -10,7 +10,7 @@ from torch import fx
 
 from fx_importer.bindings import ir
 from fx_importer.importing.arguments import Plan, plan_for, scalar_overload
-from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.builder import NodeBuilder, Refused
 
 aten = torch.ops.aten
 
@@ -31,6 +31,8 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
         Refused: if an argument has no counterpart in the torch dialect.
     """
     plan = plan_for(node.target)
+    if plan.overload._schema.is_mutable:
+        raise Refused("it writes to its arguments: make the graph functional first, with run_decompositions({})")
     arguments = plan.bind(node)
     if scalars := plan.misplaced_scalars(arguments):
         plan, arguments = _with_scalars(plan, arguments, scalars, build)
