@@ -16,6 +16,8 @@ from fx_importer.cli.demo.encoder import SENTENCES, SentenceEncoder, load_encode
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.output_types import OutputType
 
+TORCH_MLIR_OPT = str(Path(sys.executable).with_name("torch-mlir-opt"))
+
 
 def test_the_demo(tmp_path: Path):
     out = tmp_path / "out"
@@ -28,9 +30,7 @@ def test_the_demo(tmp_path: Path):
         assert ran.stdout.count(sentence) == len(SENTENCES) - 1
     assert sorted(path.name for path in out.iterdir()) == sorted(f"minilm.{t.value}.mlirbc" for t in OutputType)
     for path in out.iterdir():
-        with new_context() as context:
-            context.allow_unregistered_dialects = True  # StableHLO cannot be loaded by name
-            assert ir.Module.parse(path.read_bytes(), context).operation.verify()
+        subprocess.run([TORCH_MLIR_OPT, str(path), "--emit-bytecode", "-o", "/dev/null"], check=True)
 
 
 class Fixed(torch.nn.Module):
