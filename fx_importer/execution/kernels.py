@@ -62,6 +62,20 @@ def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap
     op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[loop] for loop in order])
 
 
+def expand_integer_abs(module: ir.Module) -> None:
+    """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm refuses a module that holds one."""
+    for op in _find(module, "math.absi"):
+        (value,) = op.operands
+        integer = [value.type]
+        with module.context, op.location, ir.InsertionPoint(op):
+            attributes = {"value": ir.IntegerAttr.get(value.type, 0)}
+            zero = ir.Operation.create("arith.constant", results=integer, attributes=attributes).result
+            negated = ir.Operation.create("arith.subi", results=integer, operands=[zero, value]).result
+            larger = ir.Operation.create("arith.maxsi", results=integer, operands=[value, negated]).result
+        op.results[0].replace_all_uses_with(larger)
+        op.erase()
+
+
 def outline_kernels(module: ir.Module) -> None:
     """Move every outermost loop that yields nothing into a function of its own.
 

@@ -24,11 +24,15 @@ LLVM = Pipeline(
             "Tensors are buffers. Results belong to the caller, arguments are never written, temporaries are freed.",
             (
                 Pass("eliminate-empty-tensors"),
-                on_functions("tm-tensor-bufferize"),
                 Pass(
                     "one-shot-bufferize",
-                    {"bufferize-function-boundaries": True, "function-boundary-type-conversion": "identity-layout-map"},
+                    {
+                        "allow-unknown-ops": True,  # tm_tensor's, whose turn is next
+                        "bufferize-function-boundaries": True,
+                        "function-boundary-type-conversion": "identity-layout-map",
+                    },
                 ),
+                on_functions("tm-tensor-bufferize", "canonicalize"),
                 Pass("refback-mlprogram-bufferize"),
                 Pass("buffer-deallocation-pipeline"),
                 on_functions("optimize-allocation-liveness"),
