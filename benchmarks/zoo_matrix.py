@@ -42,7 +42,9 @@ def measure(name: str, dynamic: bool) -> dict[str, Any]:
         if output_type == "linalg-on-tensors":
             with torch.no_grad():
                 pairs = zip(
-                    pytree.tree_leaves(lowered.run(*args, **kwargs)), pytree.tree_leaves(model(*args, **kwargs)), strict=True
+                    pytree.tree_leaves(lowered.run(*args, **kwargs)),
+                    pytree.tree_leaves(model(*args, **kwargs)),
+                    strict=True,
                 )
                 row["relative error"] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     return row
@@ -53,7 +55,11 @@ def in_a_process(name: str, dynamic: bool, seconds: float) -> dict[str, Any]:
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.zoo_matrix", "--models", name, "--measure"]
     try:
         done = subprocess.run(
-            [*command, *(["--dynamic"] if dynamic else [])], capture_output=True, text=True, timeout=seconds, check=False
+            [*command, *(["--dynamic"] if dynamic else [])],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {"died": f"after {seconds:.0f} s"}

@@ -67,7 +67,9 @@ class Lowered:
         """
         if self.options.output_type is not OutputType.LINALG_ON_TENSORS:
             kind = self.options.output_type.value
-            raise UsageError(f"this module is {kind}: only linalg-on-tensors runs on the JIT. Lower with output_type='linalg-on-tensors'")
+            raise UsageError(
+                f"this module is {kind}: only linalg-on-tensors runs on the JIT. Lower with output_type='linalg-on-tensors'"
+            )
         signature = self.program.graph_signature
         if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
             raise UsageError("the program mutates state: load the module with fx_importer.execution and pass the state")
@@ -75,7 +77,9 @@ class Lowered:
         return unflatten_results(self.program, results)
 
 
-def compile_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], importer: FxImporter, options: Options) -> Lowered:
+def compile_program(
+    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], importer: FxImporter, options: Options
+) -> Lowered:
     """Carry a model to MLIR, keeping a record of every stage."""
     target = TARGETS[options.output_type]
     table = options.decompositions
@@ -209,9 +213,10 @@ def _returning_the_module(function: Callable[P, Lowered]) -> Callable[P, ir.Modu
         return function(*args, **keywords).module
 
     export_and_import.__name__ = export_and_import.__qualname__ = "export_and_import"
-    export_and_import.__doc__ = "Export ``f`` and lower it to ``output_type``: `lower`, for the module alone.\n" + (
-        inspect.getdoc(function) or ""
-    ).partition("\n")[2]
+    export_and_import.__doc__ = (
+        "Export ``f`` and lower it to ``output_type``: `lower`, for the module alone.\n"
+        + (inspect.getdoc(function) or "").partition("\n")[2]
+    )
     return export_and_import
 
 

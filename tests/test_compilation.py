@@ -177,7 +177,14 @@ def test_backend_legal_ops_stay_whole():
 
 def test_printing_elides_the_weights(capfd):
     model = torch.nn.Linear(64, 64)
-    lower(model, torch.rand(1, 64), output_type="linalg", verbose=True, enable_graph_printing=True, enable_ir_printing=True)
+    lower(
+        model,
+        torch.rand(1, 64),
+        output_type="linalg",
+        verbose=True,
+        enable_graph_printing=True,
+        enable_ir_printing=True,
+    )
     out, err = capfd.readouterr()
     assert "def forward" in out
     assert "after stage 'torch-backend'" in out

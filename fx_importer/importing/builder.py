@@ -231,6 +231,47 @@ class NodeBuilder:
             found = getattr(found, part)
         return found
 
+    # --- subgraphs --------------------------------------------------------------------------------------------------
+
+    def is_subgraph(self, argument: Any) -> bool:
+        """Whether an argument of a higher-order operator is a graph."""
+        return (
+            isinstance(argument, fx.Node)
+            and argument.op == "get_attr"
+            and isinstance(self.attribute_of_owner(str(argument.target)), fx.GraphModule)
+        )
+
+    def inline(self, graph: Any, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Import the graph that a ``get_attr`` node names, here, on ``operands``; return its results.
+
+        Raises:
+            Refused: listing what in it cannot be imported.
+        """
+        module = self.attribute_of_owner(graph.target)
+        outer = self.environment, self.owner, self.location
+        self.environment, self.owner = Environment(), module
+        try:
+            return self.fx_importer.import_subgraph(module.graph, self, operands)
+        finally:
+            self.environment, self.owner, self.location = outer
+
+    @contextmanager
+    def inside(self, block: ir.Block) -> Iterator[None]:
+        """Build at the end of ``block``. Constants that are made there are not seen outside of it."""
+        outer = self._point, self._constants, self._literals
+        self._point, self._constants, self._literals = ir.InsertionPoint(block), {**outer[1]}, {**outer[2]}
+        try:
+            yield
+        finally:
+            self._point, self._constants, self._literals = outer
+
+    def as_bool(self, value: ir.Value) -> ir.Value:
+        """Return a tensor of one element, or a scalar, as a ``!torch.bool``."""
+        if str(value.type) == "!torch.bool":
+            return value
+        kind = {"!torch.int": "int", "!torch.float": "float"}.get(str(value.type), "Tensor")
+        return self.op(f"torch.aten.Bool.{kind}", [self.types.parse("!torch.bool")], [value]).result
+
     @contextmanager
     def ambient(self) -> Iterator[None]:
         """Set context, location and insertion point for code that relies on them (hooks)."""

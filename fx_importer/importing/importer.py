@@ -138,6 +138,22 @@ class FxImporter:
         options = ImportOptions(func_name, func_visibility, symbolic_shapes=import_symbolic_shape_expressions)
         return self._import(g, g.owning_module, _plain_signature(g), options)
 
+    def import_subgraph(self, graph: fx.Graph, build: NodeBuilder, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Import the nodes of ``graph`` where ``build`` stands, and return its results.
+
+        Raises:
+            Refused: listing what in it cannot be imported.
+        """
+        walker = Walker(build, self.locations)
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        for node, operand in zip(placeholders, operands, strict=True):
+            walker.bind(node, operand)
+        walker.walk(graph.nodes)
+        if walker.refusals:
+            raise Refused("\n".join(["its graph holds:", *map(str, walker.refusals)]))
+        returned: Any = graph.output_node().args[0]
+        return build.values(returned if isinstance(returned, (list, tuple)) else [returned])
+
     def _import(
         self,
         graph: fx.Graph,
@@ -197,9 +213,7 @@ class FxImporter:
             function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
 
 
-def _arguments(
-    arguments: Sequence[Argument], build: NodeBuilder, walker: Walker
-) -> list[tuple[Argument, ir.Value]]:
+def _arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker) -> list[tuple[Argument, ir.Value]]:
     """Add the function's arguments and bind their nodes. Returns the mutable ones with their ``!torch.tensor``."""
     mutable: list[tuple[Argument, ir.Value]] = []
     for argument in arguments:

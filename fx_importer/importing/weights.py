@@ -41,7 +41,13 @@ class Weights:
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
         check_importable(tensor)
-        key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = (
+            tensor.untyped_storage().data_ptr(),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+        )
         if (found := self._known.get(key)) is not None:
             return found[1]
         made = self._make(tensor.detach(), name)

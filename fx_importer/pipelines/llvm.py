@@ -27,6 +27,7 @@ LLVM = Pipeline(
                 Pass(
                     "one-shot-bufferize",
                     {
+                        "allow-return-allocs-from-loops": True,  # a loop may carry a new tensor each turn
                         "allow-unknown-ops": True,  # tm_tensor's, whose turn is next
                         "bufferize-function-boundaries": True,
                         "function-boundary-type-conversion": "identity-layout-map",

@@ -14,7 +14,9 @@ class Globals(FxImporterHooks):
 
     def resolve_input(self, gni, value, info):
         name = ir.StringAttr.get(info.input_spec.target)
-        return ir.Operation.create("torch.operator", [info.ir_type], [], {"name": ir.StringAttr.get("load"), "of": name}).result
+        return ir.Operation.create(
+            "torch.operator", [info.ir_type], [], {"name": ir.StringAttr.get("load"), "of": name}
+        ).result
 
     def store_produced_value(self, gni, py_value, produced_ir_value, info):
         attributes = {"name": ir.StringAttr.get("store"), "of": ir.StringAttr.get(info.input_spec.target)}

@@ -21,7 +21,9 @@ def exported(name: str, dynamic: bool) -> ExportedProgram:
     return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
 
 
-@pytest.mark.parametrize("output_type", [t for t in OutputType if t is not OutputType.LINALG_ON_TENSORS], ids=lambda t: t.value)
+@pytest.mark.parametrize(
+    "output_type", [t for t in OutputType if t is not OutputType.LINALG_ON_TENSORS], ids=lambda t: t.value
+)
 @pytest.mark.parametrize("name", SMALL)
 def test_lowers(name, output_type):
     assert lower(exported(name, dynamic=False), output_type=output_type).module.operation.verify()

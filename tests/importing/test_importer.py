@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._higher_order_ops.scan import scan
 from torch.export import export
 
 from fx_importer.errors import UnsupportedProgramError, UsageError
@@ -26,31 +27,47 @@ def test_all_weights_without_values_are_listed_in_one_error():
     program = export(Two("meta"), (torch.rand(1, 2, device="meta"),))
     with pytest.raises(UnsupportedProgramError) as error:
         import_program(program, ImportOptions())
-    assert [refusal.reason.split("'")[1] for refusal in error.value.refusals] == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert [refusal.reason.split("'")[1] for refusal in error.value.refusals] == [
+        "a.weight",
+        "a.bias",
+        "b.weight",
+        "b.bias",
+    ]
     assert "materialize it first" in str(error.value)
 
 
-class Branches(torch.nn.Module):
+class Accumulates(torch.nn.Module):
     def forward(self, x):
-        first = torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,))
+        first, _ = scan(lambda carry, t: (carry + t, carry * t), x[0], x, dim=0)
         second = first * 2
-        return torch.cond(x.sum() > 1, lambda t: t * 2, lambda t: t / 2, (second,)), torch.cond(
-            x.sum() > 2, lambda t: t.sin(), lambda t: t.cos(), (x,)
-        )
+        third, _ = scan(lambda carry, t: (carry + t, carry * t), second, x, dim=0)
+        fourth, _ = scan(lambda carry, t: (carry - t, carry * t), x[0], x, dim=0)
+        return third, fourth
 
 
 def test_every_unknown_node_is_listed_with_its_source_line():
-    program = export(Branches(), (torch.rand(3),))
+    program = export(Accumulates(), (torch.rand(3, 4),))
     importer = FxImporter()
     with pytest.raises(UnsupportedProgramError) as error:
         importer.import_frozen_program(program)
     refusals = error.value.refusals
-    # The second cond needs the first one's result, so it is not at fault.
+    # The second scan needs the first one's result, so it is not at fault.
     assert len(refusals) == 2
-    assert all("cond" in refusal.reason for refusal in refusals)
+    assert all("scan" in refusal.reason for refusal in refusals)
     assert all(refusal.where and __file__ in refusal.where for refusal in refusals)
-    assert "first = torch.cond(" in str(error.value)
+    assert "first, _ = scan(" in str(error.value)
     assert "func.func" not in str(importer.module)
+
+
+def test_what_a_branch_holds_is_listed_too():
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return torch.cond(
+                x.sum() > 0, lambda t: scan(lambda c, u: (c + u, c * u), t[0], t)[0], lambda t: t[0] * 2, (x,)
+            )
+
+    with pytest.raises(UnsupportedProgramError, match=r"its graph holds:(.|\n)*scan"):
+        FxImporter().import_frozen_program(export(Branch(), (torch.rand(3, 4),)))
 
 
 class Mutates(torch.nn.Module):

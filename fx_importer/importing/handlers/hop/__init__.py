@@ -1,0 +1,1 @@
+"""Higher-order operators: one file each."""

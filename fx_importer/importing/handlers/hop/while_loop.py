@@ -1,0 +1,33 @@
+"""``while_loop`` becomes a ``torch.prim.Loop`` without a bound on its trip count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder
+
+_NO_BOUND = 2**63 - 1
+
+
+def import_while_loop(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
+    """Import ``while_loop(condition_graph, body_graph, carried, captured)``. The condition is computed where it is due:
+    before the loop, and at the end of each turn."""
+    condition_graph, body_graph, carried, captured = node.args
+    initial, constant = build.values(carried), build.values(captured)  # pyright: ignore[reportArgumentType]
+    types = [value.type for value in initial]
+
+    def condition(values: Sequence[Any]) -> ir.Value:
+        (result,) = build.inline(condition_graph, [*values, *constant])
+        return build.as_bool(result)
+
+    loop = build.op("torch.prim.Loop", types, [build.constant(_NO_BOUND), condition(initial), *initial], regions=1)
+    arguments = [build.types.parse("!torch.int"), *types]
+    block = loop.regions[0].blocks.append(*arguments, arg_locs=[build.location] * len(arguments))
+    with build.inside(block):
+        turn = build.inline(body_graph, [*list(block.arguments)[1:], *constant])
+        build.op("torch.prim.Loop.condition", [], [condition(turn), *turn])
+    return list(loop.results)
