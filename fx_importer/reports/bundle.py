@@ -64,11 +64,9 @@ def _write(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...
 
 
 def _write_bytecode(module: ir.Operation, path: Path) -> None:
-    # By path, not through a Python file: that would copy every weight.
-    try:
-        module.write_bytecode(str(path))
-    except ValueError as error:
-        raise OSError(f"{path}: {error}") from error
+    # Into a file of Python's, for a passing copy of each weight: LLVM's own ends the process where the disk is full.
+    with path.open("wb") as file:
+        module.write_bytecode(file)
 
 
 def _readable(module: ir.Operation) -> str:
@@ -81,7 +79,13 @@ def _readable(module: ir.Operation) -> str:
 
 
 def _write_script(path: Path, stage: str, command: str) -> None:
-    path.write_text(f'#!/bin/sh\n# Fails as the stage \'{stage}\' did.\ncd "$(dirname "$0")" && exec {command}\n')
+    title = " ".join(stage.split())  # one line, as a comment has to be
+    text = f"""\
+#!/bin/sh
+# Fails as the stage '{title}' did.
+cd "$(dirname "$0")" && exec {command}
+"""
+    path.write_text(text, encoding="utf-8")
     path.chmod(0o755)
 
 
