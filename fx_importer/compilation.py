@@ -67,9 +67,7 @@ class Lowered:
         """
         if self.options.output_type is not OutputType.LINALG_ON_TENSORS:
             kind = self.options.output_type.value
-            raise UsageError(
-                f"this module is {kind}: only linalg-on-tensors runs on the JIT. Lower with output_type='linalg-on-tensors'"
-            )
+            raise UsageError(f"this module is {kind}: only linalg-on-tensors runs on the JIT, so lower to that")
         signature = self.program.graph_signature
         if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
             raise UsageError("the program mutates state: load the module with fx_importer.execution and pass the state")

@@ -49,7 +49,7 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
             else:
                 with temporary.open("wb") as file:
                     module.operation.print(file=file, binary=True)
-            os.chmod(name, 0o666 & ~_umask())
+            temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -80,7 +80,7 @@ def plan_for(overload: torch._ops.OpOverload) -> Plan:
 
 @cache
 def scalar_overload(overload: torch._ops.OpOverload, scalars: tuple[int, ...]) -> Plan | None:
-    """Return the sibling of ``overload`` that differs from it only in taking the arguments at ``scalars`` as numbers."""
+    """Return the sibling of ``overload`` that differs only in taking the arguments at ``scalars`` as numbers."""
     wanted = [argument.real_type.kind() for argument in overload._schema.arguments]
     for index in scalars:
         wanted[index] = "NumberType"

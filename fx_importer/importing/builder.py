@@ -77,7 +77,7 @@ class NodeBuilder:
             name,
             results=results,
             operands=operands,
-            attributes=attributes,  # pyright: ignore[reportArgumentType]
+            attributes=attributes,
             regions=regions,
             loc=self.location,
             ip=self._point,

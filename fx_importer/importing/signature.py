@@ -125,4 +125,7 @@ def tensor_of(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
     target = spec.target
     assert target is not None
     found: Any = program.state_dict.get(target)
-    return program.constants[target] if found is None else found
+    if found is None:
+        found = program.constants[target]
+    assert isinstance(found, torch.Tensor)
+    return found

@@ -50,7 +50,7 @@ class Symbols:
         used = sorted({s for d in dims for s in d.free_symbols}, key=str)
         if not used or any(symbol not in self._values for symbol in used):
             return
-        positions = {symbol: i for i, symbol in enumerate(used)}
+        positions: dict[Any, int] = {symbol: i for i, symbol in enumerate(used)}
         try:
             expressions = [to_affine(dim, positions, self._context) for dim in dims]
         except NotAffine:

@@ -1,4 +1,4 @@
-"""Real architectures, small: to every output type, and through the JIT against eager, static and with a dynamic batch."""
+"""Real architectures, small: to every output type, and through the JIT against eager, static and dynamic."""
 
 from functools import cache
 

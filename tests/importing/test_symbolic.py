@@ -9,8 +9,8 @@ import torch
 from fx_importer.importing import FxImporter
 from fx_importer.importing.handlers.symbolic import SYMBOLIC_FUNCTIONS
 
-UNARY_INT = [operator.neg, operator.pos, operator.abs, math.ceil, math.floor, math.trunc, math.sqrt, torch._sym_sqrt]
-UNARY_INT += [torch.sym_float, torch.sym_int, torch.sym_not, operator.not_]
+UNARY_INT = [operator.neg, operator.pos, operator.abs, operator.not_, math.ceil, math.floor, math.trunc, math.sqrt]
+UNARY_INT += [torch.sym_float, torch.sym_int, torch.sym_not, torch._sym_sqrt]  # pyright: ignore[reportAttributeAccessIssue]
 BINARY_INT = [f for f in SYMBOLIC_FUNCTIONS if f not in UNARY_INT]
 
 
@@ -39,8 +39,10 @@ def test_two_integers(function):
 
 @pytest.mark.parametrize(
     "function",
-    [operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.le, operator.gt, operator.ge]
-    + [operator.eq, operator.ne],
+    [
+        *(operator.add, operator.sub, operator.mul, operator.truediv),
+        *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
+    ],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("examples", [(1.5, 2), (1, 2.5), (1.5, 2.5), (True, 2)], ids=str)

@@ -1,4 +1,4 @@
-"""Regions that were traced under a mode (no gradients, autocast, strict) are inlined: the graph in them is already right."""
+"""Regions traced under a mode (no gradients, autocast, strict) are inlined: the graph in them is right as it is."""
 
 from __future__ import annotations
 
