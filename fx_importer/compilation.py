@@ -93,7 +93,7 @@ def compile_program(
     if options.printing.graph:
         program.graph_module.print_readable()
     with trace.stage("import"):
-        importer.import_exported_program(program, options.importing)
+        importer.import_exported_program(program, target.importing(options.importing))
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
     return Lowered(program, importer.module, trace, options)
 
@@ -105,7 +105,8 @@ def run_pipeline(pipeline: Pipeline, module: ir.Module, trace: Trace, printing: 
             run_stage(stage, module, print_passes=printing.passes)
         if printing.stages:
             print(f"// ----- after stage '{stage.name}'")
-            print(module.operation.get_asm(large_elements_limit=10, large_resource_limit=10))
+            # Local scope leaves out the resource section, which would spell every weight in hexadecimal.
+            print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
 
 
 def _apart_from_the_model(function: Callable[P, R]) -> Callable[P, R]:
@@ -165,7 +166,8 @@ def lower(
         strict: as `torch.export.export` takes it.
         mutation: what becomes of state that the program mutates, a `Mutation` or its name.
         experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
-        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``.
+        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, where the
+            output type is of the torch dialect: no other can hold them.
         hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
         func_name: the name of the function.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fx_importer.bindings import ir
 
@@ -19,7 +19,7 @@ class Diagnostic:
     """``(file, line)``, innermost call first; empty where the location is unknown."""
     module_name: str | None = None
     """The qualified name of the ``nn.Module`` that the operation came from."""
-    notes: tuple[Diagnostic, ...] = field(default=())
+    notes: tuple[Diagnostic, ...] = ()
 
     @property
     def where(self) -> str | None:
@@ -33,7 +33,9 @@ class Diagnostic:
             lines.append(f"    at {frame[0]}:{frame[1]}" + (f" in {self.module_name}" if self.module_name else ""))
             if text := linecache.getline(*frame).strip():
                 lines.append(f"        {text}")
-        lines.extend(f"  {note}".replace("\n", "\n  ") for note in self.notes)
+        # MLIR's note of the current operation repeats the operation that the message shows.
+        notes = (note for note in self.notes if not note.message.startswith("see current operation"))
+        lines.extend(f"  {note}".replace("\n", "\n  ") for note in notes)
         return "\n".join(lines)
 
 

@@ -47,7 +47,7 @@ class ImportOptions:
     func_visibility: str | None = None
     mutation: Mutation = Mutation.ERROR
     symbolic_shapes: bool = False
-    """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
+    """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``. Only the torch dialect can hold them."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class LoweringOptions:
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """What is printed to standard output on the way. All off: nothing is, and nothing is spent on it."""
+    """What is printed on the way, weights elided. All off: nothing is, and nothing is spent on it."""
 
     graph: bool = False
-    """The FX graph that is imported."""
+    """The FX graph that is imported, to standard output."""
     stages: bool = False
-    """The module after each stage, weights elided."""
+    """The module after each stage, to standard output."""
     passes: bool = False
-    """The module after each pass, weights elided."""
+    """The module after each pass, to the native standard error, as MLIR does it."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -39,6 +41,10 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
         UsageError: if the file cannot be written; nothing is left behind then.
     """
     path = check_writable(path)
+    # MLIR ends the process when a disk runs full while it writes.
+    needed = _weight_bytes(module) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
+    if (free := shutil.disk_usage(path.parent).free) < needed:
+        raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(descriptor)
@@ -55,6 +61,28 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"cannot save to '{path}': {error.strerror or error}") from None
+
+
+def _weight_bytes(module: ir.Module) -> int:
+    """Return how many bytes the resources of ``module`` take, each counted once."""
+    resources: set[ir.Attribute] = set()
+
+    def collect(operation: ir.Operation) -> ir.WalkResult:
+        if "value" in operation.attributes:
+            value = operation.attributes["value"]
+            if isinstance(value, ir.DenseResourceElementsAttr):
+                resources.add(value)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    types = [ir.ShapedType(resource.type) for resource in resources]
+    return sum(math.prod(type_.shape) * _element_bytes(type_.element_type) for type_ in types)
+
+
+def _element_bytes(element: ir.Type) -> int:
+    if isinstance(element, ir.ComplexType):
+        return 2 * _element_bytes(element.element_type)
+    return max(1, getattr(element, "width", 8) // 8)
 
 
 def _umask() -> int:

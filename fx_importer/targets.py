@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fx_importer import decompositions
-from fx_importer.options import LoweringOptions
+from fx_importer.options import ImportOptions, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
 
@@ -29,6 +29,11 @@ class Target:
             for operator, rule in self.decompositions.items()
             if str(operator) not in legal and str(operator.overloadpacket) not in legal
         }
+
+    def importing(self, options: ImportOptions) -> ImportOptions:
+        """Return how a program is imported: no symbolic shapes where nothing can lower them."""
+        keeps = self.output_type in (OutputType.RAW, OutputType.TORCH)
+        return options if keeps else replace(options, symbolic_shapes=False)
 
     def pipeline(self, options: LoweringOptions) -> Pipeline:
         """Return the stages that follow the import."""

@@ -1,6 +1,7 @@
 """The public calls: what they take, what they refuse, what they leave behind."""
 
 import inspect
+import shutil
 import tempfile
 
 import pytest
@@ -69,6 +70,10 @@ def test_an_exported_program_a_function_and_a_module_are_the_same():
     program = torch.export.export(Double(), (X,))
     texts = {str(export_and_import(f, *args)) for f, args in [(double, (X,)), (Double(), (X,)), (program, ())]}
     assert len(texts) == 1
+
+
+def test_a_builtin_is_a_function_too():
+    assert "torch.aten.relu" in str(export_and_import(torch.relu, X))
 
 
 def test_a_program_read_from_a_file_imports_as_a_fresh_one(tmp_path):
@@ -246,6 +251,27 @@ def test_a_full_or_read_only_disk_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "mkstemp", refuse)
     with pytest.raises(UsageError, match=r"m.mlir': Permission denied"):
         lower(Affine(), X).save(tmp_path / "m.mlir")
+
+
+def test_a_disk_too_full_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6))
+    lowered = lower(torch.nn.Linear(1000, 1000), torch.rand(1, 1000))
+    with pytest.raises(UsageError, match=r"takes 5,\d{3},\d{3} bytes, and the disk has 1,000,000 left"):
+        lowered.save(tmp_path / "m.mlirbc")
+
+
+@pytest.mark.parametrize("output_type", OutputType, ids=lambda t: t.value)
+def test_symbolic_shapes_stay_in_the_torch_dialect(output_type):
+    shapes = ({0: torch.export.Dim("batch")},)
+    lowered = lower(
+        lambda x: x.relu(),
+        X,
+        output_type=output_type,
+        dynamic_shapes=shapes,
+        import_symbolic_shape_expressions=True,
+    )
+    held = output_type in (OutputType.RAW, OutputType.TORCH)
+    assert ("torch.bind_symbolic_shape" in str(lowered.module)) is held
 
 
 def test_a_program_that_mutates_needs_a_policy():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,11 +40,13 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
 
 
 class FunctionModule(torch.nn.Module):
-    """A plain function as a module, which is what torch.export takes."""
+    """A plain function as a module, which is what torch.export takes; it keeps the function's own parameters."""
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        try:
+            inspect.signature(function)
+        except ValueError:  # a builtin does not say what it takes
+            self.forward = lambda *args: function(*args)
+        else:
+            self.forward = function

@@ -37,7 +37,9 @@ def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        name = f"{type(f).__name__}.forward" if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
+        name = (
+            f"{type(f).__name__}.forward" if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
+        )
         message = f"{name}{signature} cannot be called with these inputs: {error}"
         takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         unknown = [] if takes_any else [key for key in kwargs if key not in signature.parameters]

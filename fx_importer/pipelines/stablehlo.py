@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from torch_mlir._mlir_libs import _stablehlo
-
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
-
-# The wheel registers StableHLO's own passes, unlike all others, only when asked. Asking twice does no harm.
-_stablehlo.register_stablehlo_passes()
 
 
 def stablehlo(options: LoweringOptions) -> Pipeline:
