@@ -64,18 +64,19 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
 
 
 def _weight_bytes(module: ir.Module) -> int:
-    """Return how many bytes the resources of ``module`` take, each counted once."""
-    resources: set[ir.Attribute] = set()
+    """Return how many bytes the constant tensors of ``module`` take, each counted once, splats left out."""
+    constants: set[ir.Attribute] = set()
 
     def collect(operation: ir.Operation) -> ir.WalkResult:
         if "value" in operation.attributes:
             value = operation.attributes["value"]
-            if isinstance(value, ir.DenseResourceElementsAttr):
-                resources.add(value)
+            splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
+            if isinstance(value.type, ir.RankedTensorType) and not splat:
+                constants.add(value)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(collect)
-    types = [ir.ShapedType(resource.type) for resource in resources]
+    types = [ir.ShapedType(constant.type) for constant in constants]
     return sum(math.prod(type_.shape) * _element_bytes(type_.element_type) for type_ in types)
 
 
