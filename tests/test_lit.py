@@ -16,7 +16,7 @@ LIT = Path(sys.executable).with_name("lit")
 def lit_files() -> list[str]:
     """Return the tests below ``lit_tests``."""
     found = (path for suffix in ("py", "mlir", "test") for path in LIT_TESTS.rglob(f"*.{suffix}"))
-    tests = (path for path in found if path.name != "lit.cfg.py" and "Output" not in path.parts)
+    tests = (path for path in found if path.name != "lit.cfg.py" and not {"Inputs", "Output"} & set(path.parts))
     return sorted(str(path.relative_to(LIT_TESTS)) for path in tests)
 
 
