@@ -1,0 +1,62 @@
+"""Operators that return their argument: on values that nothing writes to, a copy is the original."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from fx_importer.canonicalization.rewriting import Rules, same_type, value_of
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+def _argument_of_same_type(node: fx.Node) -> fx.Node | None:
+    source = node.args[0] if node.args else None
+    if isinstance(source, fx.Node) and same_type(value_of(source), value_of(node)):
+        return source
+    return None
+
+
+def _times_one(node: fx.Node) -> fx.Node | None:
+    # A tensor of ones is no scalar: its shape and type count.
+    factor = node.args[1]
+    return _argument_of_same_type(node) if isinstance(factor, int | float) and factor == 1 else None
+
+
+def _permuted_to_itself(node: fx.Node) -> fx.Node | None:
+    axes = node.args[1]
+    assert isinstance(axes, list | tuple)
+    return _argument_of_same_type(node) if [axis % len(axes) for axis in axes] == list(range(len(axes))) else None
+
+
+def _slice_of_all(node: fx.Node) -> fx.Node | None:
+    step = node.args[4] if len(node.args) > 4 else 1
+    return _argument_of_same_type(node) if step == 1 else None
+
+
+def _in_inference(node: fx.Node) -> fx.Node | None:
+    training = node.args[2]
+    return None if training else _argument_of_same_type(node)
+
+
+_COPIES = (
+    *(aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default),
+    *(aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.resolve_conj.default, aten.resolve_neg.default),
+    *(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default),
+    *(prims.convert_element_type.default, prims.view_of.default),
+)
+# With the argument's shape, each of these keeps the order of the values too.
+_SHAPES = (
+    *(aten.expand.default, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
+    *(aten.flatten.using_ints, aten.unflatten.int, aten.repeat.default, aten.constant_pad_nd.default),
+    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
+)
+
+IDENTITIES: Rules = {
+    **dict.fromkeys((*_COPIES, *_SHAPES), _argument_of_same_type),
+    **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar), _times_one),
+    aten.permute.default: _permuted_to_itself,
+    aten.slice.Tensor: _slice_of_all,
+    aten.dropout.default: _in_inference,
+}

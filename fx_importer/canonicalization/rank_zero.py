@@ -1,0 +1,54 @@
+"""Operators along an axis, on a tensor that has none.
+
+PyTorch takes axis 0 (or -1) of a tensor of rank zero; the torch dialect's lowerings do not, and some crash.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor, fx
+
+from fx_importer.canonicalization.rewriting import Rules, emit, value_of
+
+aten = torch.ops.aten
+
+
+def _through_rank_one(node: fx.Node) -> fx.Node | None:
+    """Compute on a vector of one element, and return to the rank that the result had."""
+    tensors = [each for each in node.all_input_nodes if isinstance(value_of(each), Tensor)]
+    if any(value_of(each).dim() for each in tensors) or not tensors:
+        return None
+    vectors = {each: emit(node, aten.unsqueeze.default, each, 0) for each in tensors}
+    replace = vectors.get
+    args = fx.node.map_arg(node.args, lambda each: replace(each, each))
+    kwargs = fx.node.map_arg(node.kwargs, lambda each: replace(each, each))
+    result = emit(node, node.target, *args, **kwargs)  # type: ignore[arg-type]
+    if isinstance(value_of(node), Tensor):
+        return _with_rank(node, result, value_of(node).dim())
+    for user in list(node.users):
+        if user.target is not operator.getitem:
+            return None
+        part = emit(node, operator.getitem, result, user.args[1])
+        user.replace_all_uses_with(_with_rank(node, part, value_of(user).dim()))
+    return None
+
+
+def _with_rank(before: fx.Node, node: fx.Node, rank: int) -> fx.Node:
+    return emit(before, aten.squeeze.dim, node, 0) if value_of(node).dim() > rank else node
+
+
+_ALONG_AN_AXIS = (
+    *(aten.all.dim, aten.any.dim, aten.amax.default, aten.amin.default, aten.aminmax.default),
+    *(aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim, aten.argsort.default),
+    *(aten.sum.dim_IntList, aten.mean.dim, aten.prod.dim_int, aten.logsumexp.default, aten.nansum.default),
+    *(aten.cumsum.default, aten.cumprod.default, aten.cummax.default, aten.cummin.default, aten.logcumsumexp.default),
+    *(aten.sort.default, aten.sort.stable, aten.topk.default, aten.kthvalue.default, aten.median.dim),
+    *(aten._softmax.default, aten._log_softmax.default, aten.softmax.int, aten.log_softmax.int),
+    *(aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, aten.var.correction, aten.std.correction),
+    *(aten.index_select.default, aten.gather.default, aten.scatter.src, aten.scatter.value, aten.scatter_add.default),
+    *(aten.flip.default, aten.roll.default),
+)
+
+RANK_ZERO: Rules = dict.fromkeys(_ALONG_AN_AXIS, _through_rank_one)

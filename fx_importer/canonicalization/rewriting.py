@@ -1,0 +1,58 @@
+"""What the canonicalizing rules share: comparing the types of nodes, and writing new nodes that know theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
+
+Rule = Callable[[fx.Node], "fx.Node | None"]
+"""Returns what is to replace a node, or None. A rule may change the node's own arguments; its type stays."""
+Rules = Mapping[Any, Rule]
+"""The rule of each operator."""
+
+_KEPT_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
+
+
+def value_of(argument: Any) -> Any:
+    """Return the example value of a node; anything else as it is."""
+    return argument.meta.get("val") if isinstance(argument, fx.Node) else argument
+
+
+def same_size(a: int | SymInt, b: int | SymInt) -> bool:
+    """Return whether two sizes are the same number or the same expression. Unlike ``==``, this makes no guard."""
+    if isinstance(a, SymInt) and isinstance(b, SymInt):
+        return a.node.expr == b.node.expr
+    return not isinstance(a, SymInt) and not isinstance(b, SymInt) and a == b
+
+
+def same_type(a: Any, b: Any) -> bool:
+    """Return whether two values are tensors of one type and one shape."""
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    if a.dtype != b.dtype or a.dim() != b.dim():
+        return False
+    return all(same_size(m, n) for m, n in zip(a.shape, b.shape, strict=True))
+
+
+def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
+    """Insert a call right before ``before``, from whose place in the user's code it takes its own."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args, kwargs)
+    node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
+    values = fx.node.map_aggregate((args, kwargs), value_of)
+    with torch.no_grad(), _fake_mode(before, values):
+        node.meta["val"] = target(*values[0], **values[1])
+    return node
+
+
+def _fake_mode(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
+    """Return the mode that the example values of ``node`` and ``values`` live in."""
+    # Outside of it, an operator without a tensor argument (arange) would run for real, and make numbers of symbols.
+    leaves = tree_leaves((value_of(node), values))
+    return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), nullcontext())

@@ -1,0 +1,55 @@
+"""One spelling for what has several."""
+
+from __future__ import annotations
+
+import torch
+from torch import SymInt, fx
+
+from fx_importer.canonicalization.rewriting import Rules, emit, same_size, value_of
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+def _infer_one_size(node: fx.Node) -> fx.Node | None:
+    """Spell the one symbolic size of a view as -1: it then needs no arithmetic, which TOSA has none for."""
+    sizes = value_of(node).shape
+    symbolic = [axis for axis, size in enumerate(sizes) if isinstance(size, SymInt)]
+    if len(symbolic) == 1 and 0 not in sizes:
+        node.args = (node.args[0], [-1 if axis in symbolic else size for axis, size in enumerate(sizes)])
+    return None
+
+
+def _keep_sizes(node: fx.Node) -> fx.Node | None:
+    """Spell the sizes that an expansion keeps as -1."""
+    old, new = value_of(node.args[0]).shape, value_of(node).shape
+    sizes = node.args[1]
+    assert isinstance(sizes, list | tuple)
+    added = len(new) - len(old)
+    kept = [axis >= added and same_size(old[axis - added], new[axis]) for axis in range(len(new))]
+    node.args = (node.args[0], [-1 if keep else size for keep, size in zip(kept, sizes, strict=True)])
+    return None
+
+
+def _convert(node: fx.Node) -> fx.Node | None:
+    """A copy to another type converts the elements; devices and layouts are no business of the program."""
+    old, new = value_of(node.args[0]), value_of(node)
+    return emit(node, prims.convert_element_type.default, node.args[0], new.dtype) if old.dtype != new.dtype else None
+
+
+def _squeeze_one_by_one(node: fx.Node) -> fx.Node | None:
+    axes = node.args[1]
+    assert isinstance(axes, list | tuple)
+    result = node.args[0]
+    assert isinstance(result, fx.Node)
+    for axis in sorted((axis % value_of(result).dim() for axis in axes if isinstance(axis, int)), reverse=True):
+        result = emit(node, aten.squeeze.dim, result, axis)
+    return result
+
+
+SPELLINGS: Rules = {
+    **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _infer_one_size),
+    aten.expand.default: _keep_sizes,
+    aten._to_copy.default: _convert,
+    prims.squeeze.default: _squeeze_one_by_one,
+}

@@ -1,0 +1,68 @@
+"""``as_strided`` without strides: as a view where it is one, as a gather from the flat memory where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import SymInt, Tensor, fx
+
+from fx_importer.canonicalization.rewriting import Rules, emit, same_size, value_of
+
+aten = torch.ops.aten
+
+Size = int | SymInt
+
+
+def _as_strided(node: fx.Node) -> fx.Node | None:
+    """Read the memory of a dense argument by the result's sizes and strides; leave an argument that is not dense."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    base: Tensor = value_of(source)
+    sizes, strides = list(node.args[1]), list(node.args[2])  # type: ignore[arg-type]
+    offset = node.args[3] if len(node.args) > 3 else None
+    order = _memory_order(base.shape, base.stride())
+    if order is None or not same_size(base.storage_offset(), 0):
+        return None
+    memory = emit(node, aten.permute.default, source, order)
+    result: Tensor = value_of(node)
+    order = _memory_order(result.shape, result.stride())
+    if order is not None and offset in (None, 0) and same_size(base.numel(), result.numel()):
+        view = emit(node, aten.reshape.default, memory, [sizes[axis] for axis in order])
+        return emit(node, aten.permute.default, view, [order.index(axis) for axis in range(len(order))])
+    flat = emit(node, aten.reshape.default, memory, [-1])
+    return emit(node, aten.index.Tensor, flat, [_positions(node, sizes, strides, offset or 0)])
+
+
+def _memory_order(sizes: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
+    """Return the axes from the slowest to the fastest, if they fill their memory without gap or overlap."""
+    if any(isinstance(stride, SymInt) for stride in strides[1:]):
+        order = list(range(len(sizes)))
+    else:
+        slowest = max(range(len(strides)), key=lambda axis: isinstance(strides[axis], SymInt), default=0)
+        order = sorted(range(len(sizes)), key=lambda axis: (axis != slowest, 0 if axis == slowest else -strides[axis]))
+        if not strides or not isinstance(strides[slowest], SymInt):
+            order = sorted(range(len(sizes)), key=lambda axis: -strides[axis])
+    expected: Size = 1
+    for axis in reversed(order):
+        if same_size(sizes[axis], 1):
+            continue  # its stride does not matter
+        if not same_size(strides[axis], expected):
+            return None
+        expected = expected * sizes[axis]
+    return order
+
+
+def _positions(
+    node: fx.Node, sizes: list[fx.node.Argument], strides: list[fx.node.Argument], offset: object
+) -> fx.Node:
+    """Write the position in memory of each element: the sum over the axes of index times stride, plus the offset."""
+    total = emit(node, aten.full.default, [], offset, dtype=torch.int64)
+    for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        indices = emit(node, aten.arange.start_step, 0, size, 1, dtype=torch.int64)
+        column = emit(node, aten.reshape.default, indices, [-1] + [1] * (len(sizes) - axis - 1))
+        total = emit(node, aten.add.Tensor, total, emit(node, aten.mul.Tensor, column, stride))
+    return total
+
+
+STRIDES: Rules = {aten.as_strided.default: _as_strided}

@@ -1,0 +1,60 @@
+"""Attention in two products and a softmax."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.products import matmul
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.scaled_dot_product_attention.default)
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``softmax(scale * query @ key.T + mask) @ value``: (…, L, E), (…, S, E), (…, S, V) → (…, L, V).
+
+    ``scale`` defaults to ``1 / sqrt(E)``. Where a mask leaves a row nothing to attend to, the row's result is zero, as
+    eager's is. Half precision is computed in float32. With ``enable_gqa`` a head of ``key`` and ``value`` serves as
+    many heads of ``query``.
+    """
+    dtype = query.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        query, key, value = query.float(), key.float(), value.float()
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = _repeat_heads(key, groups), _repeat_heads(value, groups)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = matmul(query * factor, key.transpose(-2, -1))
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
+        columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
+        scores = scores.masked_fill(columns > rows, -torch.inf)
+    if attn_mask is None:
+        weights = torch.softmax(scores, -1)
+    else:
+        hidden = attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
+        scores = scores.masked_fill(hidden, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        weights = torch.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
+    if dropout_p > 0.0:
+        weights = torch.dropout(weights, dropout_p, True)
+    return matmul(weights, value).to(dtype)
+
+
+def _repeat_heads(x: Tensor, times: int) -> Tensor:
+    """Repeat each head, axis -3, ``times`` times in a row."""
+    if times == 1:
+        return x
+    heads, *rest = x.shape[-3:]
+    return x.unsqueeze(-3).expand(*x.shape[:-2], times, *rest).reshape(*x.shape[:-3], heads * times, *rest)

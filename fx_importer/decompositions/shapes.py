@@ -1,0 +1,39 @@
+"""Changes of shape, and movements of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.squeeze.dims)
+def squeeze(x: Tensor, dim: Sequence[int]) -> Tensor:
+    """Drop those of the axes ``dim`` that have size one; the torch dialect squeezes one axis at a time."""
+    for axis in sorted((axis % max(x.dim(), 1) for axis in dim), reverse=True):
+        x = x.squeeze(axis)
+    return x
+
+
+@decomposes(aten.roll.default)
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Move the elements on by ``shifts`` along ``dims`` (through the flat tensor, if none is given), around the end."""
+    if not dims:
+        return roll(x.flatten(), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim] if x.dim() else 1
+        if size and shift % size:
+            split = size - shift % size
+            x = torch.cat([x.narrow(dim, split, size - split), x.narrow(dim, 0, split)], dim)
+    return x
+
+
+@decomposes(aten.as_strided_copy.default)
+def as_strided_copy(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """``as_strided``: values need no copying."""
+    return x.as_strided(size, stride, storage_offset).clone()
