@@ -32,7 +32,7 @@ def import_model(model: str, output: str, options: Options) -> None:
     check_inputs(f, args, kwargs, options=())
     if "TORCH_LOGS" not in os.environ:
         # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
-        torch._logging.set_logs(all=logging.CRITICAL)
+        torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
     lowered = compile_program(f, args, kwargs, FxImporter(), options)
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
