@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import read_location, user_frame
 
@@ -80,7 +82,7 @@ class _Checks:
 
     def insert(self, op: ir.Operation) -> None:
         if op.name == "cf.assert":
-            self._check(op.operands[0], ir.StringAttr(op.attributes["msg"]).value, op)
+            self._check(op.operands[0], _sentence(ir.StringAttr(op.attributes["msg"]).value), op)
             op.erase()
         elif op.name in _DIVISIONS:
             divisor = op.operands[1]
@@ -99,9 +101,7 @@ class _Checks:
             size = ir.Operation.create("memref.dim", results=[index.type], operands=[buffer, position]).result
         else:
             size = _constant(index.type, buffer_type.get_dim_size(axis))
-        shape = ["?" if buffer_type.is_dynamic_dim(i) else str(n) for i, n in enumerate(buffer_type.shape)]
-        message = f"an index is out of range for axis {axis} of a tensor of shape [{', '.join(shape)}]"
-        self._check(_compare(_LESS_UNSIGNED, index, size), message, op)
+        self._check(_compare(_LESS_UNSIGNED, index, size), _out_of_range(str(buffer_type)), op)
 
     def _check(self, holds: ir.Value, message: str, op: ir.Operation) -> None:
         frames, _ = read_location(op.location)
@@ -124,6 +124,21 @@ class _Checks:
             else:
                 self._data[value] = not owner.name.startswith("arith.") or any(map(self._is_data, owner.operands))
         return self._data[value]
+
+
+def _sentence(message: str) -> str:
+    """Return what an assertion says; of the runtime verification's, which quote the operation, the reason alone."""
+    found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
+    if found is None:
+        return message
+    if found["reason"] == "out-of-bounds access":
+        return _out_of_range(found["op"])
+    return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
+
+
+def _out_of_range(buffer: str) -> str:
+    shape = re.search(r"memref<([\dx?]*)x", buffer)
+    return f"an index is out of range for a tensor of shape [{', '.join(shape[1].split('x')) if shape else ''}]"
 
 
 def _owner_name(value: ir.Value) -> str:

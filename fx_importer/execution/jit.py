@@ -16,7 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.checks import RUN, insert_checks
 from fx_importer.execution.constants import hoist_constants
-from fx_importer.execution.kernels import expand_integer_abs, interchange_loops, outline_kernels
+from fx_importer.execution.kernels import expand_integer_abs, interchange_loops, outline_kernels, split_truncations
 from fx_importer.execution.memref import adopt, dense, describe
 from fx_importer.execution.signature import Signature, TensorKind, read_signature
 from fx_importer.pipelines.llvm import LLVM
@@ -59,6 +59,7 @@ class JitBackend:
         with trace.stage("kernels"):
             messages = insert_checks(copy)
             expand_integer_abs(copy)
+            split_truncations(copy)
             outline_kernels(copy)
         _run(scalars, copy, trace)
         _run(llvm, copy, trace)

@@ -62,6 +62,16 @@ def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap
     op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[loop] for loop in order])
 
 
+def split_truncations(module: ir.Module) -> None:
+    """Take float64 to the 16-bit floats by way of float32, as PyTorch does; there is no instruction for it at once."""
+    for op in _find(module, "arith.truncf"):
+        (value,) = op.operands
+        if isinstance(value.type, ir.F64Type) and not isinstance(op.results[0].type, ir.F32Type):
+            with module.context, op.location, ir.InsertionPoint(op):
+                single = ir.Operation.create("arith.truncf", results=[ir.F32Type.get()], operands=[value]).result
+            op.operands[0] = single
+
+
 def expand_integer_abs(module: ir.Module) -> None:
     """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm refuses a module that holds one."""
     for op in _find(module, "math.absi"):

@@ -42,8 +42,9 @@ LLVM = Pipeline(
         ),
         Stage(
             "loops",
-            "Structured ops are loops over scalars.",
+            "Structured ops are loops over scalars. What is not certain before the run is asserted: sizes, and bounds.",
             (
+                Pass("generate-runtime-verification"),
                 on_functions(
                     "tm-tensor-to-loops",
                     "refback-munge-memref-copy",  # a copy of strided memory would call a runtime library
