@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -12,8 +12,11 @@ from fx_importer.bindings import ir
 Value = torch.Tensor | bool | int | float
 """What goes into a loaded function and comes out of it."""
 
-Loaded = Callable[..., tuple[Value, ...]]
-"""A function ready to run: takes the function's arguments by position, returns its results, always as a tuple."""
+Loaded = Callable[..., tuple[Any, ...]]
+"""A function ready to run: it takes a `Value` for each argument, by position, and returns a tuple of its results.
+
+MLIR's integers have no sign: a tensor of them comes back as a signed one, to be viewed as ``uint8`` where it is that.
+"""
 
 
 class Backend(Protocol):

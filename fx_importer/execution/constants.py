@@ -38,13 +38,16 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
         argument = _append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
         start = 0
         with ir.InsertionPoint.at_block_begin(function.entry_block):
+            tensors = []
             for size, (value, data) in zip(sizes, contents.items(), strict=True):
                 ctypes.memmove(block.data_ptr() + start, data, len(data))
-                tensor = _view(argument, start, ir.RankedTensorType(value.type))
-                for op in uses[value]:
-                    op.results[0].replace_all_uses_with(tensor)
-                    op.erase()
+                tensors.append(_view(argument, start, ir.RankedTensorType(value.type)))
                 start += size
+        # Only now: one of them is the operation that the views are inserted before.
+        for value, tensor in zip(contents, tensors, strict=True):
+            for op in uses[value]:
+                op.results[0].replace_all_uses_with(tensor)
+                op.erase()
     return block
 
 

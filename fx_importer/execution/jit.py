@@ -25,6 +25,25 @@ from fx_importer.pipelines.runner import run_stage
 from fx_importer.trace import Trace
 
 
+_DIALECTS = {
+    *(
+        "affine",
+        "arith",
+        "bufferization",
+        "builtin",
+        "cf",
+        "complex",
+        "func",
+        "index",
+        "linalg",
+        "llvm",
+        "math",
+        "memref",
+    ),
+    *("ml_program", "scf", "tensor", "tm_tensor", "ub"),
+}
+
+
 @dataclass(frozen=True)
 class JitBackend:
     """MLIR's ExecutionEngine."""
@@ -42,7 +61,8 @@ class JitBackend:
         work with: a failed assertion, an index out of range, an integer division by zero.
 
         Raises:
-            UsageError: if there is no such function, or it takes or returns anything but builtin tensors and numbers.
+            UsageError: if there is no such function, or it takes or returns anything but builtin tensors and numbers,
+                or holds operations that are not for CPUs.
             StageFailed: if the module cannot be compiled.
         """
         copy = _copy(module)
@@ -51,6 +71,7 @@ class JitBackend:
         trace = Trace()
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         _run(fuse, copy, trace)
+        _refuse_foreign_ops(copy)
         with trace.stage("constants"):
             constants = hoist_constants(function)
             interchange_loops(copy)
@@ -81,9 +102,9 @@ class _Function:
     """The function's address. It takes an array of addresses: of the result, if there is one, and of each argument."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, *arguments: Value) -> tuple[Value, ...]:
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
-        # In local variables, all stay alive until the call has returned.
+        # Compiled code gets bare addresses: in local variables, what they lead to stays alive until it has returned.
         tensors = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]
         results = _result_type(self.signature)()
         slots = [_slot(kind.ctype, each) for kind, each in zip(self.signature.arguments, tensors, strict=True)]
@@ -97,10 +118,10 @@ class _Function:
         return _unpack(self.signature, results)
 
     def _call(self, arguments: ctypes.Array[ctypes.c_void_p]) -> None:
-        code = ctypes.c_int32()
-        outer = _addresses([self.packed, ctypes.c_void_p(ctypes.addressof(arguments)), code])
+        address, code = ctypes.c_void_p(ctypes.addressof(arguments)), ctypes.c_int32()
+        slots = _addresses([self.packed, address, code])
         with self.lock:
-            self.run(ctypes.addressof(outer))
+            self.run(ctypes.addressof(slots))
         if code.value:
             raise UsageError(f"'{self.signature.name}' stopped: {self.messages[code.value - 1]}")
 
@@ -113,6 +134,7 @@ def _slot(ctype: Any, value: Value) -> Any:
 
 
 def _addresses(slots: Sequence[Any]) -> ctypes.Array[ctypes.c_void_p]:
+    """Return where each slot is. It does not keep them alive."""
     return (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
 
 
@@ -126,7 +148,7 @@ def _result_type(signature: Signature) -> type[ctypes.Structure]:
     return type("Results", (ctypes.Structure,), {"_fields_": fields})
 
 
-def _unpack(signature: Signature, results: ctypes.Structure) -> tuple[Value, ...]:
+def _unpack(signature: Signature, results: ctypes.Structure) -> tuple[Any, ...]:
     pairs = [(getattr(results, f"result_{i}"), kind) for i, kind in enumerate(signature.results)]
     tensors = iter(adopt([(value, kind.dtypes[0]) for value, kind in pairs if isinstance(kind, TensorKind)]))
     return tuple(next(tensors) if isinstance(kind, TensorKind) else value for value, kind in pairs)
@@ -154,6 +176,22 @@ def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
         read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
         entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(entry.arguments))
     return entry
+
+
+def _refuse_foreign_ops(module: ir.Module) -> None:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name.partition(".")[0] not in _DIALECTS:
+            found.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if found:
+        raise UsageError(
+            f"the JIT runs linalg on tensors, but the module holds {', '.join(sorted(found))}: lower the program with "
+            "output_type='linalg-on-tensors'"
+        )
 
 
 def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:

@@ -28,10 +28,10 @@ class TensorKind:
     def refusal(self, value: object) -> str | None:
         """Return what is wrong with ``value``, if anything is."""
         if not isinstance(value, torch.Tensor):
-            return f"is a {type(value).__name__}, but the function takes {self}"
+            return f"is of type {type(value).__name__}, but the function takes {self}"
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
-            return f"is a {met}, but the JIT takes dense tensors on the CPU"
+            return f"is {met}, but the JIT takes dense tensors on the CPU"
         if value.dtype not in self.dtypes:
             return f"is {_names((value.dtype,))}, but the function takes {_names(self.dtypes)}"
         fits = value.dim() == len(self.shape) and all(
@@ -53,7 +53,7 @@ class ScalarKind:
     def refusal(self, value: Any) -> str | None:
         """Return what is wrong with ``value``, if anything is."""
         if type(value) is not self.python and not (self.python is float and type(value) is int):
-            return f"is a {type(value).__name__}, but the function takes {self}"
+            return f"is of type {type(value).__name__}, but the function takes {self}"
         if self.python is int and not -(2**63) <= value < 2**63:
             return f"is {value}, but the function takes {self}"
         return None

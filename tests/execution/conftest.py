@@ -1,0 +1,20 @@
+"""Programs as MLIR text, ready to run."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fx_importer.bindings import ir, new_context
+from fx_importer.execution import JitBackend, Loaded
+
+
+@pytest.fixture
+def parse() -> Callable[[str], ir.Module]:
+    """Return what parses a module, each in a context of its own."""
+    return lambda text: ir.Module.parse(text, new_context())
+
+
+@pytest.fixture
+def jit(parse: Callable[[str], ir.Module]) -> Callable[[str], Loaded]:
+    """Return what compiles the function ``main`` of a text."""
+    return lambda text: JitBackend().load(parse(text))

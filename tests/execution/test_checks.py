@@ -1,0 +1,130 @@
+"""What would end the process, and does not."""
+
+import pytest
+import torch
+
+from fx_importer.bindings import ir, new_context
+from fx_importer.errors import UsageError
+from fx_importer.execution import JitBackend
+from fx_importer.pipelines.runner import run_text
+
+ASSERTION = """
+func.func @main(%a: tensor<3xf32>, %b: i1, %c: i1) -> tensor<3xf32> {
+  cf.assert %b, "the first"
+  cf.assert %c, "the second" loc("user.py":12:3)
+  return %a : tensor<3xf32>
+}
+"""
+
+
+def test_a_failed_assertion_is_an_error_and_the_next_call_works(jit):
+    function = jit(ASSERTION)
+    for _ in range(3):
+        with pytest.raises(UsageError, match=r"^'main' stopped: the first"):
+            function(torch.ones(3), False, False)
+        with pytest.raises(UsageError, match=r"^'main' stopped: the second \(at user.py:12\)$"):
+            function(torch.ones(3), True, False)
+        assert function(torch.ones(3), True, True)[0].tolist() == [1, 1, 1]
+
+
+ELEMENTWISE = """
+#map = affine_map<(i) -> (i)>
+func.func @main(%a: tensor<?x{t}>, %b: tensor<?x{t}>) -> tensor<?x{t}> {{
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %a, %c0 : tensor<?x{t}>
+  %e = tensor.empty(%n) : tensor<?x{t}>
+  %r = linalg.generic {{indexing_maps = [#map, #map, #map], iterator_types = ["parallel"]}}
+    ins(%a, %b : tensor<?x{t}>, tensor<?x{t}>) outs(%e : tensor<?x{t}>) {{
+  ^bb0(%x: {t}, %y: {t}, %z: {t}):
+    {body}
+    linalg.yield %s : {t}
+  }} -> tensor<?x{t}>
+  return %r : tensor<?x{t}>
+}}
+"""
+
+
+@pytest.mark.parametrize("op", ["divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64], ids=str)
+def test_division_by_zero(jit, op, dtype):
+    t = f"i{dtype.itemsize * 8}"
+    function = jit(ELEMENTWISE.format(t=t, body=f"%s = arith.{op} %x, %y : {t}"))
+    numbers = torch.tensor([7, 6, 5], dtype=dtype)
+    with pytest.raises(UsageError, match="integer division by zero"):
+        function(numbers, torch.tensor([1, 0, 1], dtype=dtype))
+    expected = numbers % 2 if "rem" in op else (numbers + 1) // 2 if "ceil" in op else numbers // 2
+    assert torch.equal(function(numbers, torch.full((3,), 2, dtype=dtype))[0], expected)
+
+
+def test_division_by_a_constant_is_not_checked(jit):
+    body = "%c = arith.constant 2 : i32\n %s = arith.divsi %x, %c : i32"
+    function = jit(ELEMENTWISE.format(t="i32", body=body))
+    assert not [message for message in function.messages if "division" in message]
+
+
+def test_sizes_that_do_not_match(jit):
+    function = jit(ELEMENTWISE.format(t="f32", body="%s = arith.addf %x, %y : f32"))
+    assert function(torch.ones(2), torch.ones(2))[0].tolist() == [2, 2]
+    with pytest.raises(
+        UsageError, match="'main' stopped: the program is inconsistent, dimension #0 of input/output operand"
+    ):
+        function(torch.ones(3), torch.ones(2))
+
+
+GATHER = """
+#map = affine_map<(i) -> (i)>
+func.func @main(%table: tensor<{n}xf32>, %where: tensor<2xi64>) -> tensor<2xf32> {{
+  %e = tensor.empty() : tensor<2xf32>
+  %r = linalg.generic {{indexing_maps = [#map, #map], iterator_types = ["parallel"]}}
+    ins(%where : tensor<2xi64>) outs(%e : tensor<2xf32>) {{
+  ^bb0(%x: i64, %z: f32):
+    %i = arith.index_cast %x : i64 to index
+    %s = tensor.extract %table[%i] : tensor<{n}xf32>
+    linalg.yield %s : f32
+  }} -> tensor<2xf32>
+  return %r : tensor<2xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize("size", ["5", "?"])
+def test_an_index_out_of_range(jit, size):
+    function = jit(GATHER.format(n=size))
+    table = torch.arange(5.0)
+    assert function(table, torch.tensor([4, 0]))[0].tolist() == [4, 0]
+    for wrong in (5, -1, 2**40):
+        with pytest.raises(
+            UsageError, match=rf"an index is out of range for a tensor of shape \[{size.replace('?', '.')}\]"
+        ):
+            function(table, torch.tensor([0, wrong]))
+
+
+SCATTER = """
+func.func @main(%out: tensor<4xf32>, %updates: tensor<2xf32>, %where: tensor<2x1xi32>) -> tensor<4xf32> {
+  %r = tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(false)
+    ins(%updates, %where : tensor<2xf32>, tensor<2x1xi32>) outs(%out : tensor<4xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %s = arith.addf %x, %y : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+"""
+
+
+def test_a_scatter_out_of_range():
+    # tm_tensor comes into a context with a pass that depends on it.
+    context = new_context()
+    run_text("builtin.module(func.func(convert-torch-to-tmtensor))", ir.Module.parse("module {}", context))
+    function = JitBackend().load(ir.Module.parse(SCATTER, context))
+    ones = torch.ones(4)
+    assert function(ones, torch.tensor([2.0, 3.0]), torch.tensor([[1], [1]], dtype=torch.int32))[0].tolist() == [
+        1,
+        6,
+        1,
+        1,
+    ]
+    assert ones.tolist() == [1, 1, 1, 1]
+    for wrong in (4, -1):
+        with pytest.raises(UsageError, match="an index is out of range"):
+            function(ones, torch.ones(2), torch.tensor([[0], [wrong]], dtype=torch.int32))

@@ -1,0 +1,108 @@
+"""Weights that stay out of LLVM."""
+
+import pytest
+import torch
+
+from fx_importer.bindings import ir, new_context
+from fx_importer.execution import JitBackend
+from fx_importer.execution.constants import hoist_constants
+from fx_importer.execution.memref import DTYPES
+
+RETURNS = "func.func @main() -> {0} {{ %0 = arith.constant dense<{1}> : {0}\n return %0 : {0} }}"
+
+
+def weight(name: str, value: torch.Tensor, element_type: str, context: ir.Context) -> ir.Attribute:
+    with context, ir.Location.unknown():
+        data = value.contiguous().view(torch.uint8).reshape(-1).numpy() if value.numel() else value.numpy()
+        tensor_type = ir.RankedTensorType.get(value.shape, ir.Type.parse(element_type))
+        return ir.DenseResourceElementsAttr.get_from_buffer(data, name, tensor_type)
+
+
+def returning(values: list[tuple[torch.Tensor, str]], sharing: bool = False) -> ir.Module:
+    """Return a module whose ``main`` returns the constants; with ``sharing``, the first one twice."""
+    context = new_context()
+    attributes = [weight(f"w{i}", value, element, context) for i, (value, element) in enumerate(values)]
+    if sharing:
+        attributes.append(attributes[0])
+    types = [str(attribute.type) for attribute in attributes]
+    lines = [f"%{i} = arith.constant dense<0> : tensor<1xi32>" for i in range(len(types))]
+    module = ir.Module.parse(f"func.func @main() {{ {' '.join(lines)} return }}", context)
+    function = module.body.operations[0]
+    entry = function.entry_block
+    with context, ir.Location.unknown():
+        for op in list(entry.operations):
+            op.operation.erase()
+        with ir.InsertionPoint(entry):
+            constants = [
+                ir.Operation.create("arith.constant", results=[each.type], attributes={"value": each})
+                for each in attributes
+            ]
+            ir.Operation.create("func.return", operands=[each.result for each in constants])
+        function.attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get([], [each.type for each in attributes])
+        )
+    assert module.operation.verify()
+    return module
+
+
+def random_bytes(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    if dtype is torch.bool:
+        return torch.randint(2, shape, generator=generator).bool()
+    raw = torch.randint(256, (*shape, dtype.itemsize), generator=generator, dtype=torch.uint8)
+    return raw.view(dtype).squeeze(-1)
+
+
+def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8))
+
+
+@pytest.mark.parametrize("element_type", DTYPES)
+def test_bytes_arrive_unchanged(element_type):
+    dtype = DTYPES[element_type][0]
+    large, odd = random_bytes(40, 60, dtype=dtype), random_bytes(1031, dtype=dtype)
+    first, second = JitBackend().load(returning([(large, element_type), (odd, element_type)]))()
+    assert first.dtype == second.dtype == dtype
+    assert same_bytes(first, large)
+    assert same_bytes(second, odd)
+
+
+def test_large_ones_become_views_of_one_argument_once_each():
+    values = [(torch.ones(300), "f32"), (torch.ones(3), "f32"), (torch.ones(17, 19).double(), "f64")]
+    module = returning(values, sharing=True)
+    function = module.body.operations[0]
+    with module.context:
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([])
+    block = hoist_constants(function)
+    assert module.operation.verify()
+    assert block.numel() == 1216 + 2624  # 300 * 4 and 17 * 19 * 8, each up to a multiple of 64
+    assert block.data_ptr() % 64 == 0
+    text = str(function)
+    assert text.count("memref.view") == 2
+    assert text.count("dense_resource<w1>") == text.count("dense_resource") == 1
+    assert "restrict writable" not in text
+    returned = list(function.entry_block.operations)[-1].operation.operands
+    assert returned[0] == returned[3]
+
+
+def test_a_resource_that_is_not_as_large_as_its_type_is_left_alone():
+    module = returning([(torch.ones(2000, dtype=torch.float16), "f32")])
+    assert hoist_constants(module.body.operations[0]).numel() == 0
+    assert "dense_resource<w0>" in str(module)
+
+
+def test_no_constants_at_all(jit):
+    (result,) = jit(RETURNS.format("tensor<2xf32>", "[1.5, 2.5]"))()
+    assert result.tolist() == [1.5, 2.5]
+
+
+def test_writing_to_a_returned_weight_does_not_show_in_the_next_call():
+    function = JitBackend().load(returning([(torch.ones(500), "f32")]))
+    function()[0].zero_()
+    assert torch.equal(function()[0], torch.ones(500))
+
+
+def test_small_constants_are_not_shared_either(jit):
+    function = jit(RETURNS.format("tensor<2xi32>", "[7, 8]"))
+    function()[0].zero_()
+    assert function()[0].tolist() == [7, 8]

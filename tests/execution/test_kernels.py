@@ -1,0 +1,166 @@
+"""Loops that are put in order, and in functions of their own."""
+
+import pytest
+import torch
+
+from fx_importer.bindings import ir
+from fx_importer.execution.kernels import (
+    expand_integer_abs,
+    interchange_loops,
+    outline_kernels,
+    split_truncations,
+)
+from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.runner import run_stage, run_text
+
+FUSE, BUFFERIZE, LOOPS, SCALARS, _ = LLVM.stages
+
+REDUCTION = """
+func.func @main(%a: tensor<{a}xf32>, %b: tensor<{b}xf32>, %c: tensor<{c}xf32>) -> tensor<{c}xf32> {{
+  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}
+    ins(%a, %b : tensor<{a}xf32>, tensor<{b}xf32>) outs(%c : tensor<{c}xf32>) {{
+  ^bb0(%x: f32, %y: f32, %z: f32):
+    {index}
+    %m = arith.mulf %x, %y : f32
+    %s = arith.addf %z, %m : f32
+    linalg.yield %s : f32
+  }} -> tensor<{c}xf32>
+  return %r : tensor<{c}xf32>
+}}
+"""
+
+
+def reduction(loops: str, kinds: str, a: str, b: str, c: str, maps: tuple[str, str, str], index: str = "") -> str:
+    names = {"p": '"parallel"', "r": '"reduction"'}
+    return REDUCTION.format(
+        a=a,
+        b=b,
+        c=c,
+        maps=", ".join(f"affine_map<({loops}) -> ({each})>" for each in maps),
+        kinds=", ".join(names[kind] for kind in kinds),
+        index=index,
+    )
+
+
+MATMUL = reduction("m, n, k", "ppr", "3x4", "4x5", "3x5", ("m, k", "k, n", "m, n"))
+
+
+@pytest.mark.parametrize(
+    "text, kinds, maps",
+    [
+        # m, k, n: the last loop runs along rows of B and C.
+        (MATMUL, "prp", ["(d0, d1)", "(d1, d2)", "(d0, d2)"]),
+        # A product with a transposed B: k runs along rows of A and B, and stays.
+        (
+            reduction("m, n, k", "ppr", "3x4", "5x4", "3x5", ("m, k", "n, k", "m, n")),
+            "ppr",
+            ["(d0, d2)", "(d1, d2)", "(d0, d1)"],
+        ),
+        # A convolution: w runs along rows of the image and the result.
+        (
+            reduction("f, w, c, i", "pprr", "2x9", "4x2x3", "4x7", ("c, w + i", "f, c, i", "f, w")),
+            "prrp",
+            ["(d1, d2 + d3)", "(d0, d1, d2)", "(d0, d3)"],
+        ),
+        # Already in order.
+        (
+            reduction("k, n", "rp", "4x5", "4x5", "5", ("k, n", "k, n", "n")),
+            "rp",
+            ["(d0, d1)", "(d0, d1)", "(d1)"],
+        ),
+        # The body counts on the order.
+        (
+            reduction("m, n, k", "ppr", "3x4", "4x5", "3x5", ("m, k", "k, n", "m, n"), "%i = linalg.index 2 : index"),
+            "ppr",
+            ["(d0, d2)", "(d2, d1)", "(d0, d1)"],
+        ),
+    ],
+    ids=["matmul", "matmul-transposed", "convolution", "columns", "index"],
+)
+def test_the_innermost_loop_runs_along_rows(parse, text, kinds, maps):
+    module = parse(text)
+    interchange_loops(module)
+    assert module.operation.verify()
+    (op,) = [
+        each for each in module.body.operations[0].entry_block.operations if each.operation.name == "linalg.generic"
+    ]
+    found = [str(each) for each in ir.ArrayAttr(op.attributes["iterator_types"])]
+    assert ["r" if "reduction" in each else "p" for each in found] == list(kinds)
+    results = [str(each).split("-> ")[1].removesuffix(">") for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    assert results == maps
+
+
+def test_a_contraction_in_another_order_gives_the_same(jit):
+    a, b, c = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
+    (result,) = jit(MATMUL)(a, b, c)
+    torch.testing.assert_close(result, c + a @ b)
+
+
+TWO_SUMS = """
+func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: f32) -> (tensor<4xf32>, tensor<4xf32>) {
+  %e = tensor.empty() : tensor<4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+    ins(%a : tensor<4xf32>) outs(%e : tensor<4xf32>) {
+  ^bb0(%x: f32, %z: f32):
+    %s = arith.addf %x, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<4xf32>
+  %q = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+    ins(%b : tensor<4xf32>) outs(%e : tensor<4xf32>) {
+  ^bb0(%x: f32, %z: f32):
+    %s = arith.addf %x, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<4xf32>
+  return %r, %q : tensor<4xf32>, tensor<4xf32>
+}
+"""
+
+
+def test_equal_loops_become_one_function(parse):
+    module = parse(TWO_SUMS.replace("f32) ->", "f32 {bufferization.writable = false}) ->"))
+    for stage in (FUSE, BUFFERIZE, LOOPS):
+        run_stage(stage, module)
+    outline_kernels(module)
+    assert module.operation.verify()
+    run_text("builtin.module(duplicate-function-elimination)", module)
+    main, kernel = module.body.operations
+    assert "scf.for" not in str(main)
+    assert str(main).count("call @") == 2
+    assert str(kernel).startswith("func.func private @kernel_")
+    assert [str(each) for each in kernel.type.inputs] == ["memref<4xf32>", "f32", "memref<4xf32>"]
+    assert "llvm.bareptr" in kernel.attributes
+
+
+def test_memory_of_unknown_size_is_passed_with_its_sizes(parse):
+    size = "%i0 = arith.constant 0 : index\n %n = tensor.dim %a, %i0 : tensor<?xf32>\n"
+    text = TWO_SUMS.replace("tensor<4xf32>", "tensor<?xf32>").replace(
+        "%e = tensor.empty()", f"{size} %e = tensor.empty(%n)"
+    )
+    module = parse(text)
+    for stage in (FUSE, BUFFERIZE, LOOPS):
+        run_stage(stage, module)
+    outline_kernels(module)
+    assert module.operation.verify()
+    kernels = [each for each in module.body.operations if each.name.value.startswith("kernel_")]
+    assert kernels
+    assert not any("llvm.bareptr" in each.attributes for each in kernels)
+
+
+def test_absolute_values_of_integers(parse, jit):
+    text = "func.func @main(%a: i64) -> i64 { %r = math.absi %a : i64\n return %r : i64 }"
+    module = parse(text)
+    expand_integer_abs(module)
+    assert module.operation.verify()
+    assert "math." not in str(module)
+    assert [jit(text)(value)[0] for value in (-7, 0, 7, -(2**63))] == [7, 0, 7, -(2**63)]
+
+
+@pytest.mark.parametrize(
+    "source, target, steps", [("f64", "f16", 2), ("f64", "bf16", 2), ("f64", "f32", 1), ("f32", "f16", 1)]
+)
+def test_truncations_pass_float32(parse, source, target, steps):
+    body = f"%r = arith.truncf %a : {source} to {target}\n return %r : {target}"
+    module = parse(f"func.func @main(%a: {source}) -> {target} {{ {body} }}")
+    split_truncations(module)
+    assert module.operation.verify()
+    assert str(module).count("arith.truncf") == steps
