@@ -24,7 +24,6 @@ from fx_importer.pipelines.pipeline import Stage
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.trace import Trace
 
-
 _DIALECTS = {
     *(
         "affine",
