@@ -36,21 +36,20 @@ def _as_strided(node: fx.Node) -> fx.Node | None:
 
 def _memory_order(sizes: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
     """Return the axes from the slowest to the fastest, if they fill their memory without gap or overlap."""
-    if any(isinstance(stride, SymInt) for stride in strides[1:]):
-        order = list(range(len(sizes)))
-    else:
-        slowest = max(range(len(strides)), key=lambda axis: isinstance(strides[axis], SymInt), default=0)
-        order = sorted(range(len(sizes)), key=lambda axis: (axis != slowest, 0 if axis == slowest else -strides[axis]))
-        if not strides or not isinstance(strides[slowest], SymInt):
-            order = sorted(range(len(sizes)), key=lambda axis: -strides[axis])
+    axes = list(range(len(sizes)))
+    orders = [axes]
+    if not any(isinstance(stride, SymInt) for stride in strides):
+        orders.append(sorted(axes, key=lambda axis: -strides[axis]))
+    return next((order for order in orders if _fills_memory(order, sizes, strides)), None)
+
+
+def _fills_memory(order: list[int], sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
     expected: Size = 1
     for axis in reversed(order):
-        if same_size(sizes[axis], 1):
-            continue  # its stride does not matter
-        if not same_size(strides[axis], expected):
-            return None
+        if not same_size(sizes[axis], 1) and not same_size(strides[axis], expected):
+            return False  # the stride of an axis of one element does not matter
         expected = expected * sizes[axis]
-    return order
+    return True
 
 
 def _positions(

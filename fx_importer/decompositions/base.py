@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions import attention, normalization, products, shapes, variance
+from fx_importer.decompositions import attention, normalization, powers, products, shapes, variance
 from fx_importer.decompositions.table import DecompositionTable
 
 aten = torch.ops.aten
@@ -49,5 +49,6 @@ BASE = (
         shapes.squeeze,  # torch's rule ends in prims.squeeze
         shapes.roll,  # torch's rule gathers
         shapes.as_strided_copy,
+        powers.power,  # a product is cheaper than a power, and has no number to carry
     )
 )

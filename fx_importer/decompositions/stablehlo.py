@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import torch
+
+from fx_importer.decompositions import scalars
 from fx_importer.decompositions.base import BASE
 
-STABLEHLO = BASE
+aten = torch.ops.aten
+
+STABLEHLO = BASE.replacing(
+    *scalars.ARITHMETIC,  # the C++ lowerings carry a number as an arith.constant of 64 bits
+    *scalars.COMPARISONS,  # the same
+).from_torch(
+    aten.leaky_relu.default,  # the same, of the slope
+    aten.elu.default,  # the same, of the scales
+)

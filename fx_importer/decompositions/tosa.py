@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fx_importer.decompositions import scalars
 from fx_importer.decompositions.base import BASE
 
-TOSA = BASE
+TOSA = BASE.adding(
+    *scalars.COMPARISONS,  # the C++ lowering of eq compares with a number in float64
+)

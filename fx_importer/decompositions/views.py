@@ -56,7 +56,8 @@ def _views(graph: fx.Graph) -> list[fx.Node]:
     return graph.find_nodes(op="call_function", target=aten.view.default, sort=False)
 
 
-def _respell(graph: fx.Graph) -> None:
+def _respell(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    del owner
     for node in _views(graph):
         node.target = aten.reshape.default
 

@@ -1,0 +1,99 @@
+"""Arithmetic of a tensor and a number, as arithmetic of two tensors of one type.
+
+The StableHLO lowerings carry a number as a float64 (or int64) ``arith.constant`` and a conversion, which no consumer of
+StableHLO takes; TOSA's ``eq`` compares in float64. A constant tensor of the result's own type is lowered cleanly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from fx_importer.decompositions.table import Decomposition, decomposes
+
+aten = torch.ops.aten
+
+Number = int | float
+"""Not a complex number, nor a symbolic one: those are left as they are."""
+
+
+def _constant(value: Number, other: Tensor) -> Tensor:
+    """Return ``value`` as a tensor of rank zero, of the type that arithmetic with ``other`` has."""
+    return torch.full((), value, dtype=torch.result_type(other, value))
+
+
+def _binary(onto: OpOverload, *operators: OpOverload) -> Decomposition:
+    """Return the rule of ``operators``, for a number on either side: ``onto`` takes two tensors."""
+
+    @decomposes(*operators)
+    def rule(a: Tensor | Number, b: Tensor | Number, **kwargs: Any) -> Tensor:
+        if isinstance(b, Number) and isinstance(a, Tensor):
+            return onto(a, _constant(b, a), **kwargs)
+        if isinstance(a, Number) and isinstance(b, Tensor):
+            return onto(_constant(a, b), b, **kwargs)
+        return NotImplemented
+
+    return rule
+
+
+COMPARISONS = (
+    _binary(aten.eq.Tensor, aten.eq.Scalar),
+    _binary(aten.ne.Tensor, aten.ne.Scalar),
+    _binary(aten.lt.Tensor, aten.lt.Scalar),
+    _binary(aten.le.Tensor, aten.le.Scalar),
+    _binary(aten.gt.Tensor, aten.gt.Scalar),
+    _binary(aten.ge.Tensor, aten.ge.Scalar),
+)
+
+
+@decomposes(aten.add.Tensor, aten.add.Scalar)
+def add(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
+    """``a + alpha * b``."""
+    return aten.add.Tensor(a, _constant(b * alpha, a)) if isinstance(b, Number) else NotImplemented
+
+
+@decomposes(aten.sub.Tensor, aten.sub.Scalar)
+def sub(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
+    """``a - alpha * b``."""
+    return aten.sub.Tensor(a, _constant(b * alpha, a)) if isinstance(b, Number) else NotImplemented
+
+
+@decomposes(aten.rsub.Scalar)
+def rsub(a: Tensor, b: Number, alpha: Number = 1) -> Tensor:
+    """``b - alpha * a``."""
+    return _constant(b, a) - (a if alpha == 1 else a * alpha) if isinstance(b, Number) else NotImplemented
+
+
+@decomposes(aten.clamp.default)
+def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
+    """The smaller of ``max`` and the larger of ``min`` and ``x``; not a number stays so."""
+    if isinstance(min, Number):
+        x = torch.maximum(x, _constant(min, x))
+    if isinstance(max, Number):
+        x = torch.minimum(x, _constant(max, x))
+    return x
+
+
+@decomposes(aten.mean.dim)
+def mean(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum over ``dim`` (all, if none is given), divided by the number of its terms."""
+    count = math.prod(x.shape[axis] for axis in (dim or range(x.dim())) if x.dim())
+    if not isinstance(count, int) or x.is_complex():
+        return NotImplemented
+    return torch.sum(x, dim, keepdim, dtype=dtype) / count
+
+
+ARITHMETIC = (
+    *(add, sub, rsub, clamp, mean),
+    _binary(aten.mul.Tensor, aten.mul.Tensor, aten.mul.Scalar),
+    _binary(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar),
+    _binary(aten.div.Tensor_mode, aten.div.Tensor_mode, aten.div.Scalar_mode),
+    _binary(aten.pow.Tensor_Tensor, aten.pow.Scalar),
+    _binary(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor),
+    _binary(aten.fmod.Tensor, aten.fmod.Scalar),
+)
