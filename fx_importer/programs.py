@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 
 from torch import fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature
+
+Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
+"""Changes a graph. The module is what the graph's attributes are read from."""
 
 
-def with_rewritten_graphs(program: ExportedProgram, rewrite: Callable[[fx.Graph], None]) -> ExportedProgram:
+def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite) -> ExportedProgram:
     """Return a copy of ``program`` with ``rewrite`` applied to its graph, and to those of its higher-order operators.
 
     ``program`` is left alone. The copy shares the weights and what the nodes' metadata holds.
@@ -18,7 +23,7 @@ def with_rewritten_graphs(program: ExportedProgram, rewrite: Callable[[fx.Graph]
     return ExportedProgram(
         root=root,
         graph=root.graph,
-        graph_signature=program.graph_signature,
+        graph_signature=_signature(program.graph_signature, root.graph),
         state_dict=program.state_dict,
         range_constraints=program.range_constraints,
         module_call_graph=program.module_call_graph,
@@ -28,14 +33,30 @@ def with_rewritten_graphs(program: ExportedProgram, rewrite: Callable[[fx.Graph]
     )
 
 
-def _copied(module: fx.GraphModule, rewrite: Callable[[fx.Graph], None]) -> fx.GraphModule:
+def _copied(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
     graph = copy.deepcopy(module.graph)
     for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
         node.name = original.name  # copying renames what export called `input`; the graph signature goes by names
-    rewrite(graph)
+    rewrite(graph, module)
     copied = fx.GraphModule(module, graph)
     copied.meta.update(module.meta)
-    for name, child in module.named_children():
-        if isinstance(child, fx.GraphModule):
-            setattr(copied, name, _copied(child, rewrite))
+    for node in graph.find_nodes(op="get_attr"):
+        path, _, name = node.target.rpartition(".")
+        if isinstance(child := getattr(holder := copied.get_submodule(path), name), fx.GraphModule):
+            setattr(
+                holder, name, _copied(child, rewrite)
+            )  # the holder is new: a GraphModule copies what its graph names
     return copied
+
+
+def _signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
+    """Return ``signature`` with the names of the values that ``graph`` returns now."""
+    results = graph.output_node().args[0]
+    assert isinstance(results, list | tuple)
+    specs = [
+        dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, name=result.name))
+        if isinstance(result, fx.Node) and not isinstance(spec.arg, ConstantArgument)
+        else spec
+        for spec, result in zip(signature.output_specs, results, strict=True)
+    ]
+    return ExportGraphSignature(input_specs=list(signature.input_specs), output_specs=specs)

@@ -123,8 +123,12 @@ class FxImporter:
         import_symbolic_shape_expressions: bool = False,
     ) -> ir.Operation:
         """Import a graph whose placeholders are all arguments and whose ``get_attr`` nodes read tensors of ``gm``."""
-        options = ImportOptions(func_name, func_visibility, symbolic_shapes=import_symbolic_shape_expressions)
-        return self._import(gm.graph, gm, _plain_signature(gm.graph), options)
+        return self.import_stateless_graph(
+            gm.graph,
+            func_name=func_name,
+            func_visibility=func_visibility,
+            import_symbolic_shape_expressions=import_symbolic_shape_expressions,
+        )
 
     def import_stateless_graph(
         self,
