@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 OUTPUT_TYPES = ("raw", "torch", "tosa", "linalg-on-tensors", "stablehlo")
@@ -97,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if kind in row and not isinstance(row[kind], float):
                 print(f"    {kind}: {row[kind]}", flush=True)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return int(any(not isinstance(row.get(kind), float) for row in rows.values() for kind in OUTPUT_TYPES))
 
 

@@ -43,9 +43,8 @@ def _copied(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
     for node in graph.find_nodes(op="get_attr"):
         path, _, name = node.target.rpartition(".")
         if isinstance(child := getattr(holder := copied.get_submodule(path), name), fx.GraphModule):
-            setattr(
-                holder, name, _copied(child, rewrite)
-            )  # the holder is new: a GraphModule copies what its graph names
+            # The holder is new: a GraphModule copies what its graph names.
+            setattr(holder, name, _copied(child, rewrite))
     return copied
 
 

@@ -19,8 +19,8 @@ def flatten_inputs(program: ExportedProgram, args: Sequence[Any], kwargs: Mappin
     None and strings have no value at run time and are left out.
 
     Raises:
-        UsageError: if the inputs are not nested as the exported ones were, or differ from a constant that the program was
-            exported for.
+        UsageError: if the inputs are not nested as the exported ones were, or differ from a constant that the program
+            was exported for.
     """
     expected = program.call_spec.in_spec
     order = expected.child(1).context if expected is not None else []

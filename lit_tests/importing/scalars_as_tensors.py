@@ -2,7 +2,6 @@
 """A number where the schema wants a tensor, and no Scalar overload helps, is a rank-0 tensor of the promoted dtype."""
 
 import torch
-from torch.export import export
 
 from fx_importer import FxImporter
 
