@@ -1,19 +1,23 @@
 """Carries a PyTorch model to MLIR: ``export_and_import(model, x, output_type="tosa")``."""
 
-from fx_importer.compilation import Lowered, export_and_import, lower, stateless_fx_import
-from fx_importer.decompositions import get_decomposition_table
-from fx_importer.errors import (
-    ExportError,
-    FxImporterError,
-    Refusal,
-    StageFailed,
-    UnsupportedProgramError,
-    UsageError,
-)
-from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo
-from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
-from fx_importer.options import Mutation
-from fx_importer.output_types import OutputType
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fx_importer.compilation import Lowered, export_and_import, lower, stateless_fx_import
+    from fx_importer.decompositions import get_decomposition_table
+    from fx_importer.errors import (
+        ExportError,
+        FxImporterError,
+        Refusal,
+        StageFailed,
+        UnsupportedProgramError,
+        UsageError,
+    )
+    from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo
+    from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
+    from fx_importer.options import Mutation
+    from fx_importer.output_types import OutputType
 
 __all__ = [
     "BackendLoweringOptions",
@@ -36,3 +40,25 @@ __all__ = [
     "run_pipeline_with_repro_report",
     "stateless_fx_import",
 ]
+
+# A name is imported when it is first asked for: `fx-importer --help` must not wait for torch.
+_HOMES = {
+    "compilation": ("Lowered", "export_and_import", "lower", "stateless_fx_import"),
+    "decompositions": ("get_decomposition_table",),
+    "errors": ("ExportError", "FxImporterError", "Refusal", "StageFailed", "UnsupportedProgramError", "UsageError"),
+    "importing": ("FxImporter", "FxImporterHooks", "InputInfo"),
+    "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
+    "options": ("Mutation",),
+    "output_types": ("OutputType",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fx_importer' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"fx_importer.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
