@@ -85,6 +85,11 @@ def test_links_lead_somewhere(page: Path):
     assert not [target for target in targets if "://" not in target and not (page.parent / target).exists()]
 
 
+def test_every_page_can_be_reached():
+    text = (ROOT / "README.md").read_text()
+    assert not [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text]
+
+
 def named_paths() -> list[str]:
     """Return every path that the page on the architecture names: what is in backquotes and looks like one."""
     spans = re.findall(r"`([\w./-]+)`", FENCE.sub("", ARCHITECTURE.read_text()))
