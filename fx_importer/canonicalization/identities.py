@@ -25,8 +25,7 @@ def _times_one(node: fx.Node) -> fx.Node | None:
 
 
 def _permuted_to_itself(node: fx.Node) -> fx.Node | None:
-    axes = node.args[1]
-    assert isinstance(axes, list | tuple)
+    axes: list[int] = node.args[1]  # type: ignore[assignment]
     return _argument_of_same_type(node) if [axis % len(axes) for axis in axes] == list(range(len(axes))) else None
 
 
@@ -35,13 +34,18 @@ def _slice_of_all(node: fx.Node) -> fx.Node | None:
     return _argument_of_same_type(node) if step == 1 else None
 
 
+def _padded_by_nothing(node: fx.Node) -> fx.Node | None:
+    widths: list[int] = node.args[1]  # type: ignore[assignment]
+    return None if any(widths) else _argument_of_same_type(node)
+
+
 def _in_inference(node: fx.Node) -> fx.Node | None:
     training = node.args[2]
     return None if training else _argument_of_same_type(node)
 
 
 _COPIES = (
-    *(aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default),
+    *(aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default, aten.detach_.default),
     *(aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.resolve_conj.default, aten.resolve_neg.default),
     *(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default),
     *(prims.convert_element_type.default, prims.view_of.default),
@@ -49,13 +53,14 @@ _COPIES = (
 # With the argument's shape, each of these keeps the order of the values too.
 _SHAPES = (
     *(aten.expand.default, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
-    *(aten.flatten.using_ints, aten.unflatten.int, aten.repeat.default, aten.constant_pad_nd.default),
+    *(aten.flatten.using_ints, aten.unflatten.int, aten.repeat.default),
     *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
 )
 
 IDENTITIES: Rules = {
     **dict.fromkeys((*_COPIES, *_SHAPES), _argument_of_same_type),
     **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar), _times_one),
+    **dict.fromkeys((aten.pad.default, aten.constant_pad_nd.default), _padded_by_nothing),
     aten.permute.default: _permuted_to_itself,
     aten.slice.Tensor: _slice_of_all,
     aten.dropout.default: _in_inference,

@@ -47,7 +47,9 @@ def _canonicalize(graph: fx.Graph, owner: fx.GraphModule) -> None:
 
 def is_in_place(node: fx.Node) -> bool:
     """Return whether ``node`` writes to one of its arguments: then a copy of it is not the same as itself."""
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+    if not isinstance(node.target, OpOverload) or node.target is aten.detach_.default:  # which leaves the values alone
+        return False
+    return node.target._schema.is_mutable
 
 
 def _apply(rules: Rules, graph: fx.Graph) -> None:
@@ -55,3 +57,4 @@ def _apply(rules: Rules, graph: fx.Graph) -> None:
         rule = rules.get(node.target) if node.op == "call_function" else None
         if rule is not None and (replacement := rule(node)) is not None:
             node.replace_all_uses_with(replacement)
+            graph.erase_node(node)

@@ -9,21 +9,26 @@ import operator
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 
 from fx_importer.canonicalization.rewriting import Rules, emit, value_of
 
 aten = torch.ops.aten
 
 
+def is_scalar(argument: object) -> bool:
+    """Return whether a node is a tensor of rank zero."""
+    value = value_of(argument)
+    return isinstance(value, Tensor) and value.dim() == 0
+
+
 def _through_rank_one(node: fx.Node) -> fx.Node | None:
     """Compute on a vector of one element, and return to the rank that the result had."""
-    tensors = [each for each in node.all_input_nodes if isinstance(value_of(each), Tensor)]
-    if any(value_of(each).dim() for each in tensors) or not tensors:
+    if not is_scalar(node.args[0]):
         return None
-    vectors = {each: emit(node, aten.unsqueeze.default, each, 0) for each in tensors}
-    replace = vectors.get
-    args = fx.node.map_arg(node.args, lambda each: replace(each, each))
-    kwargs = fx.node.map_arg(node.kwargs, lambda each: replace(each, each))
+    vectors = {each: emit(node, aten.unsqueeze.default, each, 0) for each in node.all_input_nodes if is_scalar(each)}
+    args = map_arg(node.args, lambda each: vectors.get(each, each))
+    kwargs = map_arg(node.kwargs, lambda each: vectors.get(each, each))
     result = emit(node, node.target, *args, **kwargs)  # type: ignore[arg-type]
     if isinstance(value_of(node), Tensor):
         return _with_rank(node, result, value_of(node).dim())
@@ -39,7 +44,7 @@ def _with_rank(before: fx.Node, node: fx.Node, rank: int) -> fx.Node:
     return emit(before, aten.squeeze.dim, node, 0) if value_of(node).dim() > rank else node
 
 
-_ALONG_AN_AXIS = (
+ALONG_AN_AXIS = (
     *(aten.all.dim, aten.any.dim, aten.amax.default, aten.amin.default, aten.aminmax.default),
     *(aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim, aten.argsort.default),
     *(aten.sum.dim_IntList, aten.mean.dim, aten.prod.dim_int, aten.logsumexp.default, aten.nansum.default),
@@ -51,4 +56,4 @@ _ALONG_AN_AXIS = (
     *(aten.flip.default, aten.roll.default),
 )
 
-RANK_ZERO: Rules = dict.fromkeys(_ALONG_AN_AXIS, _through_rank_one)
+RANK_ZERO: Rules = dict.fromkeys(ALONG_AN_AXIS, _through_rank_one)

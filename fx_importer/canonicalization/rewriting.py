@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
 Rule = Callable[[fx.Node], "fx.Node | None"]
@@ -45,7 +46,7 @@ def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any)
     with before.graph.inserting_before(before):
         node = before.graph.call_function(target, args, kwargs)
     node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
-    values = fx.node.map_aggregate((args, kwargs), value_of)
+    values = map_aggregate((args, kwargs), value_of)
     with torch.no_grad(), _fake_mode(before, values):
         node.meta["val"] = target(*values[0], **values[1])
     return node

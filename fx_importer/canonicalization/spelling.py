@@ -11,8 +11,13 @@ aten = torch.ops.aten
 prims = torch.ops.prims
 
 
-def _infer_one_size(node: fx.Node) -> fx.Node | None:
-    """Spell the one symbolic size of a view as -1: it then needs no arithmetic, which TOSA has none for."""
+def _reshape(node: fx.Node) -> fx.Node | None:
+    """Spell a view as a reshape, and its one symbolic size, if it is one, as -1.
+
+    Without the copies that went as identities, eager's strides need not allow a view. A size that is inferred needs no
+    arithmetic, for which TOSA has no operators.
+    """
+    node.target = aten.reshape.default
     sizes = value_of(node).shape
     symbolic = [axis for axis, size in enumerate(sizes) if isinstance(size, SymInt)]
     if len(symbolic) == 1 and 0 not in sizes:
@@ -48,7 +53,7 @@ def _squeeze_one_by_one(node: fx.Node) -> fx.Node | None:
 
 
 SPELLINGS: Rules = {
-    **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _infer_one_size),
+    **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
     aten.expand.default: _keep_sizes,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch.fx.node import Argument
 
 from fx_importer.canonicalization.rewriting import Rules, emit, same_size, value_of
 
@@ -52,9 +53,7 @@ def _fills_memory(order: list[int], sizes: Sequence[Size], strides: Sequence[Siz
     return True
 
 
-def _positions(
-    node: fx.Node, sizes: list[fx.node.Argument], strides: list[fx.node.Argument], offset: object
-) -> fx.Node:
+def _positions(node: fx.Node, sizes: list[Argument], strides: list[Argument], offset: object) -> fx.Node:
     """Write the position in memory of each element: the sum over the axes of index times stride, plus the offset."""
     total = emit(node, aten.full.default, [], offset, dtype=torch.int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):

@@ -6,11 +6,11 @@ import torch
 from torch._decomp import core_aten_decompositions
 
 from fx_importer.decompositions import attention, normalization, powers, products, shapes, variance
-from fx_importer.decompositions.table import DecompositionTable
+from fx_importer.decompositions.table import DecompositionTable, overloads_only
 
 aten = torch.ops.aten
 
-CORE_ATEN = DecompositionTable(dict(core_aten_decompositions().items()))
+CORE_ATEN = DecompositionTable(overloads_only(core_aten_decompositions()))
 """Torch's own table to the Core ATen operator set."""
 
 BASE = (
@@ -31,6 +31,7 @@ BASE = (
     .from_torch(
         # Composites that stay whole in core ATen, and that not every backend takes.
         aten.upsample_bilinear2d.vec,
+        aten.addmm.dtype,
         aten._native_batch_norm_legit_functional.default,
         aten._native_batch_norm_legit.default,
         aten._native_batch_norm_legit.no_stats,

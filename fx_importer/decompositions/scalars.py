@@ -7,7 +7,6 @@ StableHLO takes; TOSA's ``eq`` compares in float64. A constant tensor of the res
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -80,7 +79,7 @@ def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> Te
 
 
 @decomposes(aten.mean.dim)
-def mean(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """The sum over ``dim`` (all, if none is given), divided by the number of its terms."""
     count = math.prod(x.shape[axis] for axis in (dim or range(x.dim())) if x.dim())
     if not isinstance(count, int) or x.is_complex():

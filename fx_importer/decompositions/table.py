@@ -106,12 +106,14 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
             if not (found := get_decompositions([operator])):
                 raise UsageError(f"torch has no decomposition of {operator}")
             # A packet's overloads may be decomposed by functions of their own.
-            table = table.adding(*(Decomposition((overload,), rule) for overload, rule in _overloads_only(found)))
+            rules = overloads_only(found).items()
+            table = table.adding(*(Decomposition((overload,), rule) for overload, rule in rules))
         return table
 
 
-def _overloads_only(rules: Mapping[Any, Rule]) -> Iterator[tuple[OpOverload, Rule]]:
-    return ((operator, rule) for operator, rule in rules.items() if isinstance(operator, OpOverload))
+def overloads_only(rules: Mapping[Any, Rule]) -> dict[OpOverload, Rule]:
+    """Return the rules of ``rules`` whose key is an overload."""
+    return {operator: rule for operator, rule in rules.items() if isinstance(operator, OpOverload)}
 
 
 def _name(rule: Rule) -> str:

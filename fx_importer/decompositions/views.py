@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import fx
@@ -95,7 +96,7 @@ def _bases(node: fx.Node) -> list[fx.Node]:
     return [value for value, alias in _arguments(node) if alias is not None]
 
 
-def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, torch._C._AliasInfo | None]]:
+def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, Any]]:
     """Yield the nodes among the arguments of ``node``, each with what the schema says of its memory."""
     assert isinstance(node.target, OpOverload)
     for position, formal in enumerate(node.target._schema.arguments):

@@ -1,0 +1,41 @@
+"""What a canonical program promises, as a list of where it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.canonicalization.identities import IDENTITIES
+from fx_importer.canonicalization.inlining import REGIONS
+from fx_importer.canonicalization.program import ASSERTIONS, is_in_place
+from fx_importer.canonicalization.rank_zero import ALONG_AN_AXIS, is_scalar
+from fx_importer.errors import Refusal
+
+
+def violations(program: ExportedProgram) -> list[Refusal]:
+    """Return everything in ``program``, subgraphs included, that is not in normal form."""
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    return [Refusal(node.name, reason) for graph in graphs for node, reason in _violations(graph)]
+
+
+def _violations(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    if in_place := [node for node in calls if is_in_place(node)]:  # the rest could not be done: see `is_in_place`
+        yield from ((node, f"{node.target} writes to its argument") for node in in_place)
+    else:
+        yield from ((node, reason) for node in calls for reason in _reasons(node))
+
+
+def _reasons(node: fx.Node) -> Iterator[str]:
+    if node.target in REGIONS:
+        yield f"{node.target} is a region that means its body"
+    if node.target in ASSERTIONS:
+        yield f"{node.target} computes nothing"
+    if not node.users and not node.is_impure():
+        yield "nothing uses this"
+    if (rule := IDENTITIES.get(node.target)) is not None and rule(node) is not None:
+        yield f"{node.target} returns its argument"
+    if node.target in ALONG_AN_AXIS and is_scalar(node.args[0]):
+        yield f"{node.target} along an axis of a tensor that has none"

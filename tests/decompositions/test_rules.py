@@ -1,0 +1,229 @@
+"""Each rule of ours against eager, on the values where a formula goes wrong."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from fx_importer.decompositions import attention, normalization, powers, products, scalars, shapes, variance
+
+aten = torch.ops.aten
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+MATMUL_SHAPES = [
+    ((3,), (3,)),
+    ((3,), (3, 4)),
+    ((2, 3), (3,)),
+    ((2, 3), (3, 4)),
+    ((5, 2, 3), (3, 4)),
+    ((2, 3), (5, 3, 4)),
+    ((5, 2, 3), (5, 3, 4)),
+    ((6, 1, 2, 3), (5, 3, 4)),
+    ((5, 2, 3), (3,)),
+    ((3,), (5, 3, 4)),
+    ((0, 3), (3, 4)),
+    ((2, 0), (0, 4)),
+    ((5, 0, 3), (3, 2)),
+]
+
+
+@pytest.mark.parametrize("a, b", MATMUL_SHAPES)
+def test_matmul(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    x, y = torch.randn(a), torch.randn(b)
+    assert_close(products.matmul(x, y), torch.matmul(x, y))
+    assert_close(products.matmul(x.long(), y.long()), torch.matmul(x.long(), y.long()))
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (2, 2, 3, 4), (0, 4)])
+def test_linear(shape: tuple[int, ...]) -> None:
+    x, weight, bias = torch.randn(shape), torch.randn(5, 4), torch.randn(5)
+    assert_close(products.linear(x, weight, bias), F.linear(x, weight, bias))
+    assert_close(products.linear(x, weight), F.linear(x, weight))
+
+
+def test_linear_with_a_weight_of_one_row() -> None:
+    x, weight = torch.randn(3, 4), torch.randn(4)
+    assert_close(products.linear(x, weight), F.linear(x, weight))
+
+
+@pytest.mark.parametrize("beta, alpha", [(1, 1), (0, 1), (0.5, 2), (1, 0)])
+def test_sums_of_products(beta: float, alpha: float) -> None:
+    scale = {"beta": beta, "alpha": alpha}
+    bias = torch.full((3,), math.nan) if beta == 0 else torch.randn(3)  # a beta of zero drops a NaN
+    a, b = torch.randn(2, 4), torch.randn(4, 3)
+    assert_close(products.addmm(bias, a, b, **scale), torch.addmm(bias, a, b, **scale))
+    batches = a.expand(5, 2, 4), b.expand(5, 4, 3)
+    assert_close(products.baddbmm(bias, *batches, **scale), torch.baddbmm(bias, *batches, **scale))
+    assert_close(products.addbmm(bias, *batches, **scale), torch.addbmm(bias, *batches, **scale), rtol=1e-4, atol=1e-5)
+    matrix, vector = b.t(), b[:, 0]
+    assert_close(products.addmv(bias, matrix, vector, **scale), torch.addmv(bias, matrix, vector, **scale))
+
+
+@pytest.mark.parametrize("mask", ["none", "bool", "float", "causal"])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_attention(mask: str, scale: float | None) -> None:
+    query, key, value = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 6)
+    seen = torch.rand(2, 1, 3, 5) > 0.5
+    seen[0, 0, 1] = False  # a row that sees nothing
+    additive = torch.where(seen, torch.randn(2, 1, 3, 5), -torch.inf)
+    settings = {
+        "none": {},
+        "bool": {"attn_mask": seen},
+        "float": {"attn_mask": additive},
+        "causal": {"is_causal": True},
+    }
+    arguments = {"scale": scale, **settings[mask]}
+    ours = attention.scaled_dot_product_attention(query, key, value, **arguments)
+    assert_close(ours, F.scaled_dot_product_attention(query, key, value, **arguments))
+    assert ours.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_attention_in_half_precision(dtype: torch.dtype) -> None:
+    query, key, value = (torch.randn(2, 4, 7, 8, dtype=dtype) for _ in range(3))
+    exact = F.scaled_dot_product_attention(query.float(), key.float(), value.float())
+    assert_close(
+        attention.scaled_dot_product_attention(query, key, value), exact.to(dtype)
+    )  # eager itself is further off
+
+
+def test_attention_with_shared_heads() -> None:
+    query, key, value = torch.randn(2, 6, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    ours = attention.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    assert_close(ours, F.scaled_dot_product_attention(query, key, value, enable_gqa=True))
+
+
+# A mean far from zero: the difference of mean squares would lose all digits here.
+FAR = {"offset": 1000.0, "rtol": 1e-3, "atol": 1e-3}
+NEAR = {"offset": 0.0, "rtol": 1e-4, "atol": 1e-5}
+
+
+@pytest.mark.parametrize("values", [NEAR, FAR])
+def test_normalizations(values: dict[str, float]) -> None:
+    x = torch.randn(2, 6, 4, 5) + values["offset"]
+    weight, bias = torch.randn(6), torch.randn(6)
+    close = {"rtol": values["rtol"], "atol": values["atol"]}
+    pixels = torch.randn(4, 5)
+    assert_close(normalization.layer_norm(x, [4, 5], pixels, pixels), F.layer_norm(x, (4, 5), pixels, pixels), **close)
+    assert_close(normalization.group_norm(x, 3, weight, bias), F.group_norm(x, 3, weight, bias), **close)
+    assert_close(normalization.rms_norm(x, [5]), F.rms_norm(x, (5,)), **close)
+    ours = normalization.native_group_norm(x, weight, None, 2, 6, 20, 2, 1e-5)
+    for mine, theirs in zip(ours, torch.native_group_norm(x, weight, None, 2, 6, 20, 2, 1e-5), strict=True):
+        assert_close(mine, theirs, **close)
+    ours = normalization.native_layer_norm(x, [5], None, None, 1e-5)
+    for mine, theirs in zip(ours, torch.native_layer_norm(x, (5,), None, None, 1e-5), strict=True):
+        assert_close(mine, theirs, **close)
+
+
+@pytest.mark.parametrize("weight", [None, torch.randn(3)])
+@pytest.mark.parametrize("bias", [None, torch.randn(3)])
+def test_batch_norm_at_inference(weight: torch.Tensor | None, bias: torch.Tensor | None) -> None:
+    x, mean, variance_ = torch.randn(2, 3, 4), torch.randn(3), torch.rand(3)
+    ours, *rest = normalization.batch_norm_inference(x, weight, bias, mean, variance_, 0.1, 1e-5)
+    assert_close(ours, F.batch_norm(x, mean, variance_, weight, bias))
+    assert [each.numel() for each in rest] == [0, 0]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
+    x = torch.full((4, 300), 60.0, dtype=dtype)
+    x[:, 0] = 61.0  # the squares alone overflow float16, and bfloat16 cannot tell 60 from 60.003
+    assert_close(normalization.layer_norm(x, [300]), F.layer_norm(x, (300,)))
+    assert_close(normalization.rms_norm(x, [300]), F.rms_norm(x, (300,)))
+    assert_close(variance.var(x, [1]), x.var(1))
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@pytest.mark.parametrize("dim", [None, [], [1], [0, -1]])
+@pytest.mark.parametrize("correction", [None, 0, 1, 0.5, 100])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_variance(dim: list[int] | None, correction: float | None, keepdim: bool) -> None:
+    x = torch.randn(2, 3, 4) + 100
+    settings = {"correction": correction, "keepdim": keepdim}
+    close = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
+    assert_close(variance.var(x, dim, **settings), aten.var.correction(x, dim, **settings), **close)
+    assert_close(variance.std(x, dim, **settings), aten.std.correction(x, dim, **settings), **close)
+    assert_close(variance.var_mean(x, dim, **settings), aten.var_mean.correction(x, dim, **settings), **close)
+    assert_close(variance.std_mean(x, dim, **settings), aten.std_mean.correction(x, dim, **settings), **close)
+
+
+def test_variance_of_complex_numbers() -> None:
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    assert_close(variance.var(x, [1]), x.var(1))
+    assert variance.var(torch.tensor(3.0)).isnan()
+
+
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -2.5, 4.0, torch.inf, -torch.inf, torch.nan])
+
+
+@pytest.mark.parametrize("exponent", [1, 2, 3, 0.5, -0.5, -1, -2, 2.0])
+def test_powers(exponent: float) -> None:
+    assert_close(powers.power(SPECIAL, exponent), SPECIAL**exponent, equal_nan=True)
+
+
+def test_powers_that_stay() -> None:
+    whole = torch.tensor([1, 2, 3])
+    assert_close(powers.power(whole, 2), whole**2)
+    assert powers.power(whole, 2.0) is NotImplemented  # a float
+    assert powers.power(whole, -1) is NotImplemented
+    assert powers.power(SPECIAL, 1.7) is NotImplemented
+    assert powers.power(torch.tensor([True]), 2) is NotImplemented
+
+
+@pytest.mark.parametrize("x", [SPECIAL, torch.tensor([-3, 0, 5]), torch.tensor([True, False])])
+@pytest.mark.parametrize("number", [0, 2, -1.5, torch.inf])
+@pytest.mark.parametrize("rule", [*scalars.ARITHMETIC, *scalars.COMPARISONS], ids=lambda rule: str(rule.operators[0]))
+def test_numbers_as_tensors(rule, x: torch.Tensor, number: float) -> None:
+    # Computing the reference may itself be an error: of -1 to a negative power, of a bool minus a number.
+    for operator in rule.operators:
+        arguments = {
+            aten.clamp.default: (x, number),
+            aten.mean.dim: (x, [0]),
+            aten.pow.Scalar: (number, x),
+            aten.remainder.Scalar_Tensor: (number, x),
+        }.get(operator, (x, number))
+        kwargs = {"rounding_mode": "floor"} if "_mode" in str(operator) else {}
+        try:
+            expected = operator(*arguments, **kwargs)
+        except (RuntimeError, ZeroDivisionError):
+            continue
+        ours = rule(*arguments, **kwargs)
+        assert ours is not NotImplemented
+        assert_close(ours, expected, equal_nan=True)
+
+
+def test_numbers_times_alpha() -> None:
+    x = torch.tensor([1.0, 2.0])
+    assert_close(scalars.add(x, 3, alpha=2), torch.add(x, 3, alpha=2))
+    assert_close(scalars.sub(x, 3, alpha=2), torch.sub(x, 3, alpha=2))
+    assert_close(scalars.rsub(x, 3, alpha=2), torch.rsub(x, 3, alpha=2))
+
+
+def test_two_tensors_stay() -> None:
+    assert all(rule(SPECIAL, SPECIAL) is NotImplemented for rule in scalars.COMPARISONS)
+    assert scalars.add(SPECIAL, SPECIAL) is NotImplemented
+
+
+@pytest.mark.parametrize("shifts, dims", [([1], [0]), ([-2, 7], [0, 1]), ([0], [1]), ([5], ()), ([6], [1])])
+def test_roll(shifts: list[int], dims: list[int]) -> None:
+    x = torch.arange(24).reshape(4, 6)
+    assert_close(shapes.roll(x, shifts, dims), torch.roll(x, shifts, dims))
+
+
+def test_roll_of_nothing_and_of_a_scalar() -> None:
+    assert_close(shapes.roll(torch.empty(0, 2), [1], [0]), torch.empty(0, 2))
+    assert_close(shapes.roll(torch.tensor(3), [1], [0]), torch.tensor(3))
+
+
+@pytest.mark.parametrize("dims", [[0], [0, 2], [1], [-1, 0], []])
+def test_squeeze(dims: list[int]) -> None:
+    x = torch.randn(1, 3, 1)
+    assert shapes.squeeze(x, dims).shape == aten.squeeze.dims(x, dims).shape

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from fx_importer.decompositions import BASE, LINALG, DecompositionTable, decomposes, get_decomposition_table
+from fx_importer.errors import UsageError
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.square.default)
+def square(x):
+    return x * x
+
+
+@decomposes(aten.square.default)
+def another_square(x):
+    return x**2
+
+
+def test_a_decomposition_is_its_rule() -> None:
+    assert square.operators == (aten.square.default,)
+    assert square(3) == 9
+
+
+def test_a_packet_stands_for_its_overloads() -> None:
+    both = decomposes(aten.eye)(lambda *args: None)
+    assert {aten.eye.default, aten.eye.m} <= set(both.operators)
+
+
+def test_each_method_returns_a_new_table() -> None:
+    empty = DecompositionTable()
+    one = empty.adding(square)
+    assert len(empty) == 0
+    assert list(one) == [aten.square.default]
+    assert one[aten.square.default] is square.rule
+    assert aten.square.default not in one.keeping(aten.square)
+    assert aten.square.default in one
+
+
+def test_two_rules_for_an_operator_are_an_error_that_names_both() -> None:
+    with pytest.raises(UsageError, match=r"aten.square.default .*\.square and .*\.another_square: .*replacing"):
+        DecompositionTable().adding(square, another_square)
+
+
+def test_replacing_says_so() -> None:
+    table = DecompositionTable().adding(square).replacing(another_square)
+    assert table[aten.square.default] is another_square.rule
+
+
+def test_rules_of_torch() -> None:
+    table = DecompositionTable().from_torch(aten.elu.default, aten.eye)
+    assert {aten.elu.default, aten.eye.m} <= set(table)
+    assert table[aten.elu.default](torch.tensor(2.0)) == 2.0
+    with pytest.raises(UsageError, match=r"torch has no decomposition of aten\.convolution\.default"):
+        DecompositionTable().from_torch(aten.convolution.default)
+
+
+def test_a_name_is_no_operator() -> None:
+    with pytest.raises(UsageError, match=r"keyed by an operator, such as .*, not by 'aten\.square'"):
+        BASE.keeping("aten.square")  # type: ignore[arg-type]
+
+
+def test_the_table_handed_out_is_the_callers_own() -> None:
+    table = get_decomposition_table()
+    assert table == dict(LINALG)
+    table.clear()
+    assert get_decomposition_table()
