@@ -9,15 +9,15 @@ from typing import Any
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
-from fx_importer.decompositions.table import Operator, overloads
+from fx_importer.decompositions.table import overloads
 from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
 
 
-def decompose(program: ExportedProgram, table: Mapping[Operator, Callable[..., Any]]) -> ExportedProgram:
+def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
     """Return ``program`` with every operator of ``table`` replaced, made functional.
 
-    A key may be an operator without its overload, which stands for all of them; an exact key goes before it.
+    A key is an operator. It may be one without its overload, which stands for all of them; an exact key goes before it.
 
     Raises:
         UsageError: for a key that is not an operator, or a value that cannot be called.
@@ -30,7 +30,7 @@ def decompose(program: ExportedProgram, table: Mapping[Operator, Callable[..., A
         return respell_views(program).run_decompositions(_by_overload(table))
 
 
-def _by_overload(table: Mapping[Operator, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     packets: dict[Any, Callable[..., Any]] = {}
     exact: dict[Any, Callable[..., Any]] = {}
     for operator, rule in table.items():

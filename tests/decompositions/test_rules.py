@@ -1,6 +1,7 @@
 """Each rule of ours against eager, on the values where a formula goes wrong."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def test_linear_with_a_weight_of_one_row() -> None:
 
 @pytest.mark.parametrize("beta, alpha", [(1, 1), (0, 1), (0.5, 2), (1, 0)])
 def test_sums_of_products(beta: float, alpha: float) -> None:
-    scale = {"beta": beta, "alpha": alpha}
+    scale: dict[str, Any] = {"beta": beta, "alpha": alpha}
     bias = torch.full((3,), math.nan) if beta == 0 else torch.randn(3)  # a beta of zero drops a NaN
     a, b = torch.randn(2, 4), torch.randn(4, 3)
     assert_close(products.addmm(bias, a, b, **scale), torch.addmm(bias, a, b, **scale))
@@ -107,10 +108,10 @@ NEAR = {"offset": 0.0, "rtol": 1e-4, "atol": 1e-5}
 
 
 @pytest.mark.parametrize("values", [NEAR, FAR])
-def test_normalizations(values: dict[str, float]) -> None:
+def test_normalizations(values: dict[str, Any]) -> None:
     x = torch.randn(2, 6, 4, 5) + values["offset"]
     weight, bias = torch.randn(6), torch.randn(6)
-    close = {"rtol": values["rtol"], "atol": values["atol"]}
+    close: dict[str, Any] = {"rtol": values["rtol"], "atol": values["atol"]}
     pixels = torch.randn(4, 5)
     assert_close(normalization.layer_norm(x, [4, 5], pixels, pixels), F.layer_norm(x, (4, 5), pixels, pixels), **close)
     assert_close(normalization.group_norm(x, 3, weight, bias), F.group_norm(x, 3, weight, bias), **close)
