@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions import attention, normalization, powers, products, shapes, variance
+from fx_importer.decompositions import attention, copies, normalization, powers, products, shapes, variance
 from fx_importer.decompositions.table import DecompositionTable, overloads_only
 
 aten = torch.ops.aten
@@ -49,7 +49,7 @@ BASE = (
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
         shapes.squeeze,  # torch's rule ends in prims.squeeze
         shapes.roll,  # torch's rule gathers
-        shapes.as_strided_copy,
+        *copies.COPIES,  # the dialect lacks them, or no backend takes them
         powers.power,  # a product is cheaper than a power, and has no number to carry
     )
 )

@@ -31,9 +31,3 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
             split = size - shift % size
             x = torch.cat([x.narrow(dim, split, size - split), x.narrow(dim, 0, split)], dim)
     return x
-
-
-@decomposes(aten.as_strided_copy.default)
-def as_strided_copy(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """``as_strided``: values need no copying."""
-    return x.as_strided(size, stride, storage_offset).clone()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions import attention, normalization, powers, products, scalars, shapes, variance
+from fx_importer.decompositions import attention, copies, normalization, powers, products, scalars, shapes, variance
 
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
@@ -228,3 +228,31 @@ def test_roll_of_nothing_and_of_a_scalar() -> None:
 def test_squeeze(dims: list[int]) -> None:
     x = torch.randn(1, 3, 1)
     assert shapes.squeeze(x, dims).shape == aten.squeeze.dims(x, dims).shape
+
+
+VIEWS = {
+    "as_strided_copy": (torch.randn(4, 6), (3, 2), (6, 2), 1),
+    "detach_copy": (torch.randn(4),),
+    "narrow_copy": (torch.randn(4, 6), 1, 2, 3),
+    "permute_copy": (torch.randn(4, 6), (1, 0)),
+    "select_copy": (torch.randn(4, 6), -1, 2),
+    "slice_copy": (torch.randn(4, 6), 1, 1, 6, 2),
+    "split_copy": (torch.randn(4, 6), 4, 1),
+    "unbind_copy": (torch.randn(4, 6), 1),
+    "view_as_complex_copy": (torch.randn(4, 2),),
+    "view_as_real_copy": (torch.randn(4, dtype=torch.complex64),),
+    "view_copy": (torch.randn(4, 6), (6, 4)),
+}
+
+
+def test_every_copied_view_has_its_arguments_here() -> None:
+    assert {rule.operators[0].overloadpacket.__name__ for rule in copies.COPIES} == set(VIEWS)
+
+
+@pytest.mark.parametrize("rule", copies.COPIES, ids=lambda rule: str(rule.operators[0]))
+def test_copied_views(rule) -> None:
+    (operator,) = rule.operators
+    arguments = VIEWS[operator.overloadpacket.__name__]
+    if operator is aten.view_copy.dtype:
+        arguments = (arguments[0], torch.int32)
+    assert_close(list(rule(*arguments)), list(operator(*arguments)))
