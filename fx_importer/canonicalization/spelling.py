@@ -52,9 +52,25 @@ def _squeeze_one_by_one(node: fx.Node) -> fx.Node | None:
     return result
 
 
+def _clamp_bounds(node: fx.Node) -> fx.Node | None:
+    """Spell a slice of a known size from where it starts to where it ends.
+
+    An open end is 2^63 - 1 in the graph, and to StableHLO the C++ lowering of a strided write makes an index for each
+    position up to the end, before it looks at the size.
+    """
+    first = 1 if node.target is aten.slice.Tensor else 2
+    axis, start, end, step = [*node.args[first:], *(0, None, None, 1)[len(node.args) - first :]]
+    size = value_of(node.args[0]).shape[axis]
+    bounds = (start, end, step)
+    if not node.kwargs and isinstance(size, int) and all(bound is None or isinstance(bound, int) for bound in bounds):
+        node.args = (*node.args[:first], axis, *slice(*bounds).indices(size))
+    return None
+
+
 SPELLINGS: Rules = {
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
     aten.expand.default: _keep_sizes,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,
+    **dict.fromkeys((aten.slice.Tensor, aten.slice_scatter.default), _clamp_bounds),
 }

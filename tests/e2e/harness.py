@@ -1,0 +1,151 @@
+"""Programs as rows of a table: each is lowered to every form, and run on the JIT beside eager PyTorch.
+
+A table is a decorator on a test that calls `check`:
+
+    @table(Case("relu", lambda: (torch.relu, (normal(2, 3),))))
+    def test_elementwise(case, output_type):
+        check(case, output_type)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from fx_importer import OutputType, StageFailed, UsageError, lower
+from fx_importer.bindings import ir
+
+LINALG, TORCH, TOSA, STABLEHLO = (
+    OutputType.LINALG_ON_TENSORS,
+    OutputType.TORCH,
+    OutputType.TOSA,
+    OutputType.STABLEHLO,
+)
+DIALECTS = {
+    LINALG: {
+        "builtin",
+        "func",
+        "linalg",
+        "tensor",
+        "arith",
+        "math",
+        "affine",
+        "scf",
+        "cf",
+        "complex",
+        "tm_tensor",
+        "ml_program",
+    },
+    TORCH: {"builtin", "func", "torch"},
+    TOSA: {"builtin", "func", "tosa", "tensor", "arith", "scf", "ml_program"},
+    STABLEHLO: {"builtin", "func", "stablehlo", "chlo", "tensor", "arith", "shape"},
+}
+"""What a module may hold."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: a program, and what is to be expected of it."""
+
+    name: str
+    build: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+    """Returns the model or function, and inputs. Called with the random seed at 0."""
+    dynamic_shapes: Any = None
+    others: Callable[[], Sequence[tuple[Any, ...]]] = tuple
+    """Returns more inputs, of other sizes, for the same compiled program."""
+    tolerance: tuple[float, float] | None = None
+    """``(relative, absolute)``; None is what `torch.testing.assert_close` takes for the dtype. Integers are exact."""
+    fails: Mapping[OutputType, str] = field(default_factory=dict)
+    """Where the program does not lower, what the error names: the operation that the C++ passes stop at."""
+    differs: str = ""
+    """Why its linalg form does not compute what eager does, if so: what the C++ passes make of an operation."""
+
+
+def table(*cases: Case) -> pytest.MarkDecorator:
+    """Return the parametrization of a test over ``case`` and ``output_type``."""
+    names = [case.name for case in cases]
+    assert len(set(names)) == len(names), "two rows have the same name"
+    return pytest.mark.parametrize(
+        "case, output_type",
+        [
+            pytest.param(case, output_type, id=f"{case.name}-{output_type.value}", marks=_marks(case, output_type))
+            for case in cases
+            for output_type in (LINALG, TORCH, TOSA, STABLEHLO)
+        ],
+    )
+
+
+def _marks(case: Case, output_type: OutputType) -> list[pytest.MarkDecorator]:
+    if operation := case.fails.get(output_type):
+        return [
+            pytest.mark.xfail(raises=StageFailed, strict=True, reason=f"{operation} does not lower to {output_type}")
+        ]
+    if case.differs and output_type is LINALG:
+        return [pytest.mark.xfail(raises=(AssertionError, UsageError), strict=True, reason=case.differs)]
+    return []
+
+
+def check(case: Case, output_type: OutputType) -> None:
+    """Lower a row; if to linalg, run it twice, and on its other inputs, and compare with eager."""
+    torch.manual_seed(0)
+    model, inputs = case.build()
+    if isinstance(model, torch.nn.Module):
+        model.eval()
+    try:
+        lowered = lower(model, *inputs, output_type=output_type, dynamic_shapes=case.dynamic_shapes)
+    except StageFailed as error:
+        if (named := case.fails.get(output_type, "")) not in str(error):
+            pytest.fail(f"expected '{named}' to be named in: {error}")
+        raise
+    foreign = dialects_of(lowered.module) - DIALECTS[output_type]
+    assert not foreign, f"a module for {output_type.value} holds {foreign}"
+    if output_type is not LINALG:
+        return
+    for given in (inputs, *case.others(), inputs):
+        before = pytree.tree_map_only(torch.Tensor, torch.clone, given)
+        with torch.no_grad():
+            expected = model(*before)
+        assert_same(lowered.run(*given), expected, case.tolerance)
+        assert_same(given, before, (0, 0))
+
+
+def dialects_of(module: ir.Module) -> set[str]:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.add(op.name.partition(".")[0])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def assert_same(actual: Any, expected: Any, tolerance: tuple[float, float] | None) -> None:
+    """Compare nested values: structure, types, dtypes, shapes and numbers. NaN equals NaN."""
+    leaves, structure = pytree.tree_flatten(actual)
+    expected_leaves, expected_structure = pytree.tree_flatten(expected)
+    assert structure == expected_structure, f"{structure} is not {expected_structure}"
+    for leaf, expected_leaf in zip(leaves, expected_leaves, strict=True):
+        if isinstance(expected_leaf, torch.Tensor):
+            floats = expected_leaf.is_floating_point() or expected_leaf.is_complex()
+            rtol, atol = tolerance if tolerance and floats else (None, None)
+            torch.testing.assert_close(leaf, expected_leaf, rtol=rtol, atol=atol, equal_nan=True)
+        else:
+            same = type(leaf) is type(expected_leaf) and leaf == expected_leaf
+            assert same, f"{leaf!r} is not {expected_leaf!r}"
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 1) -> torch.Tensor:
+    """Return the same standard normal numbers whenever it is called."""
+    real = torch.float64 if not dtype.is_complex else torch.complex128
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=real).to(dtype)
+
+
+def integers(*shape: int, low: int, high: int, dtype: torch.dtype = torch.int64, seed: int = 1) -> torch.Tensor:
+    """Return the same integers of ``[low, high)`` whenever it is called."""
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)

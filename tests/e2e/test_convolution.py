@@ -1,0 +1,83 @@
+"""Convolutions, pooling and resizing."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .harness import STABLEHLO, TOSA, Case, check, normal, table
+
+IMAGE = normal(2, 4, 8, 8)
+
+
+@table(
+    Case("plain", lambda: (nn.Conv2d(4, 6, 3), (IMAGE,))),
+    Case("padded", lambda: (nn.Conv2d(4, 6, 3, padding=1), (IMAGE,))),
+    Case("same", lambda: (nn.Conv2d(4, 6, (3, 5), padding="same"), (IMAGE,))),
+    Case("strided_without_bias", lambda: (nn.Conv2d(4, 6, 3, stride=2, bias=False), (IMAGE,))),
+    Case("dilated", lambda: (nn.Conv2d(4, 6, 3, dilation=2), (IMAGE,))),
+    Case("grouped", lambda: (nn.Conv2d(4, 6, 3, groups=2), (IMAGE,))),
+    Case("depthwise", lambda: (nn.Conv2d(4, 8, 3, padding=1, groups=4), (IMAGE,))),
+    Case("pointwise", lambda: (nn.Conv2d(4, 6, 1), (IMAGE,))),
+    Case("reflected", lambda: (nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), (IMAGE,))),
+    Case("channels_last", lambda: (nn.Conv2d(4, 6, 3), (IMAGE.contiguous(memory_format=torch.channels_last),))),
+    Case("one_axis", lambda: (nn.Conv1d(4, 6, 3, padding=1), (normal(2, 4, 8),))),
+    Case(
+        "one_axis_causal",
+        lambda: (lambda x, w: F.conv1d(F.pad(x, (2, 0)), w, groups=4), (normal(2, 4, 8), normal(4, 1, 3))),
+    ),
+    Case("three_axes", lambda: (nn.Conv3d(2, 3, 2), (normal(1, 2, 4, 4, 4),))),
+    Case("transposed", lambda: (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), (IMAGE,))),
+    Case(
+        "transposed_grouped",
+        lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (IMAGE,)),
+        fails={TOSA: "torch.aten.convolution"},
+    ),
+    Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
+)
+def test_convolution(case, output_type):
+    check(case, output_type)
+
+
+@table(
+    Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),
+    Case("max_ceil", lambda: (nn.MaxPool2d(3, stride=2, ceil_mode=True), (IMAGE,))),
+    Case(
+        "max_and_where",
+        lambda: (nn.MaxPool2d(2, return_indices=True), (IMAGE,)),
+        fails={TOSA: "torch.aten.max_pool2d_with_indices"},
+    ),
+    Case("max_one_axis", lambda: (nn.MaxPool1d(2), (normal(2, 4, 8),))),
+    Case("average", lambda: (nn.AvgPool2d(2), (IMAGE,))),
+    Case("average_padded", lambda: (nn.AvgPool2d(3, stride=2, padding=1), (IMAGE,))),
+    Case("average_of_what_is_there", lambda: (nn.AvgPool2d(3, 2, padding=1, count_include_pad=False), (IMAGE,))),
+    Case("global_average", lambda: (nn.AdaptiveAvgPool2d(1), (IMAGE,))),
+    Case("adaptive_average", lambda: (nn.AdaptiveAvgPool2d((4, 2)), (IMAGE,))),
+    Case("adaptive_average_uneven", lambda: (nn.AdaptiveAvgPool2d(3), (IMAGE,))),
+    Case("adaptive_max", lambda: (nn.AdaptiveMaxPool2d(1), (IMAGE,))),
+    Case(
+        "nearest",
+        lambda: (nn.Upsample(scale_factor=2), (IMAGE,)),
+        fails={
+            TOSA: "torch.aten.__interpolate.size_list_scale_list",
+            STABLEHLO: "torch.aten.__interpolate.size_list_scale_list",
+        },
+    ),
+    Case(
+        "nearest_to_a_size",
+        lambda: (lambda x: F.interpolate(x, (5, 12)), (IMAGE,)),
+        fails={
+            TOSA: "torch.aten.__interpolate.size_list_scale_list",
+            STABLEHLO: "torch.aten.__interpolate.size_list_scale_list",
+        },
+    ),
+    Case("bilinear", lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (IMAGE,))),
+    Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),
+    Case("bicubic", lambda: (nn.Upsample(scale_factor=2, mode="bicubic"), (IMAGE,))),
+    Case(
+        "grid_sample",
+        lambda: (lambda x, g: F.grid_sample(x, g, align_corners=False), (IMAGE, normal(2, 3, 3, 2).tanh())),
+    ),
+    Case("unfold", lambda: (nn.Unfold(3), (IMAGE,))),
+)
+def test_pooling_and_resizing(case, output_type):
+    check(case, output_type)

@@ -1,0 +1,127 @@
+"""One compiled program, many sizes."""
+
+import torch
+from torch import nn
+from torch.export import Dim
+
+from .harness import TOSA, Case, check, integers, normal, table
+
+ANY = Dim.DYNAMIC
+
+
+class Heads(nn.Module):
+    """Splits the last axis into heads, and merges them again."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+        return (heads.softmax(-1) @ heads.transpose(2, 3) @ heads).transpose(1, 2).reshape(x.shape)
+
+
+@table(
+    Case(
+        "batch",
+        lambda: (nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), (normal(3, 4),)),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(1, 4),), (normal(7, 4),)],
+    ),
+    Case(
+        "image",
+        lambda: (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)), (normal(2, 3, 8, 8),)),
+        dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
+        others=lambda: [(normal(1, 3, 6, 10),), (normal(3, 3, 9, 7),)],
+    ),
+    Case(
+        "sequence",
+        lambda: (Heads(), (normal(2, 5, 8),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(3, 2, 8),), (normal(1, 9, 8),)],
+        fails={TOSA: "torch.aten.view"},
+    ),
+    Case(
+        "reductions",
+        lambda: (lambda x: (x.mean(0), x.softmax(0), x.var(1), x.amax((0, 1))), (normal(3, 4),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(6, 2),)],
+        fails={TOSA: "torch.aten.div.Scalar"},
+    ),
+    Case(
+        "cat",
+        lambda: (lambda x, y: torch.cat([x, y]), (normal(3, 4), normal(2, 4))),
+        dynamic_shapes=({0: ANY}, {0: ANY}),
+        others=lambda: [(normal(1, 4), normal(5, 4)), (normal(4, 4), normal(2, 4))],
+        fails={TOSA: "torch.aten.cat"},
+    ),
+    Case(
+        "range",
+        lambda: (lambda x: x + torch.arange(x.shape[0])[:, None], (normal(3, 4),)),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(5, 4),)],
+        fails={TOSA: "torch.aten.arange.start_step"},
+    ),
+    Case(
+        "slices",
+        lambda: (lambda x: (x[1:], x[:-1], x[-2:], x[::2]), (normal(5, 4),)),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(8, 4),)],
+        fails={TOSA: "torch.aten.slice.Tensor"},
+    ),
+    Case(
+        "flatten",
+        lambda: (lambda x: (x.flatten(), x.reshape(x.shape[0], -1)), (normal(2, 3, 4),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(5, 2, 4),)],
+        fails={TOSA: "torch.aten.view"},
+    ),
+    Case(
+        "two_axes_into_one",
+        lambda: (lambda x: x.reshape(-1, 4) * 2, (normal(2, 3, 4),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(5, 2, 4),)],
+        differs="aten.view of two dynamic axes as one takes the first for 1",
+    ),
+    Case(
+        "sizes_as_results",
+        lambda: (lambda x: (x * x.shape[0], x.shape[0], x.shape[0] * x.shape[1] + 1), (normal(3, 4),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(5, 2),)],
+        fails={TOSA: "torch.aten.mul.Scalar"},
+    ),
+    Case(
+        "size_in_arithmetic",
+        lambda: (lambda x: x.sum() / x.shape[0] + (x.shape[0] // 2), (normal(3, 4),)),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(7, 4),)],
+        fails={TOSA: "torch.aten.div.Scalar"},
+    ),
+    Case(
+        "integer_argument",
+        lambda: (lambda x, n: x * n, (normal(3), 4)),
+        dynamic_shapes=({}, ANY),
+        others=lambda: [(normal(3), -7)],
+        fails={TOSA: "torch.aten.mul.Scalar"},
+    ),
+    Case(
+        "embedding",
+        lambda: (nn.Embedding(10, 4), (integers(2, 3, low=0, high=10),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(integers(4, 1, low=0, high=10),)],
+        fails={TOSA: "tosa.reshape"},
+    ),
+    Case(
+        "encoder_layer",
+        lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (normal(2, 5, 8),)),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(3, 4, 8),)],
+        fails={TOSA: "torch.aten.view"},
+        differs="aten.view of two dynamic axes as one takes the first for 1",
+    ),
+    Case(
+        "lstm",
+        lambda: (nn.LSTM(4, 3, batch_first=True), (normal(2, 3, 4),)),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(5, 3, 4),)],
+        fails={TOSA: "torch.aten.broadcast_to"},
+    ),
+)
+def test_dynamic_shapes(case, output_type):
+    check(case, output_type)

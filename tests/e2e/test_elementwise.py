@@ -1,0 +1,121 @@
+"""One number in, one number out, and broadcasting."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
+
+FINITE = torch.tensor([-20.0, -3.0, -0.5, -0.0, 0.0, 1e-6, 0.5, 1.5, 2.5, 20.0])
+NAN = torch.tensor([float("nan"), 1.0])
+EDGES = torch.cat([FINITE, torch.tensor([float("inf"), float("-inf")]), NAN])
+
+
+def activation(name: str, module: nn.Module, **expected: Any) -> Case:
+    return Case(name, lambda: (module, (FINITE,)), **expected)
+
+
+@table(
+    activation("relu", nn.ReLU()),
+    activation("relu6", nn.ReLU6()),
+    activation("leaky_relu", nn.LeakyReLU(0.2)),
+    activation("elu", nn.ELU(1.5)),
+    activation("gelu", nn.GELU()),
+    activation("gelu_tanh", nn.GELU("tanh"), differs="aten.gelu takes 0.797724 for sqrt(2 / pi), which is 0.797885"),
+    activation("silu", nn.SiLU()),
+    activation("sigmoid", nn.Sigmoid()),
+    activation("hardswish", nn.Hardswish()),
+    activation("hardsigmoid", nn.Hardsigmoid()),
+    activation("mish", nn.Mish()),
+    activation("softplus", nn.Softplus()),
+    activation("prelu", nn.PReLU()),
+    Case(
+        "nan_through_activations",
+        lambda: (lambda x: (x.relu(), x.sigmoid(), x.tanh(), F.silu(x), F.softplus(x), F.elu(x), F.gelu(x)), (NAN,)),
+    ),
+    Case(
+        "nan_through_hard_activations",
+        lambda: (lambda x: (F.relu6(x), F.hardsigmoid(x), F.hardswish(x)), (NAN,)),
+        differs="aten.clamp makes NaN the lower bound",
+    ),
+    Case("glu", lambda: (nn.GLU(), (normal(2, 6),))),
+)
+def test_activations(case, output_type):
+    check(case, output_type)
+
+
+@table(
+    Case("exponentials", lambda: (lambda x: (x.exp(), x.expm1(), x.exp2(), x.sigmoid()), (EDGES,))),
+    Case("logarithms", lambda: (lambda x: (x.log(), x.log1p(), x.log2(), x.log10()), (EDGES,))),
+    Case("roots", lambda: (lambda x: (x.sqrt(), x.rsqrt(), x.square()), (EDGES,))),
+    Case("trigonometry", lambda: (lambda x: (x.sin(), x.cos(), x.tan(), x.atan()), (EDGES,))),
+    Case(
+        "hyperbolic",
+        lambda: (lambda x: (x.tanh(), x.sinh(), x.cosh(), x.asinh()), (EDGES,)),
+        fails={TOSA: "torch.aten.sinh"},
+    ),
+    Case("erf", lambda: (torch.erf, (torch.linspace(-4, 4, 101),)), tolerance=(1e-6, 0)),
+    Case("rounding", lambda: (lambda x: (x.floor(), x.ceil(), x.round(), x.trunc()), (EDGES,))),
+    Case("signs", lambda: (lambda x: (x.abs(), x.neg(), x.sign()), (EDGES,))),
+    Case(
+        "reciprocal_of_zero",
+        lambda: (torch.reciprocal, (EDGES,)),
+        differs="aten.reciprocal asserts that nothing is zero",
+    ),
+    Case("classification", lambda: (lambda x: (x.isnan(), x.isinf()), (EDGES,))),
+    Case(
+        "isfinite",
+        lambda: (torch.isfinite, (EDGES,)),
+        fails={LINALG: "torch.aten.isfinite", TOSA: "torch.aten.isfinite"},
+    ),
+    Case("nan_to_num", lambda: (lambda x: x.nan_to_num(1.0, 2.0, 3.0), (EDGES,))),
+    Case("clamp", lambda: (lambda x: (x.clamp(-0.5, 1.5), x.clamp(min=0.1), x.clamp(max=0.1)), (FINITE,))),
+    Case(
+        "clamp_of_nan",
+        lambda: (lambda x: (x.clamp(-0.5, 1.5), x.clamp(min=0.1), x.clamp(max=0.1)), (NAN,)),
+        differs="aten.clamp makes NaN the lower bound",
+    ),
+)
+def test_functions(case, output_type):
+    check(case, output_type)
+
+
+PAIR = (normal(2, 3, seed=1), normal(2, 3, seed=2))
+INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
+
+
+@table(
+    Case("arithmetic", lambda: (lambda x, y: (x + y, x - y, x * y, x / y), PAIR)),
+    Case("alpha", lambda: (lambda x, y: (torch.add(x, y, alpha=2), torch.sub(x, y, alpha=0.5)), PAIR)),
+    Case("broadcast", lambda: (lambda x, y: x[:, None, :] * y[None, :, :1] + 1, PAIR)),
+    Case("powers", lambda: (lambda x: (x**2, x**3, x.abs() ** 1.5, 2**x), (normal(5),))),
+    Case("divisions", lambda: (lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")), PAIR)),
+    Case("extremes", lambda: (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)), PAIR)),
+    Case(
+        "extremes_of_nan",
+        lambda: (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y)), (NAN, NAN.flip(0))),
+        differs="aten.maximum loses a NaN on one side",
+    ),
+    Case("comparisons", lambda: (lambda x, y: (x < y, x <= y, x == y, x != y, x > 0.5, x >= y), PAIR)),
+    Case("where", lambda: (lambda x, y: torch.where(x > y, x, 0.0), PAIR)),
+    Case("atan2", lambda: (torch.atan2, PAIR), fails={TOSA: "torch.aten.atan2"}),
+    Case("interpolation", lambda: (lambda x, y: (x.lerp(y, 0.3), torch.addcmul(x, x, y, value=0.5)), PAIR)),
+    Case("logic", lambda: (lambda x, y: ((x > 0) & (y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0), ~(x > 0)), PAIR)),
+    Case("integers", lambda: (lambda x, y: (x + y, x * y, x // y, x % y, x / y, -x, x.abs()), INTS)),
+    Case("bits", lambda: (lambda x, y: (x & y, x | y, x ^ y, ~x), INTS)),
+    Case(
+        "shifts",
+        lambda: (lambda x, y: (x << y, x >> y), INTS),
+        fails={
+            LINALG: "torch.aten.__lshift__.Tensor",
+            TOSA: "torch.aten.__lshift__.Tensor",
+            STABLEHLO: "torch.aten.__lshift__.Tensor",
+        },
+    ),
+    Case("integer_and_float", lambda: (lambda x, y: (x + 1.5, x * y.float(), x > 0.5), INTS)),
+    Case("scalars", lambda: (lambda x, n, s: x * n + s, (normal(3), 4, 2.5)), fails={TOSA: "func.func"}),
+)
+def test_operators(case, output_type):
+    check(case, output_type)

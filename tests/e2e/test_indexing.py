@@ -1,0 +1,96 @@
+"""Parts of tensors, read and written."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .harness import STABLEHLO, TOSA, Case, check, integers, normal, table
+
+X = normal(4, 5, 6)
+ROWS = torch.tensor([2, 0, 3, 2])
+
+
+def write(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[1:3, :, ::2] = 7
+    x[0] += 1
+    return x
+
+
+@table(
+    Case("slices", lambda: (lambda x: (x[1:3], x[:, ::2], x[..., -2:]), (X,))),
+    Case(
+        "empty_slices",
+        lambda: (lambda x: (x[:, 4:1], x[9:]), (X,)),
+        fails={TOSA: "torch.aten.slice.Tensor", STABLEHLO: "stablehlo.slice"},
+    ),
+    Case("selections", lambda: (lambda x: (x[1], x[:, -1], x[0, 2, 3], x[None, :, 0]), (X,))),
+    Case("by_tensor", lambda: (lambda x, i: (x[i], x[:, i], x[..., i]), (X, ROWS))),
+    Case("by_negative_numbers", lambda: (lambda x, i: x[i - 4], (X, ROWS))),
+    Case("by_two_tensors", lambda: (lambda x, i: (x[i, i], x[i[:, None], i], x[i, :, i]), (X, ROWS))),
+    Case("index_select", lambda: (lambda x, i: x.index_select(1, i), (X, ROWS))),
+    Case("gather", lambda: (lambda x, i: x.gather(1, i), (X, integers(4, 2, 6, low=0, high=5)))),
+    Case("take_along_dim", lambda: (lambda x: x.take_along_dim(x.argsort(-1), -1), (normal(3, 4),))),
+    Case(
+        "scatter",
+        lambda: (lambda x, i: x.scatter(0, i, x[:2] * 10), (normal(4, 3), torch.tensor([[0, 1, 2], [3, 2, 1]]))),
+    ),
+    Case(
+        "scatter_add",
+        lambda: (lambda x, i: x.scatter_add(0, i, x[:2]), (normal(4, 3), torch.tensor([[0, 1, 2], [0, 2, 1]]))),
+        fails={TOSA: "torch.aten.scatter_add"},
+    ),
+    Case(
+        "index_add",
+        lambda: (lambda x, i: x.index_add(0, i, x, alpha=2), (X, ROWS)),
+        fails={TOSA: "torch.aten.index_put.hacked_twin"},
+    ),
+    Case("index_put", lambda: (lambda x, i: x.index_put((i,), x[:3] + 1), (X, torch.tensor([3, 1, 0])))),
+    Case(
+        "index_put_accumulate",
+        lambda: (lambda x, i: x.index_put((i,), x, accumulate=True), (X, ROWS)),
+        fails={TOSA: "torch.aten.index_put.hacked_twin"},
+    ),
+    Case("written_slices", lambda: (write, (X,))),
+    Case("select_scatter", lambda: (lambda x: (x.select_scatter(x[0], 0, 2), x.slice_scatter(x[:2], 0, 1, 3)), (X,))),
+    Case("masked_fill", lambda: (lambda x: x.masked_fill(x > 0, -1.0), (X,))),
+    Case("one_hot", lambda: (lambda i: F.one_hot(i, 4), (ROWS,))),
+    Case("flip_and_roll", lambda: (lambda x: (x.flip(0, 2), x.roll(1, 1), x.roll((-1, 2), (0, 2))), (X,))),
+    Case(
+        "diagonals",
+        lambda: (lambda x: (x.diagonal(), x[0].diagonal(1), torch.diag_embed(x[0, 0])), (X,)),
+        fails={STABLEHLO: "torch.aten.diagonal"},
+    ),
+)
+def test_indexing(case, output_type):
+    check(case, output_type)
+
+
+TOKENS = integers(2, 3, low=0, high=10)
+
+
+class Positions(nn.Module):
+    """Token and position embeddings, as text models start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(10, 4), nn.Embedding(8, 4)
+        self.order: torch.Tensor
+        self.register_buffer("order", torch.arange(8).expand(1, -1), persistent=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.tokens(tokens) + self.positions(self.order[:, : tokens.shape[1]])
+
+
+@table(
+    Case("embedding", lambda: (nn.Embedding(10, 4, padding_idx=0), (TOKENS,))),
+    Case("embedding_of_int32", lambda: (nn.Embedding(10, 4), (TOKENS.int(),))),
+    Case("positions", lambda: (Positions(), (TOKENS,))),
+    Case(
+        "bag",
+        lambda: (nn.EmbeddingBag(10, 4, mode="sum"), (TOKENS,)),
+        fails={TOSA: "torch.aten.embedding_bag.padding_idx", STABLEHLO: "torch.aten.embedding_bag.padding_idx"},
+    ),
+)
+def test_embedding(case, output_type):
+    check(case, output_type)

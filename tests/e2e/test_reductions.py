@@ -1,0 +1,58 @@
+"""Many numbers in, fewer out: sums, extremes, scans and sorts."""
+
+import torch
+
+from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
+
+X = normal(2, 3, 4)
+# Values that occur twice: the first one counts.
+TIES = integers(3, 6, low=0, high=4)
+
+
+@table(
+    Case("sums", lambda: (lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True)), (X,))),
+    Case("means", lambda: (lambda x: (x.mean(), x.mean(-1), x.mean((0, 1), keepdim=True)), (X,))),
+    Case("variances", lambda: (lambda x: (x.var(1), x.var(1, correction=0), x.std(), torch.var_mean(x, 2)[1]), (X,))),
+    Case("extremes", lambda: (lambda x: (x.amax(1), x.amin((0, 2)), x.max(), x.min()), (X,))),
+    Case("extremes_and_where", lambda: (lambda x: (x.max(1), x.min(2)), (X,))),
+    Case("argmax", lambda: (lambda x: (x.argmax(), x.argmax(1), x.argmin(-1, keepdim=True)), (X,))),
+    Case("argmax_of_ties", lambda: (lambda x: (x.argmax(1), x.max(1).indices), (TIES,))),
+    Case("products", lambda: (lambda x: (x.prod(1), x.prod()), (X,))),
+    Case("truths", lambda: (lambda x: ((x > 0).any(), (x > 0).all(1), (x > 0).any(2), (x > 0).sum(1)), (X,))),
+    Case("norms", lambda: (lambda x: (x.norm(), x.norm(dim=1), torch.linalg.vector_norm(x, 1, dim=2)), (X,))),
+    Case("norm_of_order_infinity", lambda: (lambda x: torch.linalg.vector_norm(x, float("inf"), dim=1), (X,))),
+    Case("logsumexp", lambda: (lambda x: (x.logsumexp(1), (x * 100).logsumexp((0, 2))), (X,))),
+    Case("softmax", lambda: (lambda x: (x.softmax(-1), x.log_softmax(1), (x * 1000).softmax(0)), (X,))),
+    Case("softmax_of_a_masked_row", lambda: (lambda x: x.masked_fill(x < 9, float("-inf")).softmax(-1), (X,))),
+    Case("integers", lambda: (lambda x: (x.sum(0), x.amax(1), x.prod(0)), (TIES,))),
+    Case(
+        "nothing",
+        lambda: (lambda x: (x.sum(1), x.prod(1), x.any(1)), (torch.zeros(3, 0),)),
+        fails={TOSA: "torch.aten.sum.dim_IntList"},
+    ),
+)
+def test_reductions(case, output_type):
+    check(case, output_type)
+
+
+@table(
+    Case("cumsum", lambda: (lambda x: (x.cumsum(0), x.cumsum(-1)), (X,))),
+    Case("cumsum_of_integers", lambda: (lambda x: x.cumsum(1), (TIES,))),
+    Case(
+        "cumprod",
+        lambda: (lambda x: x.cumprod(1), (X,)),
+        fails={TOSA: "torch.aten.cumprod", STABLEHLO: "torch.aten.cumprod"},
+    ),
+    Case("sort", lambda: (lambda x: x.sort(-1), (X,))),
+    Case("sort_descending", lambda: (lambda x: x.sort(1, descending=True), (X,))),
+    Case("argsort", lambda: (lambda x: x.argsort(0), (X,))),
+    Case("topk", lambda: (lambda x: x.topk(2), (X,))),
+    Case("topk_smallest", lambda: (lambda x: x.topk(3, dim=2, largest=False), (X,))),
+    Case(
+        "median",
+        lambda: (torch.median, (X,)),
+        fails={LINALG: "torch.aten.median", TOSA: "torch.aten.median", STABLEHLO: "torch.aten.median"},
+    ),
+)
+def test_scans_and_sorts(case, output_type):
+    check(case, output_type)
