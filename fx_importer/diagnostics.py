@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+
+from torch import fx
 
 from fx_importer.bindings import ir
+from fx_importer.errors import Refusal
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclass(frozen=True)
@@ -88,3 +95,17 @@ def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
         if "/torch/" not in frame[0] and not frame[0].startswith(("torch/", "<")):
             return frame
     return frames[0] if frames else None
+
+
+@cache
+def read_frames(trace: str | None) -> tuple[tuple[str, int], ...]:
+    """Return the ``(file, line)`` pairs of a formatted Python stack, outermost first."""
+    return tuple((file, int(line)) for file, line in _FRAME.findall(trace or ""))
+
+
+def refusal_at(node: fx.Node, subject: str, reason: str) -> Refusal:
+    """Return a refusal with the line of the user's code that ``node`` came from, if that is known."""
+    frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
+    where = f"{frame[0]}:{frame[1]}" if frame else None
+    source = linecache.getline(*frame).strip() or None if frame else None
+    return Refusal(subject, reason, where, source)

@@ -287,7 +287,7 @@ def test_a_program_that_mutates_needs_a_policy():
     with pytest.raises(UnsupportedProgramError, match="the buffer 'count'"):
         export_and_import(Counter(), X)
     functional = export_and_import(Counter(), X, mutation="functional", output_type="linalg")
-    assert "-> (tensor<3xf32>, tensor<2x3xf32>)" in str(functional)
+    assert '-> (tensor<3xf32> {fx_importer.state = "count"}, tensor<2x3xf32>)' in str(functional)
     assert "!torch.tensor<[3],f32>" in str(export_and_import(Counter(), X, experimental_support_mutation=True))
     with pytest.raises(UsageError, match="'functional'"):
         export_and_import(Counter(), X, mutation="frozen")

@@ -10,6 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import ExportError, UsageError
+from fx_importer.exporting.aliases import check_writes, separate
 from fx_importer.options import ExportOptions
 
 
@@ -17,18 +18,19 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     """Export a module or a function; an ExportedProgram is returned as it is.
 
     Raises:
+        UnsupportedProgramError: if the program writes to memory that two of its inputs, or its state, share.
         UsageError: if ``f`` is none of these.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
     if isinstance(f, ExportedProgram):
+        check_writes(f)
         return f
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
+    example = separate(args, kwargs, module)
     try:
-        return torch.export.export(
-            module, tuple(args), dict(kwargs), dynamic_shapes=options.dynamic_shapes, strict=options.strict
-        )
+        program = torch.export.export(module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict)
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(
@@ -37,6 +39,8 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
             f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
             f"strict={not options.strict} takes another way through the Python code."
         ) from error
+    check_writes(program, args, kwargs)
+    return program
 
 
 class FunctionModule(torch.nn.Module):

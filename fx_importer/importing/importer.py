@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from fx_importer import manifest
 from fx_importer.bindings import func_d, ir, new_context
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.signature import Argument, Constant, Signature, read_signature
+from fx_importer.importing.signature import HELD, Argument, Constant, Signature, read_signature, tensor_of
 from fx_importer.importing.symbols import Symbols
+from fx_importer.importing.trees import value_type
 from fx_importer.importing.types import TypeCache, static_dimension
 from fx_importer.importing.walker import Walker
 from fx_importer.importing.weights import Weights
@@ -50,6 +52,12 @@ class FxImporter:
         self.weights = Weights(self.context, self.types)
         self.resolves_inputs = False
         """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
+        self.functions: dict[str, manifest.Function] = {}
+        """What each imported program's function takes and returns, by the function's name."""
+        self.state: dict[str, manifest.Held] = {}
+        """The state that these functions take and return, by its name in the state dict."""
+        self.constants: dict[str, manifest.Held] = {}
+        """The tensors that these functions hold, by name."""
         self._registered: dict[str, bool] = {}
         self.hooks.prepare_module(self._module.operation)
 
@@ -99,20 +107,38 @@ class FxImporter:
             prog, ImportOptions(func_name, func_visibility, Mutation.ERROR, import_symbolic_shape_expressions)
         )
 
-    def import_exported_program(self, program: ExportedProgram, options: ImportOptions) -> ir.Operation:
+    def import_exported_program(
+        self, program: ExportedProgram, options: ImportOptions, state: Collection[str] = ()
+    ) -> ir.Operation:
         """Import ``program`` and return its function.
+
+        ``state`` names parameters and buffers that other functions of the module mutate: they are arguments here too.
 
         Raises:
             UnsupportedProgramError: listing everything in the program that cannot be imported.
         """
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
-        signature = read_signature(program, options.mutation, hooks_store=stores)
+        signature = read_signature(program, options.mutation, stores, state)
         self.resolves_inputs = mutable
         try:
-            return self._import(program.graph, program.graph_module, signature, options, program)
+            function = self._import(program.graph, program.graph_module, signature, options, program)
         finally:
             self.resolves_inputs = False
+        self._record(program, signature, options.func_name)
+        return function
+
+    def _record(self, program: ExportedProgram, signature: Signature, name: str) -> None:
+        """Note what the function ``name`` takes, returns and holds."""
+        assert signature.function is not None
+        self.functions[name] = signature.function
+        arguments = {each.node.name: each.name for each in signature.arguments if each.state}
+        constants = {each.node.name: each.spec.target for each in signature.constants}
+        for spec in program.graph_signature.input_specs:
+            for names, held in ((arguments, self.state), (constants, self.constants)):
+                if (target := names.get(spec.arg.name)) is not None:
+                    type_ = value_type(tensor_of(program, spec))
+                    held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
 
     def import_graph_module(
         self,
@@ -212,6 +238,8 @@ class FxImporter:
         inputs = [argument.type for argument in block.arguments]
         type_ = ir.FunctionType.get(inputs, [result.type for result in results], self.context)
         function.attributes["function_type"] = ir.TypeAttr.get(type_, self.context)
+        if signature.function is not None:
+            _name_values(function, signature.function)
         if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
             # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
             function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
@@ -255,6 +283,33 @@ def _constant(constant: Constant, build: NodeBuilder, walker: Walker, program: E
 def _info(program: ExportedProgram, constant: Constant, build: NodeBuilder) -> InputInfo:
     stored = constant.stored.name if constant.stored is not None else None
     return InputInfo(program, constant.spec, constant.node, build.type_of(constant.node), store_producer_node=stored)
+
+
+def _name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
+    """Put the names of arguments and results on the function, and what its types do not say of them.
+
+    A lone result needs no name.
+    """
+    context = function.context
+
+    def described(each: manifest.Argument | manifest.Result) -> ir.DictAttr:
+        role = "name" if each.kind in ("input", "output") else each.kind
+        said: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(each.name, context)}
+        if isinstance(each, manifest.Result) and each.name == "output":
+            said.clear()
+        shape = each.type.shape or ()
+        if any(isinstance(dim, str) for dim in shape):
+            i64 = ir.IntegerType.get_signless(64, context)
+            dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
+            said["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
+        if each.type.dtype.startswith("uint"):  # MLIR's integers lose their sign on the way down
+            said["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
+        return ir.DictAttr.get(said, context)
+
+    if record.arguments:
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*map(described, record.arguments)], context)
+    if record.results:
+        function.attributes["res_attrs"] = ir.ArrayAttr.get([*map(described, record.results)], context)
 
 
 def _plain_signature(graph: fx.Graph) -> Signature:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
-
 from torch import fx
 
 from fx_importer.bindings import ir
+from fx_importer.diagnostics import read_frames
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what export calls the module of nodes that it added itself
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 class Locations:
@@ -49,9 +46,3 @@ def module_name(node: fx.Node) -> str | None:
     if name == _NO_MODULE:
         return None
     return name.removeprefix("L['self'].").removeprefix("L['self']") or None
-
-
-@cache
-def read_frames(trace: str | None) -> tuple[tuple[str, int], ...]:
-    """Return the ``(file, line)`` pairs of a formatted Python stack, outermost first."""
-    return tuple((file, int(line)) for file, line in _FRAME.findall(trace or ""))

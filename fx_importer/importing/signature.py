@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +11,10 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
+from fx_importer import manifest
+from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.importing.trees import symbol_ranges, tree_of, value_type
 from fx_importer.options import Mutation
 
 
@@ -22,6 +26,10 @@ class Argument:
     name: str
     constant: ConstantArgument | None = None
     """Set where the program was exported for one value of this (Python) argument."""
+    state: bool = False
+    """Whether it is a buffer or a parameter, and ``name`` its name in the state dict."""
+    leaf: int | None = None
+    """Of a user's input: which leaf of the inputs it is."""
     overwritten_by: fx.Node | None = None
     """The node whose value is written into this argument: it is then a ``!torch.tensor``."""
 
@@ -46,12 +54,17 @@ class Signature:
     results: tuple[fx.Node | int | float | bool, ...]
     """New state first, in the order of the graph signature, then the user's results. None and strings have no value at
     run time and are left out."""
+    function: manifest.Function | None = None
+    """None for a bare graph, which has no inputs and outputs but its own."""
 
 
-def read_signature(program: ExportedProgram, mutation: Mutation, hooks_store: bool) -> Signature:
+def read_signature(
+    program: ExportedProgram, mutation: Mutation, hooks_store: bool, state: Collection[str] = ()
+) -> Signature:
     """Sort the inputs and outputs of ``program`` under a mutation policy.
 
     ``hooks_store`` says that hooks store mutated buffers (under `Mutation.MUTABLE`); otherwise these are arguments.
+    ``state`` names parameters and buffers that are state though this program only reads them.
 
     Raises:
         UnsupportedProgramError: listing all that is mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
@@ -63,43 +76,122 @@ def read_signature(program: ExportedProgram, mutation: Mutation, hooks_store: bo
             "the program mutates state, and a frozen import would lose that. Pass mutation='functional' to take the "
             "state as arguments and return the new state first, or mutation='mutable' "
             "(experimental_support_mutation=True) to overwrite it in place. Mutated:",
-            [Refusal(name, _describe(program, name)) for name in mutated],
+            [refusal_at(node, name, _describe(program, name)) for name, node in mutated.items()],
         )
     writes = mutated if mutation is Mutation.MUTABLE else {}
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     arguments: list[Argument] = []
     constants: list[Constant] = []
     refusals: list[Refusal] = []
+    leaf = -1
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
         node = nodes[name]
         if spec.kind is InputKind.USER_INPUT:
-            if isinstance(spec.arg, ConstantArgument):
-                if isinstance(spec.arg.value, (bool, int, float)):
-                    arguments.append(Argument(node, name, constant=spec.arg))
-            else:
-                arguments.append(Argument(node, name, overwritten_by=writes.get(name)))
-        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            if name in mutated and not hooks_store:
-                arguments.append(Argument(node, spec.target or name, overwritten_by=writes.get(name)))
+            leaf += 1
+            if not isinstance(spec.arg, ConstantArgument):
+                arguments.append(Argument(node, name, leaf=leaf, overwritten_by=writes.get(name)))
+            elif isinstance(spec.arg.value, (bool, int, float)):
+                arguments.append(Argument(node, name, constant=spec.arg, leaf=leaf))
+        elif spec.kind in HELD:
+            if (name in mutated or spec.target in state) and not hooks_store:
+                arguments.append(Argument(node, spec.target or name, state=True, overwritten_by=writes.get(name)))
             elif node.users or name in mutated:
                 constants.append(Constant(node, spec, tensor_of(program, spec), writes.get(name)))
         else:
             refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
-    results: list[fx.Node | int | float | bool] = []
-    for spec, value in zip(program.graph_signature.output_specs, program.graph.output_node().args[0], strict=True):  # pyright: ignore
-        if spec.kind in _STATE and mutation is Mutation.MUTABLE:
-            continue
-        if spec.kind is OutputKind.TOKEN:
-            refusals.append(Refusal(spec.arg.name, "an effect token cannot be imported yet"))
-        elif isinstance(value, (fx.Node, bool, int, float)):
-            results.append(value)
+    in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
+    results = [(value, record) for value, record in _results(program, refusals) if record.kind not in in_place]
     if refusals:
         raise UnsupportedProgramError("the program's signature cannot be imported:", refusals)
-    return Signature(tuple(arguments), tuple(constants), tuple(results))
+    function = _function(program, arguments, [record for _, record in results])
+    return Signature(tuple(arguments), tuple(constants), tuple(value for value, _ in results), function)
 
 
-_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+HELD: dict[InputKind, manifest.HeldKind] = {
+    InputKind.PARAMETER: "parameter",
+    InputKind.BUFFER: "buffer",
+    InputKind.CONSTANT_TENSOR: "constant",
+}
+"""What the program holds, and what the manifest calls it."""
+
+_KINDS = {
+    OutputKind.USER_OUTPUT: "output",
+    OutputKind.LOSS_OUTPUT: "output",
+    OutputKind.BUFFER_MUTATION: "state",
+    OutputKind.PARAMETER_MUTATION: "state",
+    OutputKind.USER_INPUT_MUTATION: "input",
+    OutputKind.GRADIENT_TO_PARAMETER: "gradient",
+    OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
+}
+
+
+def _results(
+    program: ExportedProgram, refusals: list[Refusal]
+) -> Iterator[tuple[fx.Node | int | float | bool, manifest.Result]]:
+    """Yield what ``program`` returns and has a value at run time. What cannot be imported goes to ``refusals``."""
+    outputs = tree_of(program.call_spec.out_spec, "output").leaves
+    inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    returned: Any = program.graph.output_node().args[0]
+    leaf = -1
+    for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
+        kind: Any = _KINDS.get(spec.kind)
+        if kind is None:
+            refusals.append(Refusal(spec.arg.name, f"an output of kind {spec.kind.name} cannot be imported yet"))
+            continue
+        name, position = spec.target or spec.arg.name, None
+        if kind == "output":
+            leaf += 1
+            # A joint graph may have fewer outputs than the model had: it says which is the loss, and not where it was.
+            name, position = outputs[leaf].path if leaf < len(outputs) else spec.arg.name, leaf
+        elif kind == "input":
+            position = inputs.index(name)
+        if isinstance(value, (fx.Node, bool, int, float)):
+            example = value.meta.get("val") if isinstance(value, fx.Node) else value
+            yield value, manifest.Result(kind, name, value_type(example), position)
+
+
+def _function(program: ExportedProgram, arguments: list[Argument], results: list[manifest.Result]) -> manifest.Function:
+    inputs = tree_of(program.call_spec.in_spec, "args", "kwargs")
+    outputs = tree_of(program.call_spec.out_spec, "output")
+    specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    given = {argument.leaf: argument for argument in arguments if argument.leaf is not None}
+    ingoing = list(inputs.leaves)
+    for position, spec in enumerate(specs):
+        type_ = _argument_type(given[position]) if position in given else None
+        ingoing[position] = replace(ingoing[position], type=type_)
+        if isinstance(spec.arg, ConstantArgument):
+            ingoing[position] = replace(ingoing[position], fixed=True, value=spec.arg.value)
+    outgoing = list(outputs.leaves)
+    types = {result.leaf: result.type for result in results if result.kind == "output"}
+    returned: Any = program.graph.output_node().args[0]
+    kinds = zip(program.graph_signature.output_specs, returned, strict=True)
+    user = [value for spec, value in kinds if _KINDS.get(spec.kind) == "output"]
+    for position, value in enumerate(user[: len(outgoing)]):
+        constant = not isinstance(value, fx.Node)
+        outgoing[position] = replace(
+            outgoing[position], type=types.get(position), fixed=constant, value=value if constant else None
+        )
+    return manifest.Function(
+        replace(inputs, leaves=tuple(ingoing)),
+        replace(outputs, leaves=tuple(outgoing)),
+        tuple(
+            manifest.Argument(
+                "state" if each.state else "input",
+                each.name,
+                _argument_type(each),
+                each.leaf,
+                each.overwritten_by is not None,
+            )
+            for each in arguments
+        ),
+        tuple(results),
+        symbol_ranges(program),
+    )
+
+
+def _argument_type(argument: Argument) -> manifest.ValueType:
+    return value_type(argument.constant.value if argument.constant else argument.node.meta.get("val"))
 
 
 def _mutated(program: ExportedProgram) -> dict[str, fx.Node]:
@@ -108,16 +200,25 @@ def _mutated(program: ExportedProgram) -> dict[str, fx.Node]:
     results = program.graph.output_node().args[0]
     mutated = {}
     for spec, node in zip(program.graph_signature.output_specs, results, strict=True):  # pyright: ignore
-        if spec.kind is OutputKind.BUFFER_MUTATION:
+        if _KINDS.get(spec.kind) == "state":
             mutated[placeholder_of[spec.target]] = node
         elif spec.kind is OutputKind.USER_INPUT_MUTATION:
             mutated[spec.target] = node
     return mutated
 
 
+def mutated_state(program: ExportedProgram) -> set[str]:
+    """Return the names, in the state dict, of the parameters and buffers that ``program`` mutates."""
+    return {spec.target for spec in program.graph_signature.output_specs if spec.target and _is_state(spec.kind)}
+
+
+def _is_state(kind: OutputKind) -> bool:
+    return _KINDS.get(kind) == "state"
+
+
 def _describe(program: ExportedProgram, name: str) -> str:
-    target = program.graph_signature.inputs_to_buffers.get(name)
-    return f"the buffer '{target}'" if target else "an input"
+    spec = next(spec for spec in program.graph_signature.input_specs if spec.arg.name == name)
+    return f"the {HELD[spec.kind]} '{spec.target}'" if spec.kind in HELD else "an input"
 
 
 def tensor_of(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:

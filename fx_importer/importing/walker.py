@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterable
 
 import torch
 from torch import fx
 
 from fx_importer.bindings import ir
-from fx_importer.diagnostics import user_frame
+from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.handlers import import_call
-from fx_importer.importing.locations import Locations, read_frames
+from fx_importer.importing.locations import Locations
 from fx_importer.importing.symbols import Symbols
 
 
@@ -65,11 +64,8 @@ class Walker:
     def refuse(self, node: fx.Node, reason: str) -> None:
         """Note that ``node`` cannot be imported."""
         self._missing.add(node)
-        frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
         label = f"{node.name} = {node.target}" if node.op == "call_function" else node.name
-        where = f"{frame[0]}:{frame[1]}" if frame else None
-        source = linecache.getline(*frame).strip() or None if frame else None
-        self.refusals.append(Refusal(label, reason, where, source))
+        self.refusals.append(refusal_at(node, label, reason))
 
     def finish(self) -> None:
         """Raise `UnsupportedProgramError` if anything was refused."""

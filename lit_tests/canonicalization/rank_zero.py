@@ -19,5 +19,5 @@ for output_type in ("raw", "linalg", "stablehlo"):
 # CHECK: %[[MAXIMUM:.*]] = torch.aten.amax %[[VECTOR]]
 # CHECK: torch.aten.squeeze.dim %[[MAXIMUM]], {{.*}} -> !torch.vtensor<[],f32>
 
-# CHECK-LABEL: func.func @main(%arg0: tensor<f32>) -> (tensor<f32>, tensor<i64>)
-# CHECK-LABEL: func.func @main(%arg0: tensor<f32>) -> (tensor<f32>, tensor<i64>)
+# CHECK-LABEL: func.func @main(%arg0: tensor<f32>{{[^:>]*}}) -> (tensor<f32>{{[^:>]*}}, tensor<i64>{{[^:>]*}})
+# CHECK-LABEL: func.func @main(%arg0: tensor<f32>{{[^:>]*}}) -> (tensor<f32>{{[^:>]*}}, tensor<i64>{{[^:>]*}})

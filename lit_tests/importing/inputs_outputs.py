@@ -17,6 +17,6 @@ importer = FxImporter()
 importer.import_frozen_program(export(Model(), (torch.ones(2), torch.ones(3, dtype=torch.int32), None, 5, "a")))
 print(importer.module)
 
-# CHECK: func.func @main(%arg0: !torch.vtensor<[2],f32>, %arg1: !torch.vtensor<[3],si32>, %arg2: !torch.int) -> (!torch.vtensor<[2],f32>, !torch.vtensor<[2],f32>, !torch.int, !torch.float, !torch.bool, !torch.vtensor<[2],f32>, !torch.vtensor<[3],si32>)
+# CHECK: func.func @main(%arg0: !torch.vtensor<[2],f32>{{[^:>]*}}, %arg1: !torch.vtensor<[3],si32>{{[^:>]*}}, %arg2: !torch.int{{[^:>]*}}) -> (!torch.vtensor<[2],f32>{{[^:>]*}}, !torch.vtensor<[2],f32>{{[^:>]*}}, !torch.int{{[^:>]*}}, !torch.float{{[^:>]*}}, !torch.bool{{[^:>]*}}, !torch.vtensor<[2],f32>{{[^:>]*}}, !torch.vtensor<[3],si32>{{[^:>]*}})
 # CHECK: %[[Y:.*]] = torch.aten.mul.Scalar %arg0
 # CHECK: return %[[Y]], %[[Y]], %int3, %{{.*}}, %true, %arg0, %arg1

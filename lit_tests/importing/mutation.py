@@ -24,14 +24,14 @@ program = export(Model(), (torch.ones(4), torch.ones(4))).run_decompositions({})
 for mutation in (Mutation.FUNCTIONAL, Mutation.MUTABLE):
     print(import_program(program, ImportOptions(func_name=mutation.value, mutation=mutation)))
 
-# CHECK-LABEL: func.func @functional(%arg0: !torch.vtensor<[4],f32>, %arg1: !torch.vtensor<[4],f32>, %arg2: !torch.vtensor<[4],f32>) -> (!torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>)
+# CHECK-LABEL: func.func @functional(%arg0: !torch.vtensor<[4],f32>{{[^:>]*}}, %arg1: !torch.vtensor<[4],f32>{{[^:>]*}}, %arg2: !torch.vtensor<[4],f32>{{[^:>]*}}) -> (!torch.vtensor<[4],f32>{{[^:>]*}}, !torch.vtensor<[4],f32>{{[^:>]*}}, !torch.vtensor<[4],f32>{{[^:>]*}})
 # CHECK: %[[T:.*]] = torch.vtensor.literal(dense_resource<table>
 # CHECK: %[[CACHE:.*]] = torch.aten.add.Tensor %arg0, %arg1
 # CHECK: %[[Y:.*]] = torch.aten.mul.Scalar %arg2
 # CHECK: %[[R:.*]] = torch.aten.add.Tensor %[[CACHE]], %[[T]]
 # CHECK: return %[[CACHE]], %[[Y]], %[[R]]
 
-# CHECK-LABEL: func.func @mutable(%arg0: !torch.tensor<[4],f32>, %arg1: !torch.vtensor<[4],f32>, %arg2: !torch.tensor<[4],f32>) -> !torch.vtensor<[4],f32>
+# CHECK-LABEL: func.func @mutable(%arg0: !torch.tensor<[4],f32>{{[^:>]*}}, %arg1: !torch.vtensor<[4],f32>{{[^:>]*}}, %arg2: !torch.tensor<[4],f32>{{[^:>]*}}) -> !torch.vtensor<[4],f32>
 # CHECK: %[[OLD:.*]] = torch.copy.to_vtensor %arg0
 # CHECK: %[[NEW:.*]] = torch.aten.add.Tensor %[[OLD]], %arg1
 # CHECK: torch.overwrite.tensor.contents %[[NEW]] overwrites %arg0

@@ -16,7 +16,7 @@ importer = FxImporter()
 importer.import_frozen_program(export(Model(), (torch.ones(2, 3), torch.ones(3))))
 print(importer.module)
 
-# CHECK-LABEL: func.func @main(%arg0: !torch.vtensor<[2,3],f32>, %arg1: !torch.vtensor<[3],f32>)
+# CHECK-LABEL: func.func @main(%arg0: !torch.vtensor<[2,3],f32>{{[^:>]*}}, %arg1: !torch.vtensor<[3],f32>{{[^:>]*}})
 # CHECK: %[[ONE:.*]] = torch.constant.int 1
 # CHECK-NEXT: torch.aten.add.Tensor %arg0, %arg1, %[[ONE]] : {{.*}} -> !torch.vtensor<[2,3],f32>
 # CHECK: %[[TWO:.*]] = torch.constant.int 2

@@ -1,0 +1,179 @@
+"""What a lowered program's functions take and return, what is state and what is constant: as data, and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch.utils import _pytree as pytree
+
+from fx_importer.errors import UsageError
+
+FORMAT = 1
+"""The version of the JSON, which changes when a reader of the one before would go wrong."""
+
+Fixed = bool | int | float | str | None
+HeldKind = Literal["parameter", "buffer", "constant"]
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a tensor, or of a number."""
+
+    dtype: str
+    """``"float32"``, as torch calls it; for a number, ``"int"``, ``"float"`` or ``"bool"``."""
+    shape: tuple[int | str, ...] | None = None
+    """None for a number. A string is a symbolic dimension: one of ``Function.symbols``, or an expression of them."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf of the nested inputs or outputs of the model."""
+
+    path: str
+    """A Python expression: ``args[0]['mask']``, ``kwargs['scale']``, ``output.logits``."""
+    type: ValueType | None = None
+    """None for what has no value at run time: None and strings."""
+    fixed: bool = False
+    """Whether the program was exported for one value of it."""
+    value: Fixed = None
+    """That value."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The nested inputs, ``(args, kwargs)``, or outputs of the model."""
+
+    spec: pytree.TreeSpec | None
+    """None if it was read from a file and holds a type that had no name in it."""
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a function."""
+
+    kind: Literal["input", "state"]
+    name: str
+    """Of an input, the placeholder's name; of state, the name in the state dict."""
+    type: ValueType
+    leaf: int | None = None
+    """Of an input: which leaf of the inputs it is."""
+    overwritten: bool = False
+    """Whether the function writes to it in place."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of a function."""
+
+    kind: Literal["output", "state", "input", "gradient"]
+    """``state`` and ``input``: the new value of what the program mutates. ``gradient``: of a parameter or an input."""
+    name: str
+    """Of an output, its path; else the name of what it is the new value, or the gradient, of."""
+    type: ValueType
+    leaf: int | None = None
+    """Of an output: which leaf of the outputs it is. Of an input: which leaf of the inputs."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function of the module: an entry point of the program."""
+
+    inputs: Tree
+    outputs: Tree
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    symbols: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Symbolic dimensions and the least and greatest size of each, both included; None is no bound."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor of the program: state that goes in and out, or a constant of the module."""
+
+    kind: HeldKind
+    type: ValueType
+    persistent: bool = True
+    """Whether it is in the state dict."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a module holds. Functions share state and constants, by name."""
+
+    output_type: str
+    functions: Mapping[str, Function]
+    state: Mapping[str, Held]
+    constants: Mapping[str, Held]
+
+    def to_json(self) -> str:
+        """Return the manifest as a JSON document, which `from_json` reads."""
+        return json.dumps({"format": FORMAT, **_plain(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            UsageError: if ``text`` is no such document.
+        """
+        try:
+            return _manifest(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"not a manifest of format {FORMAT}: {type(error).__name__}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return ``value`` in lists, dictionaries and strings; fields that are at their defaults are left out."""
+    if isinstance(value, pytree.TreeSpec):
+        try:
+            return json.loads(pytree.treespec_dumps(value))
+        except NotImplementedError:  # a type that was registered without a name for it
+            return None
+    if dataclasses.is_dataclass(value):
+        pairs = [(each, getattr(value, each.name)) for each in dataclasses.fields(value)]
+        return {each.name: _plain(found) for each, found in pairs if found != each.default}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _manifest(found: Any) -> Manifest:
+    if found["format"] != FORMAT:
+        raise ValueError(f"this one is of format {found['format']}")
+    return Manifest(
+        found["output_type"],
+        {name: _function(each) for name, each in found["functions"].items()},
+        {name: Held(**_typed(each)) for name, each in found["state"].items()},
+        {name: Held(**_typed(each)) for name, each in found["constants"].items()},
+    )
+
+
+def _function(found: Any) -> Function:
+    return Function(
+        _tree(found["inputs"]),
+        _tree(found["outputs"]),
+        tuple(Argument(**_typed(each)) for each in found["arguments"]),
+        tuple(Result(**_typed(each)) for each in found["results"]),
+        {name: (least, greatest) for name, (least, greatest) in found.get("symbols", {}).items()},
+    )
+
+
+def _tree(found: Any) -> Tree:
+    spec = None if found["spec"] is None else pytree.treespec_loads(json.dumps(found["spec"]))
+    return Tree(spec, tuple(Leaf(**_typed(each)) for each in found["leaves"]))
+
+
+def _typed(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a value's record, with its type made."""
+    fields = dict(found)
+    if (type_ := fields.get("type")) is not None:
+        shape = type_.get("shape")
+        fields["type"] = ValueType(type_["dtype"], None if shape is None else tuple(shape))
+    return fields
