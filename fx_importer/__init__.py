@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         UnsupportedProgramError,
         UsageError,
     )
-    from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo
+    from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
     from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
     from fx_importer.options import Mutation
     from fx_importer.output_types import OutputType
@@ -28,8 +28,10 @@ __all__ = [
     "InputInfo",
     "Lowered",
     "Mutation",
+    "NodeBuilder",
     "OutputType",
     "Refusal",
+    "Refused",
     "StageFailed",
     "UnsupportedProgramError",
     "UsageError",
@@ -46,7 +48,7 @@ _HOMES = {
     "compilation": ("Lowered", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
     "errors": ("ExportError", "FxImporterError", "Refusal", "StageFailed", "UnsupportedProgramError", "UsageError"),
-    "importing": ("FxImporter", "FxImporterHooks", "InputInfo"),
+    "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
     "options": ("Mutation",),
     "output_types": ("OutputType",),

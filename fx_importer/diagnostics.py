@@ -103,9 +103,23 @@ def read_frames(trace: str | None) -> tuple[tuple[str, int], ...]:
     return tuple((file, int(line)) for file, line in _FRAME.findall(trace or ""))
 
 
+def generated_line(trace: str | None) -> str | None:
+    """Return the line where a formatted Python stack ends, if it ends in code that torch generated.
+
+    In the graph of a branch or a loop's body this is all that export records: its frames end where the operator stands.
+    """
+    frames = read_frames(trace)
+    if trace is None or not frames or not frames[-1][0].startswith("<eval_with_key>"):
+        return None
+    return trace.strip().splitlines()[-1].partition(";")[0].strip()
+
+
 def refusal_at(node: fx.Node, subject: str, reason: str) -> Refusal:
     """Return a refusal with the line of the user's code that ``node`` came from, if that is known."""
-    frame = user_frame(tuple(reversed(read_frames(node.meta.get("stack_trace")))))
+    trace = node.meta.get("stack_trace")
+    frame = user_frame(tuple(reversed(read_frames(trace))))
+    if generated := generated_line(trace):
+        reason += f"\n    in `{generated}`"
     where = f"{frame[0]}:{frame[1]}" if frame else None
     source = linecache.getline(*frame).strip() or None if frame else None
     return Refusal(subject, reason, where, source)

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.node import Argument
 
 _HIGHER_ORDER = torch.ops.higher_order
 
-REGIONS = {
-    _HIGHER_ORDER.wrap_with_set_grad_enabled: 1,  # (enabled, body, *operands)
-    _HIGHER_ORDER.strict_mode: 0,  # (body, operands)
+REGIONS: Mapping[Any, Callable[..., tuple[fx.Node, Sequence[Any]]]] = {
+    _HIGHER_ORDER.wrap_with_set_grad_enabled: lambda enabled, body, *operands: (body, operands),
+    _HIGHER_ORDER.strict_mode: lambda body, operands: (body, operands),
+    _HIGHER_ORDER.hints_wrapper: lambda body, operands, keywords, **hints: (body, operands),
+    _HIGHER_ORDER.invoke_subgraph: lambda body, identifier, *operands: (body, operands),
+    _HIGHER_ORDER.run_const_graph: lambda body, operands: (body, operands),
 }
+"""Picks a region's body and operands from the arguments of its operator."""
 
 
 def inline_regions(graph: fx.Graph, owner: torch.nn.Module) -> None:
     """Put the bodies of such regions of ``graph``, which are attributes of ``owner``, in their places."""
     for node in graph.nodes:
-        if (position := REGIONS.get(node.target)) is not None:
-            body, *operands = node.args[position:]
-            _inline(node, body.target, owner, operands[0] if node.target is _HIGHER_ORDER.strict_mode else operands)
+        if (region := REGIONS.get(node.target)) is not None:
+            body, operands = region(*node.args, **node.kwargs)
+            _inline(node, str(body.target), owner, operands)
 
 
-def _inline(node: fx.Node, name: str, owner: torch.nn.Module, operands: Sequence[Argument]) -> None:
+def _inline(node: fx.Node, name: str, owner: torch.nn.Module, operands: Sequence[Any]) -> None:
     region = owner.get_submodule(name)
     assert isinstance(region, fx.GraphModule)
     body = copy.deepcopy(region.graph)
@@ -36,9 +39,11 @@ def _inline(node: fx.Node, name: str, owner: torch.nn.Module, operands: Sequence
     inputs: dict[fx.Node, Any] = dict(zip(body.find_nodes(op="placeholder"), operands, strict=True))
     with node.graph.inserting_before(node):
         results = node.graph.graph_copy(body, inputs)
-    assert isinstance(results, tuple | list), f"the region {node.name} returns a tuple"
+    if isinstance(results, fx.Node) and not isinstance(node.meta["val"], tuple | list):
+        node.replace_all_uses_with(results)
     for user in list(node.users):
         assert user.target is operator.getitem
+        assert isinstance(results, tuple | list)
         user.replace_all_uses_with(results[user.args[1]])  # type: ignore[arg-type]
         node.graph.erase_node(user)
     node.graph.erase_node(node)

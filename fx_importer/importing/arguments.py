@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -39,13 +39,11 @@ class Plan:
     tensors: tuple[int, ...]
     """Which arguments are tensors."""
 
-    def bind(self, node: fx.Node) -> list[Any]:
-        """Return the node's arguments in the schema's order, defaults filled in."""
-        given = node.args
+    def bind(self, given: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments of a call in the schema's order, defaults filled in."""
         missing = self.arguments[len(given) :]
         if not missing:
             return list(given)
-        kwargs = node.kwargs
         return [*given, *(kwargs.get(argument.name, argument.default) for argument in missing)]
 
     def misplaced_scalars(self, arguments: list[Any]) -> tuple[int, ...]:
@@ -110,9 +108,11 @@ def _list_converter(element: Any) -> Convert:
     def to_list(build: NodeBuilder, value: Any) -> ir.Value:
         if isinstance(value, fx.Node):
             binding = build.environment.binding(value)
-            if isinstance(binding, ir.Value):
-                return binding
-            return build.list_of(binding)
+            return (
+                build.list_of([each for each in binding if isinstance(each, ir.Value)])
+                if isinstance(binding, tuple)
+                else build.value(value)
+            )
         if not isinstance(value, (list, tuple)):
             value = [value]  # a number where a list of one is meant
         elements = [convert(build, item) for item in value]

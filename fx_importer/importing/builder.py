@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from fx_importer.bindings import ir
+from fx_importer.errors import Refusal
 from fx_importer.importing.environment import Environment
 from fx_importer.importing.types import (
     DTYPE_CODES,
@@ -43,6 +44,8 @@ class NodeBuilder:
         """The module that ``get_attr`` nodes read from."""
         self.block = block
         self.location = importer.locations.unknown
+        self.refused: list[Refusal] = []
+        """What subgraphs hold that cannot be imported, for the walker to collect."""
         self._context = importer.context
         self._point = ir.InsertionPoint(block)
         self._constants: dict[tuple[type, Any], ir.Value] = {}
@@ -182,11 +185,13 @@ class NodeBuilder:
         scalar = self.environment.value(value)
         made = torch.float64 if str(scalar.type) == "!torch.float" else torch.int64
         tensor = self.op("torch.prim.NumToTensor.Scalar", [self.types.tensor(made, ())], [scalar]).result
-        if made == dtype:
-            return tensor
+        return tensor if made == dtype else self.to_dtype(tensor, (), dtype)
+
+    def to_dtype(self, tensor: ir.Value, shape: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """Return ``tensor``, which has this ``shape``, with its elements converted to ``dtype``."""
         no, none = self.constant(False), self.constant(None)
         operands = [tensor, self.constant(dtype), no, no, none]
-        return self.op("torch.aten.to.dtype", [self.types.tensor(dtype, ())], operands).result
+        return self.op("torch.aten.to.dtype", [self.types.tensor(dtype, shape)], operands).result
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -244,8 +249,7 @@ class NodeBuilder:
     def inline(self, graph: Any, operands: Sequence[ir.Value]) -> list[ir.Value]:
         """Import the graph that a ``get_attr`` node names, here, on ``operands``; return its results.
 
-        Raises:
-            Refused: listing what in it cannot be imported.
+        The walker lists what in it cannot be imported, each by itself.
         """
         module = self.attribute_of_owner(graph.target)
         outer = self.environment, self.owner, self.location
@@ -271,6 +275,12 @@ class NodeBuilder:
             return value
         kind = {"!torch.int": "int", "!torch.float": "float"}.get(str(value.type), "Tensor")
         return self.op(f"torch.aten.Bool.{kind}", [self.types.parse("!torch.bool")], [value]).result
+
+    def cast(self, value: ir.Value, type_: ir.Type) -> ir.Value:
+        """Return a tensor under a type that knows more, or less, of its shape; any other value as it is."""
+        if value.type == type_:
+            return value
+        return self.op("torch.tensor_static_info_cast", [type_], [value]).result
 
     @contextmanager
     def ambient(self) -> Iterator[None]:

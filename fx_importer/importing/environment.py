@@ -8,8 +8,10 @@ from torch import fx
 
 from fx_importer.bindings import ir
 
-Binding = ir.Value | tuple["ir.Value", ...]
-"""One value, or the results of an operation that has several."""
+Binding = ir.Value | tuple["Binding", ...] | None
+"""One value, or the results of an operation that has several; None for what has no value at run time (a token)."""
+Results = ir.Value | Sequence["Results"] | None
+"""What a handler returns: a `Binding`, with any sequence for the tuple."""
 
 
 class Environment:
@@ -18,10 +20,10 @@ class Environment:
     def __init__(self) -> None:
         self._values: dict[fx.Node, Binding] = {}
 
-    def bind(self, node: fx.Node, value: ir.Value | Sequence[ir.Value]) -> None:
+    def bind(self, node: fx.Node, value: Results) -> None:
         """Bind ``node``; a sequence stands for the results of a multi-result operation."""
         assert node not in self._values, f"{node} is bound already"
-        self._values[node] = value if isinstance(value, ir.Value) else tuple(value)
+        self._values[node] = _binding(value)
 
     def __contains__(self, node: fx.Node) -> bool:
         return node in self._values
@@ -33,5 +35,10 @@ class Environment:
     def value(self, node: fx.Node) -> ir.Value:
         """Return the one value of ``node``."""
         found = self._values[node]
+        assert found is not None, f"{node} has no value"
         assert isinstance(found, ir.Value), f"{node} has {len(found)} results; take one with getitem"
         return found
+
+
+def _binding(value: Results) -> Binding:
+    return value if value is None or isinstance(value, ir.Value) else tuple(_binding(each) for each in value)

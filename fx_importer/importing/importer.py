@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from fx_importer import manifest
 from fx_importer.bindings import func_d, ir, new_context
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.signature import HELD, Argument, Constant, Signature, read_signature, tensor_of
@@ -31,6 +32,8 @@ class FxImporter:
         module: the module to fill; a new one where it is not given.
         context: the context of a new module, with the torch dialect registered; a new one where it is not given.
         hooks: where an integrator steps in.
+        handlers: how calls of these operators are imported: a handler takes the node and a `NodeBuilder`, and returns
+            the value of the node, or a sequence of values. They go before the importer's own.
 
     A failed import leaves no function behind.
     """
@@ -41,12 +44,14 @@ class FxImporter:
         module: ir.Module | None = None,
         context: ir.Context | None = None,
         hooks: FxImporterHooks | None = None,
+        handlers: Mapping[Any, Handler] | None = None,
     ):
         if module is not None and context is not None:
             raise UsageError("FxImporter takes module= or context=, not both: a module has its own context")
         self.context = module.context if module is not None else context or new_context()
         self._module = module or ir.Module.create(ir.Location.unknown(self.context))
         self.hooks = hooks or FxImporterHooks()
+        self.handlers: Mapping[Any, Handler] = {**HIGHER_ORDER, **(handlers or {})}
         self.types = TypeCache(self.context)
         self.locations = Locations(self.context)
         self.weights = Weights(self.context, self.types)
@@ -171,18 +176,18 @@ class FxImporter:
     def import_subgraph(self, graph: fx.Graph, build: NodeBuilder, operands: Sequence[ir.Value]) -> list[ir.Value]:
         """Import the nodes of ``graph`` where ``build`` stands, and return its results.
 
-        Raises:
-            Refused: listing what in it cannot be imported.
+        What cannot be imported is left in ``build.refused``; stand-ins take the place of results that depend on it.
         """
-        walker = Walker(build, self.locations)
+        walker, outer = Walker(build, self.locations), build.refused
+        build.refused = []
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         for node, operand in zip(placeholders, operands, strict=True):
             walker.bind(node, operand)
         walker.walk(graph.nodes)
-        if walker.refusals:
-            raise Refused("\n".join(["its graph holds:", *map(str, walker.refusals)]))
+        build.refused = [*outer, *walker.refusals]
         returned: Any = graph.output_node().args[0]
-        return build.values(returned if isinstance(returned, (list, tuple)) else [returned])
+        results = returned if isinstance(returned, (list, tuple)) else [returned]
+        return [walker.stand_in(each) if each in walker.missing else build.value(each) for each in results]
 
     def _import(
         self,

@@ -52,8 +52,8 @@ class Signature:
     arguments: tuple[Argument, ...]
     constants: tuple[Constant, ...]
     results: tuple[fx.Node | int | float | bool, ...]
-    """New state first, in the order of the graph signature, then the user's results. None and strings have no value at
-    run time and are left out."""
+    """New state first, in the order of the graph signature, then the user's results. None, strings and the tokens that
+    keep effects in order have no value at run time and are left out."""
     function: manifest.Function | None = None
     """None for a bare graph, which has no inputs and outputs but its own."""
 
@@ -98,7 +98,7 @@ def read_signature(
                 arguments.append(Argument(node, spec.target or name, state=True, overwritten_by=writes.get(name)))
             elif node.users or name in mutated:
                 constants.append(Constant(node, spec, tensor_of(program, spec), writes.get(name)))
-        else:
+        elif spec.kind is not InputKind.TOKEN:
             refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
     in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
     results = [(value, record) for value, record in _results(program, refusals) if record.kind not in in_place]
@@ -135,6 +135,8 @@ def _results(
     returned: Any = program.graph.output_node().args[0]
     leaf = -1
     for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
+        if spec.kind is OutputKind.TOKEN:
+            continue
         kind: Any = _KINDS.get(spec.kind)
         if kind is None:
             refusals.append(Refusal(spec.arg.name, f"an output of kind {spec.kind.name} cannot be imported yet"))

@@ -24,7 +24,8 @@ class Walker:
         self._locations = locations
         self._symbols = symbols
         self.refusals: list[Refusal] = []
-        self._missing: set[fx.Node] = set()
+        self.missing: set[fx.Node] = set()
+        """The nodes that were refused, or need one that was."""
 
     def bind(self, node: fx.Node, value: ir.Value) -> None:
         """Bind a node that no handler imports: a placeholder."""
@@ -40,17 +41,18 @@ class Walker:
                 continue
             build.location = locations.of(node)
             try:
-                if self._missing and not self._missing.isdisjoint(node.all_input_nodes):
-                    self._missing.add(node)  # not at fault itself
+                if self.missing and not self.missing.isdisjoint(node.all_input_nodes):
+                    self.missing.add(node)  # not at fault itself
                 elif node.op == "call_function":
-                    environment.bind(node, import_call(node, build))
+                    self._call(node)
                 elif node.op == "get_attr":
                     self._get_attr(node)
                 else:
                     raise Refused(f"a {node.op} node cannot be imported: trace the module down to operators")
             except Refused as reason:
                 self.refuse(node, str(reason))
-                continue
+            self.refusals.extend(build.refused)
+            build.refused.clear()
             if self._symbols is not None and node in environment:
                 self._symbols.bind(node, environment.binding(node))
 
@@ -61,9 +63,21 @@ class Walker:
         elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
             raise Refused(f"an attribute of type {type(found).__name__} cannot be imported")
 
+    def _call(self, node: fx.Node) -> None:
+        value = import_call(node, self._build)
+        if self._build.refused:  # what its subgraphs hold
+            self.missing.add(node)
+        else:
+            self._build.environment.bind(node, value)
+
+    def stand_in(self, node: fx.Node) -> ir.Value:
+        """Return a value in the place of a missing one, so that what else is wrong can be found."""
+        name = ir.StringAttr.get("missing", context=self._build.fx_importer.context)
+        return self._build.op("torch.operator", [self._build.type_of(node)], [], {"name": name}).result
+
     def refuse(self, node: fx.Node, reason: str) -> None:
         """Note that ``node`` cannot be imported."""
-        self._missing.add(node)
+        self.missing.add(node)
         label = f"{node.name} = {node.target}" if node.op == "call_function" else node.name
         self.refusals.append(refusal_at(node, label, reason))
 

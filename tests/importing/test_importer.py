@@ -1,12 +1,15 @@
 """What the importer refuses, and what it leaves behind when it does."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch._higher_order_ops.scan import scan
+from torch import fx
+from torch._higher_order_ops.base_hop import BaseHOP
 from torch.export import export
 
 from fx_importer.errors import UnsupportedProgramError, UsageError
-from fx_importer.importing import FxImporter, FxImporterHooks, import_program
+from fx_importer.importing import FxImporter, FxImporterHooks, NodeBuilder, import_program
 from fx_importer.importing.types import DTYPE_CODES
 from fx_importer.options import ImportOptions, Mutation
 
@@ -36,38 +39,89 @@ def test_all_weights_without_values_are_listed_in_one_error():
     assert "materialize it first" in str(error.value)
 
 
-class Accumulates(torch.nn.Module):
+class Repeat(BaseHOP):
+    """``repeat(graph, *operands, times=n)`` applies a graph n times."""
+
+    def __init__(self):
+        super().__init__("repeat")
+
+    def __call__(self, graph, *operands, times):
+        return super().__call__(graph, *operands, times=times)
+
+
+repeat = Repeat()
+
+
+class Repeats(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sine = torch.fx.symbolic_trace(lambda x: (x.sin(),))
+
     def forward(self, x):
-        first, _ = scan(lambda carry, t: (carry + t, carry * t), x[0], x, dim=0)
+        first = repeat(self.sine, x, times=2)[0]
         second = first * 2
-        third, _ = scan(lambda carry, t: (carry + t, carry * t), second, x, dim=0)
-        fourth, _ = scan(lambda carry, t: (carry - t, carry * t), x[0], x, dim=0)
+        third = repeat(self.sine, second, times=3)[0]
+        fourth = repeat(self.sine, x, times=1)[0]
         return third, fourth
 
 
 def test_every_unknown_node_is_listed_with_its_source_line():
-    program = export(Accumulates(), (torch.rand(3, 4),))
+    program = export(Repeats(), (torch.rand(3, 4),))
     importer = FxImporter()
     with pytest.raises(UnsupportedProgramError) as error:
         importer.import_frozen_program(program)
     refusals = error.value.refusals
-    # The second scan needs the first one's result, so it is not at fault.
+    # The second call needs the first one's result, so it is not at fault.
     assert len(refusals) == 2
-    assert all("scan" in refusal.reason for refusal in refusals)
+    assert all("repeat has no handler" in refusal.reason for refusal in refusals)
     assert all(refusal.where and __file__ in refusal.where for refusal in refusals)
-    assert "first, _ = scan(" in str(error.value)
+    assert "first = repeat(" in str(error.value)
     assert "func.func" not in str(importer.module)
 
 
-def test_what_a_branch_holds_is_listed_too():
-    class Branch(torch.nn.Module):
-        def forward(self, x):
-            return torch.cond(
-                x.sum() > 0, lambda t: scan(lambda c, u: (c + u, c * u), t[0], t)[0], lambda t: t[0] * 2, (x,)
-            )
+def test_a_handler_of_the_users_own():
+    def import_repeat(node: fx.Node, build: NodeBuilder):
+        graph, *operands = node.args
+        values = build.values(operands)
+        times: Any = node.kwargs["times"]
+        for _ in range(times):
+            values = build.inline(graph, values)
+        return values
 
-    with pytest.raises(UnsupportedProgramError, match=r"its graph holds:(.|\n)*scan"):
-        FxImporter().import_frozen_program(export(Branch(), (torch.rand(3, 4),)))
+    importer = FxImporter(handlers={repeat: import_repeat})
+    importer.import_frozen_program(export(Repeats(), (torch.rand(3, 4),)))
+    assert str(importer.module).count("torch.aten.sin") == 2 + 3 + 1
+
+
+def test_a_handler_goes_before_the_importers_own():
+    def import_sine(node: fx.Node, build: NodeBuilder):
+        return build.torch_op("my.sine", [build.type_of(node)], build.values(node.args)).result
+
+    importer = FxImporter(handlers={torch.ops.aten.sin.default: import_sine})
+    importer.import_frozen_program(export(Repeats().sine, (torch.rand(3),)))
+    assert 'torch.operator "torch.my.sine"' in str(importer.module)
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        def one(t):
+            t = t * (1 + 2j)
+            return torch.cond(t.abs().sum() > 1, lambda u: u - 3j, lambda u: u.clone(), (t,))
+
+        def other(t):
+            return t + 2j
+
+        return torch.cond(x.sum() > 0, one, other, (x,))
+
+
+def test_all_that_branches_hold_is_listed_with_its_source_line():
+    with pytest.raises(UnsupportedProgramError) as error:
+        FxImporter().import_frozen_program(export(Branches(), (torch.rand(3),)))
+    refusals = error.value.refusals
+    # Export records where the operator stands, and the line of the code that it made of a branch.
+    assert [refusal.source for refusal in refusals] == ["return torch.cond(x.sum() > 0, one, other, (x,))"] * 2
+    assert "* (1+2j)`" in refusals[0].reason  # what the inner branches hold needs this
+    assert "+ 2j`" in refusals[1].reason
 
 
 class Mutates(torch.nn.Module):

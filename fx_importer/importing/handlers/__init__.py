@@ -3,48 +3,70 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
 
-from fx_importer.bindings import ir
 from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.environment import Results
 from fx_importer.importing.handlers.aten import import_overload
 from fx_importer.importing.handlers.getitem import import_getitem
+from fx_importer.importing.handlers.hop.associative_scan import import_associative_scan
 from fx_importer.importing.handlers.hop.cond import import_cond
+from fx_importer.importing.handlers.hop.hints_wrapper import import_hints_wrapper
+from fx_importer.importing.handlers.hop.invoke_subgraph import import_invoke_subgraph
+from fx_importer.importing.handlers.hop.map import import_map
+from fx_importer.importing.handlers.hop.out_dtype import import_out_dtype
+from fx_importer.importing.handlers.hop.run_const_graph import import_run_const_graph
+from fx_importer.importing.handlers.hop.scan import import_scan
 from fx_importer.importing.handlers.hop.while_loop import import_while_loop
-from fx_importer.importing.handlers.hop.wrap import import_wrapped
+from fx_importer.importing.handlers.hop.with_effects import import_with_effects
+from fx_importer.importing.handlers.hop.wrap import import_strict_mode, import_wrapped
 from fx_importer.importing.handlers.symbolic import SYMBOLIC_FUNCTIONS, import_symbolic
 
 hop = torch.ops.higher_order
 
-HIGHER_ORDER: dict[Any, Callable[[fx.Node, NodeBuilder], Sequence[ir.Value]]] = {
+Handler = Callable[[fx.Node, NodeBuilder], Results]
+"""Imports a node and returns its results."""
+
+
+HIGHER_ORDER: Mapping[Any, Handler] = {
     hop.cond: import_cond,
+    hop.scan: import_scan,
+    hop.map_impl: import_map,
+    hop.associative_scan: import_associative_scan,
     hop.while_loop: import_while_loop,
     hop.wrap_with_set_grad_enabled: import_wrapped,
     hop.wrap_with_autocast: import_wrapped,
-    hop.strict_mode: import_wrapped,
+    hop.strict_mode: import_strict_mode,
+    hop.hints_wrapper: import_hints_wrapper,
+    hop.invoke_subgraph: import_invoke_subgraph,
+    hop.run_const_graph: import_run_const_graph,
+    hop.with_effects: import_with_effects,
+    hop.out_dtype: import_out_dtype,
 }
 
 
-def import_call(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+def import_call(node: fx.Node, build: NodeBuilder) -> Results:
     """Import a ``call_function`` node and return its results.
 
     Raises:
         Refused: if the target has no handler, or its handler cannot take it.
     """
     target: Any = node.target
+    if (handler := build.fx_importer.handlers.get(target)) is not None:
+        return handler(node, build)
     if isinstance(target, torch._ops.OpOverload):
         return import_overload(node, build)
     if target is operator.getitem:
         return import_getitem(node, build)
     if target in SYMBOLIC_FUNCTIONS:
         return import_symbolic(node, build)
-    if target in HIGHER_ORDER:
-        return HIGHER_ORDER[target](node, build)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        raise Refused(f"the higher-order op {target.name()} cannot be imported yet")
+        raise Refused(
+            f"the higher-order op {target.name()} has no handler: FxImporter(handlers={{...}}) takes one of yours"
+        )
     name = getattr(target, "__qualname__", None) or str(target)
     raise Refused(f"{name} is not an operator that can be imported: lift it out of the graph, or make it a custom op")

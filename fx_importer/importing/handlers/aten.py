@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,13 +33,24 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
     plan = plan_for(node.target)
     if plan.overload._schema.is_mutable:
         raise Refused("it writes to its arguments: make the graph functional first, with run_decompositions({})")
-    arguments = plan.bind(node)
+    results = call_overload(plan, node.args, node.kwargs, build.result_types(node, plan.results), build)
+    return results[0] if plan.results == 1 else results
+
+
+def call_overload(
+    plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], types: Sequence[ir.Type], build: NodeBuilder
+) -> list[ir.Value]:
+    """Emit a call of an overload with results of these ``types``. Arguments: nodes, constants, or tensors' values.
+
+    Raises:
+        Refused: if an argument has no counterpart in the torch dialect.
+    """
+    arguments = plan.bind(args, kwargs)
     if scalars := plan.misplaced_scalars(arguments):
         plan, arguments = _with_scalars(plan, arguments, scalars, build)
     operands = [argument.convert(build, value) for argument, value in zip(plan.arguments, arguments, strict=True)]
     name = RENAMED.get(plan.overload, plan.name)
-    results = build.torch_op(name, build.result_types(node, plan.results), operands).results
-    return results[0] if plan.results == 1 else list(results)
+    return list(build.torch_op(name, types, operands).results)
 
 
 def _with_scalars(

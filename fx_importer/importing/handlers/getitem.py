@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.bindings import ir
 from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.environment import Results
 
 
-def import_getitem(node: fx.Node, build: NodeBuilder) -> ir.Value:
+def import_getitem(node: fx.Node, build: NodeBuilder) -> Results:
     """Bind a result of a multi-result operation, or read an element of a ``!torch.list``."""
     source, index = node.args
     if not isinstance(source, fx.Node) or not isinstance(index, int):
@@ -16,4 +16,5 @@ def import_getitem(node: fx.Node, build: NodeBuilder) -> ir.Value:
     binding = build.environment.binding(source)
     if isinstance(binding, tuple):
         return binding[index]
+    assert binding is not None
     return build.op("torch.aten.__getitem__.t", [build.type_of(node)], [binding, build.constant(index)]).result

@@ -1,0 +1,36 @@
+"""``associative_scan`` becomes a ``torch.prim.Loop`` that combines one element after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.handlers.hop.arguments import arguments_of
+from fx_importer.importing.handlers.hop.loops import LeadingAxis, counted_loop
+
+
+def import_associative_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
+    """Import ``associative_scan(graph, xs, captured)``; ``graph(*left, *right, *captured)`` returns their combination.
+
+    The first element is itself the first result, so the loop starts at the second one. Export has brought the scanned
+    axis to the front, and reversed it where that was asked for.
+    """
+    graph, xs, captured = arguments_of(node)
+    axis = LeadingAxis(build, xs, captured)
+    constant, one = build.values(captured), build.constant(1)
+    examples = [build.example(x) for x in xs]
+    integer = build.types.parse("!torch.int")
+    count = len(xs)
+
+    def step(turn: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+        index = build.op("torch.aten.add.int", [integer], [turn, one]).result
+        combined = build.inline(graph, [*values[:count], *axis.read(index), *constant])
+        stacks = zip(values[count:], examples, combined, strict=True)
+        return [*combined, *(axis.write(stack, example, y, index) for stack, example, y in stacks)]
+
+    turns = build.op("torch.aten.sub.int", [integer], [axis.length, one]).result
+    first = axis.read(build.constant(0))
+    return counted_loop(build, turns, [*first, *axis.tensors], step)[count:]

@@ -1,0 +1,17 @@
+"""``hints_wrapper`` is inlined: its hints are for a compiler that knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.handlers.hop.wrap import inlined
+
+
+def import_hints_wrapper(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``hints_wrapper(graph, operands, {}, hints=…)``."""
+    graph, operands, *_ = node.args
+    return inlined(node, build, graph, operands)

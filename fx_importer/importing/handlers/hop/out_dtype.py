@@ -1,0 +1,36 @@
+"""``out_dtype`` computes an operator in the type that its arguments and its result promote to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.arguments import plan_for
+from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.handlers.aten import call_overload
+
+
+def import_out_dtype(node: fx.Node, build: NodeBuilder) -> ir.Value:
+    """Import ``out_dtype(operator, dtype, *args)``. What it says of no way to compute: this one is eager's."""
+    overload, wanted, *given = node.args
+    result: Any = wanted
+    dtype = result
+    for argument in given:
+        example = build.example(argument) if isinstance(argument, fx.Node) else argument
+        if isinstance(example, (torch.Tensor, int, float)):
+            dtype = torch.result_type(torch.empty(1, dtype=dtype), example)
+    args = [_promoted(argument, dtype, build) for argument in given]
+    shape = build.example(node).shape
+    plan = plan_for(overload)  # pyright: ignore[reportArgumentType]
+    (value,) = call_overload(plan, args, node.kwargs, [build.types.tensor(dtype, shape)], build)
+    return value if dtype == result else build.to_dtype(value, shape, result)
+
+
+def _promoted(argument: Any, dtype: torch.dtype, build: NodeBuilder) -> Any:
+    example = build.example(argument) if isinstance(argument, fx.Node) else None
+    if isinstance(example, torch.Tensor) and example.dtype != dtype:
+        return build.to_dtype(build.value(argument), example.shape, dtype)
+    return argument

@@ -1,0 +1,17 @@
+"""``run_const_graph`` is inlined: what it computes from constants alone is left to MLIR's constant folding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.handlers.hop.wrap import inlined
+
+
+def import_run_const_graph(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``run_const_graph(graph, operands)``."""
+    graph, operands = node.args
+    return inlined(node, build, graph, operands)

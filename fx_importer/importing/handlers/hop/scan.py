@@ -1,0 +1,31 @@
+"""``scan`` becomes a ``torch.prim.Loop`` over the leading axis, which carries the state and the stacked results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.handlers.hop.arguments import arguments_of
+from fx_importer.importing.handlers.hop.loops import LeadingAxis, counted_loop
+
+
+def import_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
+    """Import ``scan(graph, initial, xs, captured)``; ``graph(*carried, *x, *captured)`` returns ``[*carried, *y]``.
+
+    Export has brought the scanned axis to the front, and reversed it where that was asked for.
+    """
+    graph, initial, xs, captured = arguments_of(node)
+    axis = LeadingAxis(build, xs, [*initial, *captured])
+    carried, constant = build.values(initial), build.values(captured)
+    examples = build.example(node)[len(carried) :]
+
+    def step(index: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+        state, stacks = values[: len(carried)], values[len(carried) :]
+        results = build.inline(graph, [*state, *axis.read(index), *constant])
+        ys = zip(stacks, examples, results[len(carried) :], strict=True)
+        return [*results[: len(carried)], *(axis.write(stack, example, y, index) for stack, example, y in ys)]
+
+    return counted_loop(build, axis.length, [*carried, *map(axis.stack, examples)], step)

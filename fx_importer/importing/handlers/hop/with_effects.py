@@ -1,0 +1,27 @@
+"""``with_effects`` becomes the operator that it wraps: the order of the program is the order of the effects."""
+
+from __future__ import annotations
+
+from torch import fx
+from torch._ops import OpOverload
+
+from fx_importer.importing.arguments import plan_for
+from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.environment import Results
+from fx_importer.importing.handlers.aten import call_overload
+
+
+def import_with_effects(node: fx.Node, build: NodeBuilder) -> Results:
+    """Import ``with_effects(token, operator, *args, **kwargs)``, which returns a new token and the results.
+
+    The token has no value at run time: it stands for what happened so far.
+
+    Raises:
+        Refused: if what is wrapped is no operator with a schema.
+    """
+    _, overload, *args = node.args
+    if not isinstance(overload, OpOverload):
+        raise Refused(f"the effect of {overload}, which is no operator with a schema, cannot be imported")
+    plan = plan_for(overload)
+    types = [build.types.of(example) for example in build.example(node)[1 : plan.results + 1]]
+    return [None, *call_overload(plan, args, node.kwargs, types, build)]
