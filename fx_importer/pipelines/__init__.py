@@ -8,7 +8,8 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
-from fx_importer.pipelines.pipeline import Nested, Pass, Pipeline, Stage
+from fx_importer.pipelines.pipeline import Nested, Pass, Pipeline, RewriteStep, Stage, Step
+from fx_importer.pipelines.rewrite_steps import REWRITES
 from fx_importer.pipelines.runner import run_stage, run_text
 from fx_importer.pipelines.stablehlo import stablehlo as STABLEHLO
 from fx_importer.pipelines.torch_backend import torch_backend as TORCH_BACKEND
@@ -18,13 +19,16 @@ __all__ = [
     "LINALG",
     "LLVM",
     "PIPELINES",
+    "REWRITES",
     "STABLEHLO",
     "TORCH_BACKEND",
     "TOSA",
     "Nested",
     "Pass",
     "Pipeline",
+    "RewriteStep",
     "Stage",
+    "Step",
     "pipeline_for",
     "pipeline_from_torch",
     "run_stage",

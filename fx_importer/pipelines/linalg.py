@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
+from fx_importer.pipelines.rewrite_steps import SCF_LOOPS
 
 
 def linalg(options: LoweringOptions) -> Pipeline:
@@ -12,6 +13,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
     return Pipeline(
         "linalg-on-tensors",
         (
+            control_flow("Loops with a condition are scf.while, around torch ops.", SCF_LOOPS),
             Stage(
                 "linalg",
                 "Torch ops have become linalg, tensor, arith, math and scf.",

@@ -1,9 +1,14 @@
-"""A pass pipeline as a value. ``str()`` of any of these is MLIR's own pass-pipeline syntax."""
+"""A pass pipeline as a value. ``str()`` of any of these is MLIR's own pass-pipeline syntax.
+
+A `RewriteStep` stands in it under a name that MLIR does not know; `fx_importer.pipelines.parse` does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from fx_importer.bindings import ir
 
 Option = bool | int | str | Sequence[str]
 
@@ -32,16 +37,31 @@ class Nested:
 
 
 @dataclass(frozen=True)
+class RewriteStep:
+    """A rewrite in Python. It stands at the top of a pipeline only: ``builtin.module(cse,tosa-isolate-regions)``."""
+
+    name: str
+    run: Callable[[ir.Operation], None]
+    """Changes the module in place. What it cannot do it reports as an error at a location of the module."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Step = Pass | Nested | RewriteStep
+
+
+@dataclass(frozen=True)
 class Stage:
     """A step of a pipeline that people speak of: it is timed, named in errors, and can be reproduced on its own."""
 
     name: str
     description: str
     """What the module is after the stage, in one sentence."""
-    passes: tuple[Pass | Nested, ...]
+    passes: tuple[Step, ...]
 
     def __str__(self) -> str:
-        return str(Nested("builtin.module", self.passes))
+        return _on_module(self.passes)
 
 
 @dataclass(frozen=True)
@@ -52,7 +72,7 @@ class Pipeline:
     stages: tuple[Stage, ...]
 
     def __str__(self) -> str:
-        return str(Nested("builtin.module", tuple(step for stage in self.stages for step in stage.passes)))
+        return _on_module([step for stage in self.stages for step in stage.passes])
 
 
 BACKEND_TYPES = "backend-types"
@@ -64,9 +84,18 @@ def backend_types(*passes: Pass | Nested) -> Stage:
     return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
 
 
+def control_flow(description: str, step: RewriteStep) -> Stage:
+    """Return the stage of that name. It stands alone: so MLIR's own tools can repeat the conversion that follows."""
+    return Stage("control-flow", description, (step,))
+
+
 def on_functions(*names: str | Pass) -> Nested:
     """Return the passes, given by name or whole, to be run on every function."""
     return Nested("func.func", tuple(Pass(each) if isinstance(each, str) else each for each in names))
+
+
+def _on_module(steps: Sequence[Step]) -> str:
+    return f"builtin.module({','.join(map(str, steps))})"
 
 
 def _text(value: Option) -> str:

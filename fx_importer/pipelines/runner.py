@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from typing import Any
 
-from fx_importer.bindings import ir, passmanager
+from fx_importer.bindings import ir, load_dialects, passmanager
 from fx_importer.errors import UsageError
-from fx_importer.pipelines.pipeline import BACKEND_TYPES, Pass, Stage
+from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.pipeline import BACKEND_TYPES, RewriteStep, Stage
 
 Problem = tuple[ir.Location, str]
 
@@ -18,13 +20,22 @@ def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) ->
     """Run ``stage`` on ``module``, in place. ``print_passes`` prints to the native standard error.
 
     Raises:
-        UsageError: if the stage's passes are none that MLIR knows.
+        UsageError: if the stage's passes are none that MLIR or `rewrite_steps` knows.
         ir.MLIRError: if a pass failed or reported an error, or if what the stage left is not valid. ``module`` is then
             in no state to be used.
     """
+    if any(isinstance(step, RewriteStep) for step in stage.passes):
+        load_dialects(module.context)  # as MLIR itself does for the dialects that a pass is known to need
     passes = passmanager.PassManager("builtin.module", module.context)
+    raised: list[Exception] = []
     with _listening(passes) as reported:
-        _add(passes, ",".join(map(str, stage.passes)))
+        for kind, steps in groupby(stage.passes, type):
+            if kind is RewriteStep:
+                for step in steps:
+                    assert isinstance(step, RewriteStep)
+                    _add_rewrite(passes, step, reported, raised)
+            else:
+                _add(passes, ",".join(map(str, steps)))
         passes.enable_verifier(False)  # after each pass it would double the time; once, at the end, is below
         if print_passes:
             module.context.enable_multithreading(False)
@@ -32,6 +43,8 @@ def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) ->
         try:
             passes.run(module.operation)
         except ir.MLIRError as error:
+            if raised:
+                raise raised[0] from None
             if stage.name == BACKEND_TYPES and (left := _unlowered(module)):
                 error.error_diagnostics[:0] = _error(module, left).error_diagnostics
             raise
@@ -42,10 +55,7 @@ def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) ->
 
 def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) -> None:
     """Run a pipeline in MLIR's syntax, ``builtin.module(...)``. Raises as `run_stage` does."""
-    anchor, _, rest = pipeline.strip().partition("(")
-    if anchor.strip() != "builtin.module" or not rest.endswith(")"):
-        raise UsageError(f"not a pass pipeline: {pipeline!r} (one reads 'builtin.module(...)')")
-    run_stage(Stage("pipeline", "", (Pass(rest[:-1]),)), module, print_passes=print_passes)
+    run_stage(Stage("pipeline", "", parse_steps(pipeline)), module, print_passes=print_passes)
 
 
 def _add(passes: passmanager.PassManager, text: str) -> None:
@@ -53,6 +63,21 @@ def _add(passes: passmanager.PassManager, text: str) -> None:
         passes.add(text)
     except ValueError as error:
         raise UsageError(f"not a pass pipeline: {error}") from error
+
+
+def _add_rewrite(
+    passes: passmanager.PassManager, step: RewriteStep, reported: list[Problem], raised: list[Exception]
+) -> None:
+    def run(operation: ir.Operation, this: Any) -> None:
+        before = len(reported)
+        try:
+            step.run(operation)
+        except Exception as error:  # which must not cross MLIR, and is raised again behind it
+            raised.append(error)
+        if raised or len(reported) > before:
+            this.signal_pass_failure()
+
+    passes.add(run, name=step.name)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
+from fx_importer.pipelines.rewrite_steps import STABLEHLO_CONSTANTS, STABLEHLO_CONTROL_FLOW
 
 
 def stablehlo(options: LoweringOptions) -> Pipeline:
@@ -12,6 +13,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
     return Pipeline(
         "stablehlo",
         (
+            control_flow("Branches and loops are StableHLO's, around torch ops.", STABLEHLO_CONTROL_FLOW),
             Stage(
                 "stablehlo",
                 "Torch ops have become StableHLO ops.",
@@ -32,7 +34,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "stablehlo-shapes",
-                "Shapes that can be known are static, and ops StableHLO has deprecated are replaced.",
+                "Shapes that can be known are static, deprecated ops are gone, and constant tensors are StableHLO's.",
                 (
                     on_functions("stablehlo-canonicalize-dynamism", "canonicalize"),
                     Pass("stablehlo-refine-shapes"),
@@ -43,6 +45,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                         Pass("stablehlo-legalize-deprecated-ops", {"fail-on-unused": False}),
                         "canonicalize",
                     ),
+                    STABLEHLO_CONSTANTS,
                 ),
             ),
         ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, on_functions
+from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
+from fx_importer.pipelines.rewrite_steps import TOSA_CONSTANTS, TOSA_CONTROL_FLOW, TOSA_ISOLATION
 
 
 def tosa(options: LoweringOptions) -> Pipeline:
@@ -11,6 +12,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
     return Pipeline(
         "tosa",
         (
+            control_flow("Branches and loops are TOSA's, around torch ops.", TOSA_CONTROL_FLOW),
             Stage(
                 "tosa",
                 "Torch ops have become TOSA ops.",
@@ -39,6 +41,11 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-tosa-backend-contract"),
+            ),
+            Stage(
+                "tosa-regions",
+                "Constant tensors are TOSA's; regions have inputs and constants, and read nothing from outside.",
+                (TOSA_CONSTANTS, TOSA_ISOLATION),
             ),
         ),
     )

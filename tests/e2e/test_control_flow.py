@@ -1,50 +1,133 @@
-"""Control flow, run both ways and for several trip counts."""
+"""Control flow, run both ways and for several trip counts, in every dialect."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
+from torch.utils import _pytree as pytree
 
 from fx_importer import lower
+from fx_importer.compilation import Lowered
+
+DIALECTS = ["linalg", "tosa", "stablehlo"]
 
 
-class Branches(torch.nn.Module):
-    def __init__(self):
+def branches(x):
+    offset = torch.tensor([0.0, 1.0, 2.0])
+
+    def inner(t):
+        return torch.cond(t.max() > -1, lambda u: u * 3, lambda u: u - offset, (t,))
+
+    return torch.cond(x.sum() > 0, lambda t: t + offset, inner, (x,))
+
+
+def several_results(x):
+    y = x.exp()
+    return torch.cond(x.sum(0, keepdim=True) > 0, lambda t: (t * y, t.sum()), lambda t: (t - y, t.amax()), (x,))
+
+
+def number_as_predicate(x):
+    return torch.cond(x.sum().to(torch.bool), lambda t: t + 1, lambda t: t - 1, (x,))
+
+
+def loop(n, x):
+    return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x * 2 + i), (n, x))
+
+
+def branch_in_a_loop(n, x):
+    def body(i, x):
+        return i - 1, torch.cond(x.sum() > 8, lambda x: x - 1, lambda x: x * 2, (x,))
+
+    return while_loop(lambda i, x: i > 0, body, (n, x))
+
+
+def loop_in_a_branch(n, x):
+    return torch.cond(n > 2, lambda n, x: loop(n, x)[1], lambda n, x: x + 0.5, (n, x))
+
+
+def loop_in_a_loop(n, x):
+    return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, loop(i, x)[1]), (n, x))
+
+
+def closures(n, x):
+    y = x * 2
+    matrix = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    return while_loop(lambda i, x: (i > 0) & (y.sum() > 0), lambda i, x: (i - 1, matrix @ x + y), (n, x))
+
+
+def true_at_first(x):
+    # A condition that is known before the loop, but not after the first turn.
+    return while_loop(lambda go, x: go.clone(), lambda go, x: (x.sum() < 20, x * 2), (torch.tensor(True), x))
+
+
+def three(value):
+    return (torch.full((3,), value),)
+
+
+def turns(n):
+    return torch.tensor(n, dtype=torch.int32), torch.ones(2)  # TOSA's arithmetic on integers has 32 bits
+
+
+PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
+    (branches, [three(1.0), three(-0.5), three(-5.0)]),
+    (several_results, [three(1.0), three(-1.0)]),
+    (number_as_predicate, [three(0.0), three(2.0)]),
+    (loop, [turns(0), turns(1), turns(3), turns(7)]),
+    (branch_in_a_loop, [turns(0), turns(2), turns(5)]),
+    (loop_in_a_branch, [turns(1), turns(3), turns(4)]),
+    (loop_in_a_loop, [turns(0), turns(1), turns(3)]),
+    (closures, [turns(0), turns(1), turns(3)]),
+    (true_at_first, [(torch.ones(2),), (torch.full((2,), 15.0),)]),
+]
+
+
+@pytest.fixture(scope="module")
+def lowered() -> Callable[[Callable[..., Any], tuple[torch.Tensor, ...], str], Lowered]:
+    """Return what lowers a program, each only once."""
+    programs: dict[Any, torch.export.ExportedProgram] = {}
+    known: dict[tuple[Any, str], Lowered] = {}
+
+    def find(program: Callable[..., Any], inputs: tuple[torch.Tensor, ...], dialect: str) -> Lowered:
+        if program not in programs:
+            programs[program] = torch.export.export(Model(program), inputs)
+        if (program, dialect) not in known:
+            known[program, dialect] = lower(programs[program], output_type=dialect)
+        return known[program, dialect]
+
+    return find
+
+
+class Model(torch.nn.Module):
+    def __init__(self, program: Callable[..., Any]):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.arange(3.0))
+        self.program = program
 
-    def forward(self, x):
-        def inner(t):
-            return torch.cond(t.max() > -1, lambda u: u * 3, lambda u: u - self.weight, (t,))
-
-        return torch.cond(x.sum() > 0, lambda t: t + self.weight, inner, (x,))
+    def forward(self, *inputs):
+        return self.program(*inputs)
 
 
-class Loop(torch.nn.Module):
-    def forward(self, n, x):
-        return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x * 2 + i), (n, x))
+ROWS = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGRAMS for i, inputs in enumerate(rows)]
 
 
-@pytest.fixture(scope="module")
-def branches():
-    return lower(Branches(), torch.ones(3), output_type="linalg")
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in ROWS])
+def test_control_flow(program, inputs, dialect, lowered, run):
+    results = run(lowered(program, inputs, dialect), *inputs)
+    torch.testing.assert_close(results, pytree.tree_leaves(program(*inputs)))
 
 
-@pytest.fixture(scope="module")
-def loop():
-    return lower(Loop(), torch.tensor(3), torch.ones(2), output_type="linalg")
+def test_a_number_is_carried():
+    """Of a loop that counts in a Python number, the first turn is certain, and the others are not."""
 
+    def program(x):
+        return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + i), (0, x))
 
-@pytest.mark.parametrize("value", [1.0, -0.5, -5.0], ids=["then", "else, then", "else, else"])
-def test_cond(branches, value):
-    x = torch.full((3,), value)
-    assert torch.equal(branches.run(x), Branches()(x))
-
-
-@pytest.mark.parametrize("turns", [0, 1, 3, 7])
-def test_while_loop(loop, turns):
-    results = loop.run(torch.tensor(turns), torch.ones(2))
-    for result, expected in zip(results, Loop()(torch.tensor(turns), torch.ones(2)), strict=True):
-        assert torch.equal(result, expected)
+    x = torch.ones(2)
+    turns, result = lower(program, x, output_type="linalg").run(x)
+    assert turns == 5
+    torch.testing.assert_close(result, program(x)[1])
 
 
 @pytest.mark.parametrize("table", [None, {}], ids=["decomposed", "as exported"])

@@ -81,6 +81,7 @@ def test_what_is_in_it(dump):
     assert facts["stage"] == "backend-types"
     assert [(stage["name"], stage["passed"]) for stage in facts["stages"]] == [
         ("torch-backend", True),
+        ("control-flow", True),
         ("linalg", True),
         ("backend-types", False),
     ]
@@ -255,7 +256,7 @@ def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):
         monkeypatch.setattr(ir.Operation.__base__, name, refuse)
     given = module(f"%r = torch.aten.relu %x : {T} -> {T}")
     trace = run(pipeline_for(LINALG, LoweringOptions()).stages, given)
-    assert [stage.snapshot for stage in trace.stages] == [None, None, None]
+    assert [stage.snapshot for stage in trace.stages] == [None] * 4
     assert capfd.readouterr() == ("", "")
     assert not dump.exists()
 

@@ -1,0 +1,34 @@
+"""The rewrites in Python that pipelines hold, and the names under which their text is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fx_importer.pipelines.pipeline import RewriteStep
+from fx_importer.rewrites import (
+    conditional_loops_to_scf,
+    constants_to_stablehlo,
+    constants_to_tosa,
+    control_flow_to_stablehlo,
+    control_flow_to_tosa,
+    isolate_tosa_regions,
+)
+
+SCF_LOOPS = RewriteStep("fx-importer-conditional-loops-to-scf", conditional_loops_to_scf)
+TOSA_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-tosa", control_flow_to_tosa)
+TOSA_CONSTANTS = RewriteStep("fx-importer-constants-to-tosa", constants_to_tosa)
+TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_regions)
+STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", control_flow_to_stablehlo)
+STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
+
+REWRITES: Mapping[str, RewriteStep] = {
+    step.name: step
+    for step in (
+        SCF_LOOPS,
+        TOSA_CONTROL_FLOW,
+        TOSA_CONSTANTS,
+        TOSA_ISOLATION,
+        STABLEHLO_CONTROL_FLOW,
+        STABLEHLO_CONSTANTS,
+    )
+}

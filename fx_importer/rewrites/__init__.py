@@ -1,0 +1,24 @@
+"""Python rewrites of MLIR modules: what the passes of the wheel do not do.
+
+A rewrite takes the module's operation and changes it in place. What it cannot do it reports as an error at the location
+of the operation concerned.
+"""
+
+from __future__ import annotations
+
+from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa
+from fx_importer.rewrites.control_flow import (
+    conditional_loops_to_scf,
+    control_flow_to_stablehlo,
+    control_flow_to_tosa,
+)
+from fx_importer.rewrites.isolation import isolate_tosa_regions
+
+__all__ = [
+    "conditional_loops_to_scf",
+    "constants_to_stablehlo",
+    "constants_to_tosa",
+    "control_flow_to_stablehlo",
+    "control_flow_to_tosa",
+    "isolate_tosa_regions",
+]

@@ -1,0 +1,24 @@
+"""Constants that conversions left in another dialect."""
+
+import pytest
+
+from fx_importer.bindings import ir, new_context
+from fx_importer.pipelines import run_text
+
+TEXT = """
+func.func @main() -> (tensor<2xf32>, tensor<i1>, tensor<3xindex>, i64) {
+  %0 = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %1 = arith.constant dense<true> : tensor<i1>
+  %2 = arith.constant dense<[1, 2, 3]> : tensor<3xindex>
+  %3 = arith.constant 4 : i64
+  return %0, %1, %2, %3 : tensor<2xf32>, tensor<i1>, tensor<3xindex>, i64
+}
+"""
+
+
+@pytest.mark.parametrize("dialect, constant", [("tosa", "tosa.const"), ("stablehlo", "stablehlo.constant")])
+def test_tensors_become_the_dialects_own(dialect, constant):
+    module = ir.Module.parse(TEXT, new_context())
+    run_text(f"builtin.module(fx-importer-constants-to-{dialect})", module)
+    assert str(module).count(constant) == 2
+    assert str(module).count("arith.constant") == 2  # neither dialect has indices, or numbers outside of tensors
