@@ -40,6 +40,10 @@ def value_type(example: Any) -> ValueType:
 def symbol_ranges(program: ExportedProgram) -> dict[str, tuple[int, int | None]]:
     """Return the symbolic dimensions of ``program``, and between which sizes export knows each to be."""
     return {
-        str(symbol): (int(limits.lower), int(limits.upper) if limits.upper < _LARGEST else None)
+        # A number that depends on data may have no bound at all.
+        str(symbol): (
+            int(limits.lower) if limits.lower > -_LARGEST else -_LARGEST - 1,
+            int(limits.upper) if limits.upper < _LARGEST else None,
+        )
         for symbol, limits in program.range_constraints.items()
     }
