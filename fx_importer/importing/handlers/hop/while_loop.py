@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from fx_importer.bindings import ir
@@ -27,10 +26,7 @@ def import_while_loop(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
         (result,) = build.inline(condition_graph, [*values, *constant])
         return build.as_bool(result)
 
-    bound = build.constant(_NO_BOUND)
-    first = condition(initial)
-    first = first if _depends_on_arguments(first) else _kept_from_folding(first, build)
-    loop = build.op("torch.prim.Loop", types, [bound, first, *initial], regions=1)
+    loop = build.op("torch.prim.Loop", types, [build.constant(_NO_BOUND), condition(initial), *initial], regions=1)
     arguments = [build.types.parse("!torch.int"), *types]
     block = loop.regions[0].blocks.append(*arguments, arg_locs=[build.location] * len(arguments))
     with build.inside(block):
@@ -38,27 +34,3 @@ def import_while_loop(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
         turn = [build.cast(value, type_) for value, type_ in zip(results, types, strict=True)]
         build.op("torch.prim.Loop.condition", [], [condition(turn), *turn])
     return list(loop.results)
-
-
-def _depends_on_arguments(value: ir.Value) -> bool:
-    pending, seen = [value], {value}
-    while pending:
-        owner = pending.pop().owner
-        if isinstance(owner, ir.Block):
-            return True
-        pending.extend(operand for operand in owner.operands if operand not in seen)
-        seen.update(owner.operands)
-    return False
-
-
-def _kept_from_folding(condition: ir.Value, build: NodeBuilder) -> ir.Value:
-    """Return ``condition`` in a form that no pass folds.
-
-    Where the first condition is the constant true, torch-mlir's lowerings take the loop for one that ends at its bound,
-    and leave the later conditions out.
-    """
-    number = build.op("torch.aten.Int.bool", [build.types.parse("!torch.int")], [condition]).result
-    tensor = build.op("torch.prim.NumToTensor.Scalar", [build.types.tensor(torch.int64, ())], [number]).result
-    for _ in range(2):
-        tensor = build.op("torch.aten.logical_not", [build.types.tensor(torch.bool, ())], [tensor]).result
-    return build.as_bool(tensor)
