@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
-from fx_importer.canonicalization import canonicalize
+from fx_importer.canonicalization import canonicalize, legalize
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
 from fx_importer.execution import JitBackend
@@ -45,7 +45,7 @@ class Lowered:
     """A lowered program, and the record of how it came about."""
 
     program: ExportedProgram
-    """The program as it was imported: decomposed and canonical."""
+    """The program, decomposed and canonical; what is imported may have other dtypes, where the output type needs it."""
     module: ir.Module
     trace: Trace
     options: Options
@@ -92,8 +92,10 @@ def compile_program(
         program = canonicalize(program)
     if options.printing.graph:
         program.graph_module.print_readable()
+    with trace.stage("legalize"):
+        legal = legalize(program, target.dtypes)
     with trace.stage("import"):
-        importer.import_exported_program(program, target.importing(options.importing))
+        importer.import_exported_program(legal, target.importing(options.importing))
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
     return Lowered(program, importer.module, trace, options)
 

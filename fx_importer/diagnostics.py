@@ -1,4 +1,4 @@
-"""MLIR's diagnostics as values, with the user's source line under the message."""
+"""What is wrong, as values with the user's source line: MLIR's diagnostics, and refusals of nodes of a graph."""
 
 from __future__ import annotations
 
@@ -123,3 +123,8 @@ def refusal_at(node: fx.Node, subject: str, reason: str) -> Refusal:
     where = f"{frame[0]}:{frame[1]}" if frame else None
     source = linecache.getline(*frame).strip() or None if frame else None
     return Refusal(subject, reason, where, source)
+
+
+def refusal_of(node: fx.Node, reason: str) -> Refusal:
+    """Return the refusal of ``node`` itself."""
+    return refusal_at(node, f"{node.name} = {node.target}" if node.op == "call_function" else node.name, reason)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from fx_importer import decompositions
+from fx_importer.canonicalization import Dtypes
 from fx_importer.options import ImportOptions, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
@@ -14,10 +17,11 @@ from fx_importer.pipelines import Pipeline, pipeline_for
 
 @dataclass(frozen=True)
 class Target:
-    """An output type's decomposition table and its pipeline."""
+    """An output type's decomposition table, the dtypes that it holds, and its pipeline."""
 
     output_type: OutputType
     decompositions: Mapping[Any, Callable[..., Any]]
+    dtypes: Dtypes
 
     def table(self, options: LoweringOptions) -> Mapping[Any, Callable[..., Any]]:
         """Return the decompositions that come before the import: what the backend takes whole is kept whole."""
@@ -40,6 +44,8 @@ class Target:
         return pipeline_for(self.output_type, options)
 
 
+aten = torch.ops.aten
+
 _TABLES = {
     OutputType.RAW: decompositions.BASE,
     OutputType.TORCH: decompositions.TORCH,
@@ -48,4 +54,28 @@ _TABLES = {
     OutputType.STABLEHLO: decompositions.STABLEHLO,
 }
 
-TARGETS = {output_type: Target(output_type, table) for output_type, table in _TABLES.items()}
+_COMPLEX = frozenset((torch.complex32, torch.complex64, torch.complex128))
+_SPECTRA = frozenset(
+    getattr(packet, name)
+    for packet in (aten.fft_fft, aten.fft_ifft, aten.fft_rfft, aten.fft_irfft, aten.stft, aten.istft)
+    for name in packet.overloads()
+)
+_IN_STABLEHLO = frozenset((aten.mm.default, aten.bmm.default, aten.neg.default, aten.complex.default))
+_DTYPES = {
+    OutputType.RAW: Dtypes("the torch dialect"),
+    OutputType.TORCH: Dtypes("the torch dialect"),
+    OutputType.LINALG_ON_TENSORS: Dtypes(
+        "linalg-on-tensors",
+        moves=_COMPLEX,
+        computes=_SPECTRA
+        | {aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.complex.default}
+        | {aten.view_as_real.default, aten.view_as_complex.default, aten.real.default, aten.imag.default},
+        unsigned=False,
+    ),
+    OutputType.TOSA: Dtypes("TOSA", lacks=_COMPLEX, unsigned=False),
+    OutputType.STABLEHLO: Dtypes(
+        "StableHLO", lacks=frozenset((torch.complex32,)), moves=_COMPLEX, computes=_IN_STABLEHLO
+    ),
+}
+
+TARGETS = {output_type: Target(output_type, table, _DTYPES[output_type]) for output_type, table in _TABLES.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions import attention, copies, normalization, powers, products, shapes, variance
+from fx_importer.decompositions import attention, copies, normalization, powers, products, scalars, shapes, variance
 from fx_importer.decompositions.table import DecompositionTable, overloads_only
 
 aten = torch.ops.aten
@@ -50,6 +50,7 @@ BASE = (
         shapes.squeeze,  # torch's rule ends in prims.squeeze
         shapes.roll,  # torch's rule gathers
         *copies.COPIES,  # the dialect lacks them, or no backend takes them
+        *scalars.SHIFTS,  # no backend takes them under all of their names
         powers.power,  # a product is cheaper than a power, and has no number to carry
     )
 )

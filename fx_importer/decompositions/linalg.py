@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fx_importer.decompositions import complex_numbers
 from fx_importer.decompositions.base import BASE
 
-LINALG = BASE
+LINALG = BASE.replacing(
+    *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
+)

@@ -87,6 +87,20 @@ def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torc
     return torch.sum(x, dim, keepdim, dtype=dtype) / count
 
 
+SHIFTS = (
+    _binary(
+        aten.bitwise_left_shift.Tensor,
+        *(aten.__lshift__.Scalar, aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Scalar_Tensor),
+    ),
+    _binary(
+        aten.bitwise_right_shift.Tensor,
+        *(aten.__rshift__.Scalar, aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor),
+    ),
+    decomposes(aten.__lshift__.Tensor)(torch.bitwise_left_shift),
+    decomposes(aten.__rshift__.Tensor)(torch.bitwise_right_shift),
+)
+"""Python's ``<<`` and ``>>`` too, under the one name that backends know."""
+
 ARITHMETIC = (
     *(add, sub, rsub, clamp, mean),
     _binary(aten.mul.Tensor, aten.mul.Tensor, aten.mul.Scalar),

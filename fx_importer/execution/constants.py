@@ -14,7 +14,7 @@ from fx_importer.bindings import func_d, ir
 from fx_importer.execution.memref import DTYPES
 
 _SMALLEST = 1024
-"""In bytes. Smaller ones stay: LLVM may fold them, and `_bytes_of` could take them for something else."""
+"""In bytes. Smaller ones stay: LLVM may fold them, and `_bytes_of` could not tell them from something else."""
 _ALIGNMENT = 64
 
 
@@ -26,8 +26,8 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     uses: dict[ir.Attribute, list[ir.Operation]] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "arith.constant" and _is_resource(op.attributes["value"]):
-            uses.setdefault(op.attributes["value"], []).append(op)
+        if op.name == "arith.constant" and (value := _resource_of(op)) is not None:
+            uses.setdefault(value, []).append(op)
         return ir.WalkResult.ADVANCE
 
     function.operation.walk(visit)
@@ -51,12 +51,13 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     return block
 
 
-def _is_resource(value: ir.Attribute) -> bool:
+def _resource_of(constant: ir.Operation) -> ir.Attribute | None:
     try:
+        value = constant.attributes["value"]
         ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell
-    except ValueError:
-        return False
-    return True
+    except (TypeError, ValueError):  # a TypeError is for a complex ``dense``, which the bindings do not know
+        return None
+    return value
 
 
 class _Chunks:
@@ -80,7 +81,7 @@ def _bytes_of(value: ir.Attribute) -> bytes | None:
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
     size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
-    if size < _SMALLEST:
+    if size < (1 if "complex" in str(tensor_type.element_type) else _SMALLEST):  # LLVM takes no complex resource
         return None
     holder = ir.Module.create(ir.Location.unknown(value.context))
     holder.operation.attributes["value"] = value

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.exporting.aliases import check_writes, separate
+from fx_importer.exporting.inputs import check_quantized
 from fx_importer.options import ExportOptions
 
 
@@ -19,7 +20,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
 
     Raises:
         UnsupportedProgramError: if the program writes to memory that two of its inputs, or its state, share.
-        UsageError: if ``f`` is none of these.
+        UsageError: if ``f`` is none of these, or a tensor has a quantized dtype.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
     if isinstance(f, ExportedProgram):
@@ -28,6 +29,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
+    check_quantized(module, args, kwargs)
     example = separate(args, kwargs, module)
     try:
         program = torch.export.export(module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fx_importer.errors import UsageError
 
@@ -48,3 +49,17 @@ def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options
             message += f". '{key}' is neither an option nor a parameter of the model"
             message += f"; did you mean '{close[0]}'?" if close else ""
         raise UsageError(message) from None
+
+
+def check_quantized(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `UsageError` that names every tensor of a quantized dtype: torch.export takes none."""
+    inputs = [(f"input {keystr(path)}", leaf) for path, leaf in tree_flatten_with_path((tuple(args), dict(kwargs)))[0]]
+    held = [(f"'{name}'", each) for name, each in (*module.named_parameters(), *module.named_buffers())]
+    quantized = [
+        f"{name} ({each.dtype})" for name, each in held + inputs if isinstance(each, torch.Tensor) and each.is_quantized
+    ]
+    if quantized:
+        raise UsageError(
+            f"torch.export takes no tensors of quantized dtypes: {', '.join(quantized)}. Hold their integers, "
+            "`int_repr()`, with scale and zero point, and dequantize in the model"
+        )

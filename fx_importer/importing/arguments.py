@@ -50,6 +50,10 @@ class Plan:
         """Return the positions where the schema has a tensor and the graph a number."""
         return tuple(i for i in self.tensors if is_scalar(arguments[i]))
 
+    def complex_numbers(self, arguments: list[Any]) -> tuple[int, ...]:
+        """Return the positions of complex numbers, which the torch dialect knows in tensors only."""
+        return tuple(i for i, argument in enumerate(arguments) if isinstance(argument, complex))
+
 
 def is_scalar(value: Any) -> bool:
     """Whether an argument is a number, or a node that stands for one."""
@@ -77,16 +81,16 @@ def plan_for(overload: torch._ops.OpOverload) -> Plan:
 
 
 @cache
-def scalar_overload(overload: torch._ops.OpOverload, scalars: tuple[int, ...]) -> Plan | None:
-    """Return the sibling of ``overload`` that differs only in taking the arguments at ``scalars`` as numbers."""
+def sibling(overload: torch._ops.OpOverload, positions: tuple[int, ...], kind: str) -> Plan | None:
+    """Return the overload that differs only in taking arguments of another kind (``"NumberType"``) at ``positions``."""
     wanted = [argument.real_type.kind() for argument in overload._schema.arguments]
-    for index in scalars:
-        wanted[index] = "NumberType"
+    for index in positions:
+        wanted[index] = kind
     packet = overload.overloadpacket
     for name in packet.overloads():
-        sibling = getattr(packet, name)
-        if [argument.real_type.kind() for argument in sibling._schema.arguments] == wanted:
-            return plan_for(sibling)
+        other = getattr(packet, name)
+        if [argument.real_type.kind() for argument in other._schema.arguments] == wanted:
+            return plan_for(other)
     return None
 
 
@@ -163,7 +167,10 @@ def _bool(build: NodeBuilder, value: Any) -> ir.Value:
 def _number(build: NodeBuilder, value: Any) -> ir.Value:
     """A Scalar. The C++ lowerings know ints and floats: a bool goes as the int that it is."""
     if isinstance(value, complex):
-        raise Refused(f"the torch dialect has no complex scalar constant ({value})")
+        raise Refused(
+            f"the torch dialect has no complex scalar constant, and the operator no overload that takes {value} as a "
+            f"tensor: write it as one, torch.tensor({value})"
+        )
     if isinstance(value, bool):
         return build.constant(int(value))
     found = build.value(value)

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from fx_importer import manifest
 from fx_importer.bindings import func_d, ir, new_context
 from fx_importer.errors import UsageError
-from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.builder import NodeBuilder, Refused, as_dtype_of
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
 from fx_importer.importing.locations import Locations
@@ -280,7 +280,8 @@ def _constant(constant: Constant, build: NodeBuilder, walker: Walker, program: E
     lifted = target.startswith("lifted_tensor_")  # export's own name for a tensor that stood in the code
     try:
         info = _info(program, constant, build)
-        walker.bind(constant.node, build.literal(constant.tensor, None if lifted else target, info))
+        tensor = as_dtype_of(constant.node, constant.tensor)
+        walker.bind(constant.node, build.literal(tensor, None if lifted else target, info))
     except Refused as reason:
         walker.refuse(constant.node, f"'{target}': {reason}")
 

@@ -79,11 +79,19 @@ MEMORY_FORMAT_CODES: dict[torch.memory_format, int] = {
 """``c10::MemoryFormat`` (c10/core/MemoryFormat.h)."""
 
 
+_QUANTIZED = "give its integers, `int_repr()`, with scale and zero point, and dequantize in the model"
+_HINTS = {
+    torch.float4_e2m1fn_x2: "two values share a byte, so give it as `.view(torch.uint8)`",
+    **dict.fromkeys((torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4), _QUANTIZED),
+}
+
+
 class UnknownDtype(Exception):
     """A dtype that the torch dialect cannot spell."""
 
     def __init__(self, dtype: torch.dtype):
-        super().__init__(f"{dtype} has no element type in the torch dialect")
+        hint = _HINTS.get(dtype, "convert it, or view it as an integer type of the same size")
+        super().__init__(f"{dtype} has no element type in the torch dialect: {hint}")
 
 
 class TypeCache:

@@ -75,7 +75,12 @@ def check_importable(tensor: torch.Tensor) -> None:
             "a fake or meta tensor has no values to put into the module: materialize it first "
             "(`module.to_empty(device='cpu')` and `load_state_dict`), or build the model outside FakeTensorMode"
         )
-    if tensor.layout != torch.strided or tensor.is_quantized:
+    if tensor.is_quantized:
+        raise UnimportableTensor(
+            f"a quantized tensor ({tensor.dtype}) cannot be a literal: hold its integers, `int_repr()`, with scale and "
+            "zero point, and dequantize in the model"
+        )
+    if tensor.layout != torch.strided:
         raise UnimportableTensor(f"a {tensor.layout} tensor of {tensor.dtype} cannot be a literal: densify it first")
 
 

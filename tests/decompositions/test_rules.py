@@ -1,6 +1,8 @@
 """Each rule of ours against eager, on the values where a formula goes wrong."""
 
+import inspect
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -8,7 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions import attention, copies, normalization, powers, products, scalars, shapes, variance
+from fx_importer.decompositions import (
+    attention,
+    complex_numbers,
+    copies,
+    normalization,
+    powers,
+    products,
+    scalars,
+    shapes,
+    unsigned,
+    variance,
+)
 
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
@@ -256,3 +269,78 @@ def test_copied_views(rule) -> None:
     if operator is aten.view_copy.dtype:
         arguments = (arguments[0], torch.int32)
     assert_close(list(rule(*arguments)), list(operator(*arguments)))
+
+
+NUMBERS = torch.tensor([[1 + 2j, -3.5, 0.25j], [4 - 1j, -0.5 - 0.5j, 1e-3 + 7j]])
+OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
+
+
+@pytest.mark.parametrize(
+    "rule, arguments",
+    [
+        (complex_numbers.add, (NUMBERS, OTHERS)),
+        (complex_numbers.add, (NUMBERS, 2j, 3)),
+        (complex_numbers.add, (NUMBERS.real, OTHERS)),
+        (complex_numbers.sub, (NUMBERS, OTHERS)),
+        (complex_numbers.rsub, (NUMBERS, 1.5)),
+        (complex_numbers.mul, (NUMBERS, 2j)),
+        (complex_numbers.mul, (NUMBERS.real, 1 - 2j)),
+        (complex_numbers.mul, (NUMBERS, OTHERS.real)),
+        (complex_numbers.mul, (NUMBERS.real, OTHERS)),
+        (complex_numbers.div, (NUMBERS, OTHERS)),
+        (complex_numbers.div, (NUMBERS, 2.0)),
+        (complex_numbers.div, (NUMBERS, 1 + 2j)),
+        (complex_numbers.div, (NUMBERS.real, OTHERS)),
+        (complex_numbers.reciprocal, (OTHERS,)),
+        (
+            complex_numbers.absolute,
+            (torch.cat([NUMBERS, OTHERS, torch.tensor([[0j, complex(math.inf, 1), 3e38 + 3e38j]])]),),
+        ),
+        (complex_numbers.angle, (NUMBERS,)),
+        (complex_numbers.conjugate, (NUMBERS,)),
+        (complex_numbers.exp, (NUMBERS,)),
+        (complex_numbers.eq, (NUMBERS, 0.25j)),
+        (complex_numbers.eq, (NUMBERS, NUMBERS.clone())),
+        (complex_numbers.ne, (NUMBERS, OTHERS)),
+        (complex_numbers.sum_of_all, (NUMBERS,)),
+        (complex_numbers.sum_over, (NUMBERS, [-1], True)),
+        (complex_numbers.mean_over, (NUMBERS, [0])),
+    ],
+    ids=lambda each: str(each.operators[0]) if hasattr(each, "operators") else None,
+)
+def test_complex_numbers(rule, arguments: tuple[Any, ...]) -> None:
+    scaled = {"alpha": arguments[2]} if rule is complex_numbers.add and len(arguments) > 2 else {}
+    given = arguments[:2] if scaled else arguments
+    assert_close(rule(*given, **scaled), rule.operators[0].overloadpacket(*given, **scaled).resolve_conj())
+
+
+def test_complex_numbers_as_real_ones() -> None:
+    for dtype in (torch.float32, torch.bool, torch.int64):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the imaginary part is lost
+            expected = NUMBERS.to(dtype)
+        assert_close(complex_numbers.convert(NUMBERS, dtype=dtype), expected)
+
+
+def test_real_numbers_stay() -> None:
+    x = torch.ones(2, 3)
+    for rule in complex_numbers.COMPLEX_NUMBERS:
+        assert (
+            rule(
+                *(
+                    (x, x)
+                    if "a" in inspect.signature(rule.rule).parameters
+                    else (x, [0])[: 1 + rule.rule.__name__.endswith("over")]
+                )
+            )
+            is NotImplemented
+        )
+
+
+def test_unsigned_constants() -> None:
+    assert_close(unsigned.full([2], 200, dtype=torch.uint8), torch.full((2,), 200, dtype=torch.uint8))
+    assert_close(unsigned.full([], 2**64 - 1, dtype=torch.uint64).view(torch.int64), torch.tensor(-1))
+    assert unsigned.full([2], 200, dtype=torch.int32) is NotImplemented
+    x = torch.tensor([200, 3], dtype=torch.uint8)
+    assert_close(unsigned.right_shift(x, torch.tensor(1, dtype=torch.uint8)), x >> 1)
+    assert_close(unsigned.any_element(x), x.any())

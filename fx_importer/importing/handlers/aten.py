@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fx_importer.bindings import ir
-from fx_importer.importing.arguments import Plan, plan_for, scalar_overload
+from fx_importer.importing.arguments import Plan, plan_for, sibling
 from fx_importer.importing.builder import NodeBuilder, Refused
 
 aten = torch.ops.aten
@@ -20,16 +20,21 @@ RENAMED: dict[Any, str] = {
     aten._local_scalar_dense.default: "aten.item",
 }
 """Operators of the exported graph that the torch dialect has under another name."""
+_FILLED: dict[Any, int] = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
+"""Operators that make a tensor of one number, and where the number is."""
 
 
 def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
     """Import ``namespace.op.overload`` with its arguments in the schema's order and its defaults filled in.
 
-    An operator that the torch dialect has not registered becomes ``torch.operator``.
+    An operator that the torch dialect has not registered becomes ``torch.operator``. A tensor filled with a complex
+    number is a literal.
 
     Raises:
         Refused: if an argument has no counterpart in the torch dialect.
     """
+    if node.target in _FILLED and isinstance(value := node.args[_FILLED[node.target]], complex):
+        return _complex_constant(node, value, build)
     plan = plan_for(node.target)
     if plan.overload._schema.is_mutable:
         raise Refused("it writes to its arguments: make the graph functional first, with run_decompositions({})")
@@ -46,6 +51,8 @@ def call_overload(
         Refused: if an argument has no counterpart in the torch dialect.
     """
     arguments = plan.bind(args, kwargs)
+    if numbers := plan.complex_numbers(arguments):
+        plan = sibling(plan.overload, numbers, "TensorType") or plan
     if scalars := plan.misplaced_scalars(arguments):
         plan, arguments = _with_scalars(plan, arguments, scalars, build)
     operands = [argument.convert(build, value) for argument, value in zip(plan.arguments, arguments, strict=True)]
@@ -61,7 +68,9 @@ def _with_scalars(
     An overload that takes them as scalars is preferred, if the torch dialect has it. Otherwise they become rank-0
     tensors of the dtype to which the operation promotes them.
     """
-    other = scalar_overload(plan.overload, scalars)
+    other = sibling(plan.overload, scalars, "NumberType")
+    if plan.complex_numbers(arguments):
+        other = None
     if other is not None and build.fx_importer.is_registered(f"torch.{other.name}"):
         return other, arguments
     tensors = [build.example(a) for a in arguments if isinstance(a, fx.Node)]
@@ -73,3 +82,10 @@ def _with_scalars(
         dtype = torch.result_type(tensors[0], example) if tensors else torch.tensor(example).dtype
         arguments[index] = build.scalar_tensor(number, dtype)
     return plan, arguments
+
+
+def _complex_constant(node: fx.Node, value: complex, build: NodeBuilder) -> ir.Value:
+    example = build.example(node)
+    if not all(isinstance(size, int) for size in example.shape):
+        raise Refused(f"a tensor of symbolic shape cannot be filled with {value}: expand torch.tensor({value}) instead")
+    return build.literal(torch.tensor(value, dtype=example.dtype).expand(example.shape))

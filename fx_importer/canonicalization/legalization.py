@@ -1,0 +1,102 @@
+"""Fits a canonical program to what an output type can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.canonicalization.carriers import CONVERSIONS, MOVES
+from fx_importer.canonicalization.rewriting import value_of
+from fx_importer.canonicalization.unsigned import SignedCarriers
+from fx_importer.diagnostics import refusal_of
+from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.programs import with_rewritten_graphs
+
+
+@dataclass(frozen=True)
+class Dtypes:
+    """What an output type can hold, of the dtypes that the torch dialect has."""
+
+    name: str
+    """The output type, as errors name it."""
+    lacks: frozenset[torch.dtype] = frozenset()
+    """A tensor of such a dtype is an error."""
+    moves: frozenset[torch.dtype] = frozenset()
+    """Tensors of such a dtype can be moved and converted, but not computed with ..."""
+    computes: frozenset[Any] = frozenset()
+    """... other than by these operators."""
+    unsigned: bool = True
+    """Whether it tells unsigned integers from signed ones. If not, it is given signed ones of the same bits."""
+
+
+def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
+    """Return ``program`` with tensors of no other dtypes than ``dtypes`` allows; the given program is left alone.
+
+    Raises:
+        UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on unsigned
+            integers that it cannot compute.
+    """
+    refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes)]
+    carriers = SignedCarriers()
+    if not dtypes.unsigned and not refusals:
+        program = with_rewritten_graphs(program, carriers.rewrite)
+        refusals = carriers.refusals
+    if refusals:
+        raise UnsupportedProgramError(
+            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", refusals
+        )
+    return program
+
+
+def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[Refusal]:
+    """Return the refusal of every tensor where a dtype comes up that is lacking; not of what is computed from it."""
+    found: list[Refusal] = []
+    if not dtypes.lacks:
+        return found
+    names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
+    for node in _nodes(program):
+        new = _dtypes(node) & dtypes.lacks
+        if new and not any(_dtypes(source) & dtypes.lacks for source in node.all_input_nodes):
+            what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
+            found.append(refusal_of(node, f"{what} of {_listed(new)}, which {dtypes.name} does not have"))
+    return found
+
+
+def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Refusal]:
+    """Yield the refusal of every operator that would compute with tensors that can only be moved."""
+    free = MOVES | {*CONVERSIONS, *dtypes.computes}
+    for node in _nodes(program) if dtypes.moves else ():
+        computes = isinstance(node.target, OpOverload) and node.target.namespace in ("aten", "prims")
+        if (
+            computes
+            and node.target not in free
+            and any(isinstance(e, torch.Tensor) for e in tree_leaves(value_of(node)))
+        ):
+            given = {each for source in node.all_input_nodes for each in _dtypes(source)} & dtypes.moves
+            if given:
+                yield refusal_of(
+                    node,
+                    f"it computes with tensors of {_listed(given)}, which {dtypes.name} can hold, but not compute "
+                    "this with: use real numbers, as of torch.view_as_real",
+                )
+
+
+def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:
+    for module in program.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            yield from module.graph.nodes
+
+
+def _listed(dtypes: Iterable[torch.dtype]) -> str:
+    return ", ".join(sorted(map(str, dtypes)))
+
+
+def _dtypes(node: fx.Node) -> set[torch.dtype]:
+    return {each.dtype for each in tree_leaves(value_of(node)) if isinstance(each, torch.Tensor)}

@@ -1,0 +1,222 @@
+"""Arithmetic of complex numbers, as arithmetic of their real and imaginary parts.
+
+The C++ lowerings to linalg multiply complex numbers, and take them apart; almost all else is an error, or worse. Each
+rule leaves real numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.table import Decomposition, decomposes
+
+aten = torch.ops.aten
+
+Operand = Tensor | int | float | complex
+Part = Tensor | float
+
+
+def _is_complex(*operands: Any) -> bool:
+    """Whether any operand is complex, and all are numbers or tensors (none is symbolic)."""
+    known = all(isinstance(x, Tensor | int | float | complex) for x in operands)
+    return known and any(x.is_complex() if isinstance(x, Tensor) else isinstance(x, complex) for x in operands)
+
+
+def _parts(x: Operand) -> tuple[Part, Part]:
+    """Return the real and the imaginary part."""
+    if not isinstance(x, Tensor):
+        return (x.real, x.imag) if isinstance(x, complex) else (float(x), 0.0)
+    if not x.is_complex():
+        return x, 0.0
+    pairs = torch.view_as_real(x)
+    return pairs.select(-1, 0), pairs.select(-1, 1)
+
+
+def _complex(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
+    """Return a tensor of ``dtype`` made of two parts, at least one of which is a tensor."""
+    shape = torch.broadcast_shapes(*(part.shape for part in (real, imaginary) if isinstance(part, Tensor)))
+    to = dtype.to_real()
+    parts = [p.to(to) if isinstance(p, Tensor) else torch.full((), p, dtype=to) for p in (real, imaginary)]
+    return torch.complex(parts[0].expand(shape), parts[1].expand(shape))
+
+
+def _sum(a: Operand, b: Operand, sign: float) -> Tensor:
+    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    return _complex(ar + sign * br, ai + sign * bi, torch.result_type(a, b))
+
+
+@decomposes(aten.add.Tensor, aten.add.Scalar)
+def add(a: Operand, b: Operand, alpha: complex = 1) -> Any:
+    """``a + alpha * b``."""
+    if not _is_complex(a, b, alpha):
+        return NotImplemented
+    return _sum(a, b if alpha == 1 else b * alpha, 1.0)
+
+
+@decomposes(aten.sub.Tensor, aten.sub.Scalar)
+def sub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
+    """``a - alpha * b``."""
+    if not _is_complex(a, b, alpha):
+        return NotImplemented
+    return _sum(a, b if alpha == 1 else b * alpha, -1.0)
+
+
+@decomposes(aten.rsub.Scalar, aten.rsub.Tensor)
+def rsub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
+    """``b - alpha * a``."""
+    return sub(b, a, alpha)
+
+
+@decomposes(aten.mul.Tensor, aten.mul.Scalar)
+def mul(a: Operand, b: Operand) -> Any:
+    """Two complex tensors stay as they are; of two tensors, a real one scales both parts."""
+    if not _is_complex(a, b) or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype):
+        return NotImplemented
+    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    dtype = torch.result_type(a, b)
+    if not isinstance(b, complex) and not (isinstance(b, Tensor) and b.is_complex()):
+        return _complex(ar * br, ai * br, dtype)
+    if not isinstance(a, complex) and not (isinstance(a, Tensor) and a.is_complex()):
+        return _complex(ar * br, ar * bi, dtype)
+    return _complex(ar * br - ai * bi, ar * bi + ai * br, dtype)
+
+
+@decomposes(aten.div.Tensor, aten.div.Scalar)
+def div(a: Operand, b: Operand) -> Any:
+    """``a * conj(b) / |b|**2``, scaled by the larger part of ``b``, so that the square does not overflow."""
+    if not _is_complex(a, b):
+        return NotImplemented
+    dtype = torch.result_type(a, b)
+    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    if not (b.is_complex() if isinstance(b, Tensor) else isinstance(b, complex)):
+        return _complex(ar / br, ai / br, dtype)
+    if not isinstance(br, Tensor) or not isinstance(bi, Tensor):
+        assert not isinstance(b, Tensor)
+        return a * (1 / b)
+    scale = torch.maximum(br.abs(), bi.abs())
+    br, bi = br / scale, bi / scale
+    norm = (br * br + bi * bi) * scale
+    return _complex((ar * br + ai * bi) / norm, (ai * br - ar * bi) / norm, dtype)
+
+
+@decomposes(aten.reciprocal.default)
+def reciprocal(x: Tensor) -> Any:
+    """``1 / x``."""
+    return div(1, x)
+
+
+@decomposes(aten.abs.default)
+def absolute(x: Tensor) -> Any:
+    """The length of the number, scaled by its larger part."""
+    if not x.is_complex():
+        return NotImplemented
+    real, imaginary = (part.abs() for part in torch.view_as_real(x).unbind(-1))
+    large, small = torch.maximum(real, imaginary), torch.minimum(real, imaginary)
+    ratio = torch.where(large == 0, large, small / large)
+    length = large * torch.sqrt(1 + ratio * ratio)
+    return torch.where(large == torch.inf, large, length)
+
+
+@decomposes(aten.angle.default)
+def angle(x: Tensor) -> Any:
+    """The angle to the positive real axis, in radians."""
+    return torch.atan2(*reversed(torch.view_as_real(x).unbind(-1))) if x.is_complex() else NotImplemented
+
+
+@decomposes(aten._conj.default, aten._conj_physical.default, aten.conj_physical.default)
+def conjugate(x: Tensor) -> Any:
+    """The imaginary part with the other sign."""
+    if not x.is_complex():
+        return NotImplemented
+    real, imaginary = torch.view_as_real(x).unbind(-1)
+    return torch.complex(real, -imaginary)
+
+
+@decomposes(aten.exp.default)
+def exp(x: Tensor) -> Any:
+    """``exp(real) * (cos(imaginary) + i sin(imaginary))``."""
+    if not x.is_complex():
+        return NotImplemented
+    real, imaginary = torch.view_as_real(x).unbind(-1)
+    size = torch.exp(real)
+    return torch.complex(size * torch.cos(imaginary), size * torch.sin(imaginary))
+
+
+@decomposes(aten._to_copy.default)
+def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """To real numbers, the real part; to bool, whether either part is not zero."""
+    del settings
+    if not x.is_complex() or dtype is None or dtype.is_complex:
+        return NotImplemented
+    if dtype == torch.bool:
+        return torch.any(torch.view_as_real(x) != 0, -1)
+    return torch.view_as_real(x).select(-1, 0).to(dtype)
+
+
+@decomposes(aten.eq.Tensor, aten.eq.Scalar)
+def eq(a: Operand, b: Operand) -> Any:
+    """Both parts are equal."""
+    if not _is_complex(a, b):
+        return NotImplemented
+    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    return torch.logical_and(torch.eq(ar, br), torch.eq(ai, bi))  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+@decomposes(aten.ne.Tensor, aten.ne.Scalar)
+def ne(a: Operand, b: Operand) -> Any:
+    """Some part is not equal."""
+    return eq(a, b).logical_not() if _is_complex(a, b) else NotImplemented
+
+
+@decomposes(aten.sum.dim_IntList)
+def sum_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The sums of both parts."""
+    if not x.is_complex() or (dtype is not None and dtype != x.dtype):
+        return NotImplemented
+    axes = [axis % max(x.dim(), 1) for axis in dim or range(x.dim())]
+    return torch.complex(*(torch.sum(part, axes, keepdim) for part in torch.view_as_real(x).unbind(-1)))
+
+
+@decomposes(aten.sum.default)
+def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    """As `sum_over` all axes."""
+    return sum_over(x, None, dtype=dtype)
+
+
+@decomposes(aten.mean.dim)
+def mean_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The means of both parts."""
+    if not x.is_complex() or (dtype is not None and dtype != x.dtype):
+        return NotImplemented
+    axes = [axis % max(x.dim(), 1) for axis in dim or range(x.dim())]
+    return torch.complex(*(torch.mean(part, axes, keepdim) for part in torch.view_as_real(x).unbind(-1)))
+
+
+@decomposes(aten.mean.default)
+def mean_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    """As `mean_over` all axes."""
+    return mean_over(x, None, dtype=dtype)
+
+
+def _on_parts(*operators: Any, of: Callable[..., Tensor]) -> Decomposition:
+    """Return the rule that computes ``of`` on each part."""
+
+    @decomposes(*operators)
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not x.is_complex():
+            return NotImplemented
+        return torch.complex(*(of(part, *args, **kwargs) for part in torch.view_as_real(x).unbind(-1)))
+
+    return rule
+
+
+COMPLEX_NUMBERS = (
+    *(add, sub, rsub, mul, div, reciprocal, absolute, angle, conjugate, exp, convert, eq, ne),
+    *(sum_over, sum_of_all, mean_over, mean_of_all),
+    _on_parts(aten.neg.default, of=torch.neg),
+    _on_parts(aten.cumsum.default, of=torch.cumsum),
+)

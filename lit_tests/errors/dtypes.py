@@ -1,0 +1,44 @@
+# RUN: %PYTHON %s | FileCheck %s
+"""A dtype that an output type lacks is named, with the tensor, the stage and the line."""
+
+import torch
+
+import fx_importer
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("phases", torch.tensor([1j, 2.0]))
+
+    def forward(self, x):
+        return torch.view_as_real(x * self.phases)
+
+
+class Quantized(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8))
+
+    def forward(self, x):
+        return x * self.weight.dequantize()
+
+
+def check(model, x, output_type):
+    try:
+        fx_importer.lower(model, x, output_type=output_type)
+    except fx_importer.FxImporterError as error:
+        print(error)
+
+
+# CHECK: stage 'legalize' failed: TOSA cannot hold what the program computes with:
+# CHECK-NEXT: b_phases: 'phases' is a tensor of torch.complex64, which TOSA does not have
+check(Model(), torch.ones(2, dtype=torch.complex64).real.clone(), "tosa")
+# CHECK: stage 'legalize' failed: StableHLO cannot hold what the program computes with:
+# CHECK-NEXT: mul = aten.mul.Tensor: it computes with tensors of torch.complex64, which StableHLO can hold, but not compute this with
+# CHECK-NEXT: at {{.*}}dtypes.py:15: return torch.view_as_real(x * self.phases)
+check(Model(), torch.ones(2, dtype=torch.complex64), "stablehlo")
+# CHECK: input: torch.float4_e2m1fn_x2 has no element type in the torch dialect: two values share a byte, so give it as `.view(torch.uint8)`
+check(torch.nn.Flatten(), torch.ones(2, 2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "raw")
+# CHECK: torch.export takes no tensors of quantized dtypes: 'weight' (torch.qint8). Hold their integers
+check(Quantized(), torch.ones(2), "raw")

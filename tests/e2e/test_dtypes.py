@@ -1,0 +1,56 @@
+"""Numbers of every kind, through the JIT against eager."""
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from fx_importer import lower
+
+X = torch.tensor([[255, 1, 2], [3, 128, 200]], dtype=torch.uint8)
+Y = torch.tensor([[2, 254, 7], [3, 5, 129]], dtype=torch.uint8)
+NUMBERS = torch.tensor([[1 + 2j, -3.5, 0.25j], [4 - 1j, -0.5 - 0.5j, 1e-3 + 7j]])
+OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 5 + 8j, 0.5 + 0.25j]])
+
+
+class Model(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = lambda x, y: function(x, y)
+
+
+def check(function, *inputs, **tolerance):
+    results = lower(Model(function), *inputs, output_type="linalg").run(*inputs)
+    for ours, eager in zip(tree_leaves(results), tree_leaves(function(*inputs)), strict=True):
+        torch.testing.assert_close(ours, eager.resolve_conj(), **tolerance)
+
+
+UINT8 = {
+    "comparisons": lambda x, y: (x < y, x > 100, x == 200),
+    "reductions": lambda x, y: (x.sum(), x.sum(1), x.max(), x.amin(1), x.argmax(1), x.any()),
+    "arithmetic": lambda x, y: (x + 200, x * y, 1 - x, x // y, x % y, x / y, x >> 1, x @ y.t()),
+    "conversions": lambda x, y: (x.float(), x.long(), x.to(torch.int8), (x.float() / 2).to(torch.uint8)),
+    "movement": lambda x, y: (torch.cat([x, y]), torch.where(x > y, x, y), x.sort(1)[0]),
+}
+
+
+@pytest.mark.parametrize("name", UINT8)
+def test_uint8(name):
+    check(UINT8[name], X, Y, rtol=0, atol=0)
+
+
+def test_wider_unsigned_integers():
+    def function(x, y):
+        return x.float(), x.sum(), torch.cat([x, y]), (x.double() * 0.5).to(torch.uint64), x.to(torch.uint16)
+
+    x, y = (each.view(torch.uint64) for each in (torch.tensor([-1, 2**62 + 1]), torch.tensor([-(2**63), 3])))
+    check(function, x, y, rtol=0, atol=0)
+
+
+def test_complex_numbers():
+    phases = torch.tensor([1j, 2.0, 1 - 1j])
+
+    def function(x, y):
+        sums = x.sum(), x.mean(1)
+        return x + y, x / y, 1 / x, x * phases, x * 2j, x.abs(), x.conj() * y, x.exp(), x == y, x.real, *sums
+
+    check(function, NUMBERS, OTHERS)
