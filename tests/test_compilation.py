@@ -200,7 +200,7 @@ def test_printing_elides_the_weights(capfd):
 def test_the_record_names_every_stage():
     lowered = lower(Affine(), X, output_type="tosa")
     names = [record.name for record in lowered.trace.stages]
-    assert names[:4] == ["export", "decompose", "canonicalize", "import"]
+    assert names[:5] == ["export", "decompose", "canonicalize", "legalize", "import"]
     assert "tosa" in names
     assert all(record.seconds > 0 and record.snapshot is None for record in lowered.trace.stages)
 

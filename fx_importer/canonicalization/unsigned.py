@@ -58,11 +58,17 @@ class _Rewriting:
         self.refusals: list[Refusal] = []
         self._types = {node: tree_map(_dtype, value_of(node)) for node in graph.nodes}
         self._wide: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
+        originals = [(node, value_of(node)) for node in graph.nodes if node.op == "placeholder"]
+        outputs = [(each, value_of(each)) for each in graph.output_node().all_input_nodes]
         for node in list(graph.nodes):
             if node.op in ("placeholder", "get_attr") and "val" in node.meta:
                 node.meta["val"] = carry(value_of(node))
             elif node.op == "call_function" and self._concerns(node):
                 self._call(node)
+        for node, value in originals:
+            node.meta["model_val"] = value
+        for node, (_, value) in zip(graph.output_node().all_input_nodes, outputs, strict=True):
+            node.meta["model_val"] = value
 
     def _concerns(self, node: fx.Node) -> bool:
         nodes = (node, *node.all_input_nodes)

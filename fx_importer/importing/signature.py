@@ -149,7 +149,7 @@ def _results(
         elif kind == "input":
             position = inputs.index(name)
         if isinstance(value, (fx.Node, bool, int, float)):
-            example = value.meta.get("val") if isinstance(value, fx.Node) else value
+            example = _example(value) if isinstance(value, fx.Node) else value
             yield value, manifest.Result(kind, name, value_type(example), position)
 
 
@@ -193,7 +193,12 @@ def _function(program: ExportedProgram, arguments: list[Argument], results: list
 
 
 def _argument_type(argument: Argument) -> manifest.ValueType:
-    return value_type(argument.constant.value if argument.constant else argument.node.meta.get("val"))
+    return value_type(argument.constant.value if argument.constant else _example(argument.node))
+
+
+def _example(node: fx.Node) -> Any:
+    """Return the example value that the model had: the program's own may be of another dtype, with the same bits."""
+    return node.meta.get("model_val", node.meta.get("val"))
 
 
 def _mutated(program: ExportedProgram) -> dict[str, fx.Node]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from fx_importer import lower
+from fx_importer import FxImporter, lower
 
 X = torch.tensor([[255, 1, 2], [3, 128, 200]], dtype=torch.uint8)
 Y = torch.tensor([[2, 254, 7], [3, 5, 129]], dtype=torch.uint8)
@@ -36,6 +36,14 @@ UINT8 = {
 @pytest.mark.parametrize("name", UINT8)
 def test_uint8(name):
     check(UINT8[name], X, Y, rtol=0, atol=0)
+
+
+def test_the_manifest_says_what_the_model_takes():
+    importer = FxImporter()
+    lower(Model(lambda x, y: (x, x + y)), X, Y, output_type="linalg", fx_importer=importer)
+    function = importer.functions["main"]
+    assert [argument.type.dtype for argument in function.arguments] == ["uint8", "uint8"]
+    assert [result.type.dtype for result in function.results] == ["uint8", "uint8"]
 
 
 def test_wider_unsigned_integers():
