@@ -9,6 +9,7 @@ from typing import Any
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
+from fx_importer.decompositions.flex_attention import write_out_flex_attention
 from fx_importer.decompositions.table import overloads
 from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
@@ -22,6 +23,7 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     Raises:
         UsageError: for a key that is not an operator, or a value that cannot be called.
     """
+    program = write_out_flex_attention(program)
     if not table and is_functional(program):
         return program
     with warnings.catch_warnings():

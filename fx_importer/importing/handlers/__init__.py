@@ -15,6 +15,7 @@ from fx_importer.importing.handlers.aten import import_overload
 from fx_importer.importing.handlers.getitem import import_getitem
 from fx_importer.importing.handlers.hop.associative_scan import import_associative_scan
 from fx_importer.importing.handlers.hop.cond import import_cond
+from fx_importer.importing.handlers.hop.flex_attention import import_flex_attention
 from fx_importer.importing.handlers.hop.hints_wrapper import import_hints_wrapper
 from fx_importer.importing.handlers.hop.invoke_subgraph import import_invoke_subgraph
 from fx_importer.importing.handlers.hop.map import import_map
@@ -37,6 +38,7 @@ HIGHER_ORDER: Mapping[Any, Handler] = {
     hop.scan: import_scan,
     hop.map_impl: import_map,
     hop.associative_scan: import_associative_scan,
+    hop.flex_attention: import_flex_attention,
     hop.while_loop: import_while_loop,
     hop.wrap_with_set_grad_enabled: import_wrapped,
     hop.wrap_with_autocast: import_wrapped,
