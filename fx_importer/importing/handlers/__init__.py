@@ -14,6 +14,8 @@ from fx_importer.importing.environment import Results
 from fx_importer.importing.handlers.aten import import_overload
 from fx_importer.importing.handlers.getitem import import_getitem
 from fx_importer.importing.handlers.hop.associative_scan import import_associative_scan
+from fx_importer.importing.handlers.hop.auto_functionalized import import_auto_functionalized
+from fx_importer.importing.handlers.hop.auto_functionalized_v2 import import_auto_functionalized_v2
 from fx_importer.importing.handlers.hop.cond import import_cond
 from fx_importer.importing.handlers.hop.flex_attention import import_flex_attention
 from fx_importer.importing.handlers.hop.hints_wrapper import import_hints_wrapper
@@ -47,6 +49,8 @@ HIGHER_ORDER: Mapping[Any, Handler] = {
     hop.invoke_subgraph: import_invoke_subgraph,
     hop.run_const_graph: import_run_const_graph,
     hop.with_effects: import_with_effects,
+    hop.auto_functionalized: import_auto_functionalized,
+    hop.auto_functionalized_v2: import_auto_functionalized_v2,
     hop.out_dtype: import_out_dtype,
 }
 
