@@ -80,14 +80,12 @@ def compile_program(
 ) -> Lowered:
     """Carry a model to MLIR, keeping a record of every stage."""
     target = TARGETS[options.output_type]
-    table = options.decompositions
-    if table is None:
-        table = target.table(options.lowering)
     trace = Trace(reporter=write_report)
     with trace.stage("export"):
         program = export_program(f, args, kwargs, options.export)
     with trace.stage("decompose"):
-        program = decompose(program, table)
+        table = options.decompositions
+        program = decompose(program, target.table(options.lowering, program) if table is None else table)
     with trace.stage("canonicalize"):
         program = canonicalize(program)
     if options.printing.graph:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from fx_importer import decompositions
 from fx_importer.canonicalization import Dtypes
+from fx_importer.decompositions.composite import compositions
+from fx_importer.decompositions.quantization import quantization
 from fx_importer.options import ImportOptions, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
@@ -23,14 +26,21 @@ class Target:
     decompositions: Mapping[Any, Callable[..., Any]]
     dtypes: Dtypes
 
-    def table(self, options: LoweringOptions) -> Mapping[Any, Callable[..., Any]]:
-        """Return the decompositions that come before the import: what the backend takes whole is kept whole."""
+    def table(self, options: LoweringOptions, program: ExportedProgram) -> Mapping[Any, Callable[..., Any]]:
+        """Return the decompositions of ``program`` that come before the import.
+
+        What the backend takes whole is kept whole. RAW keeps what other libraries define.
+        """
         legal = {name.removeprefix("torch.") for name in options.backend_legal_ops}
+        table = self.decompositions
+        if self.output_type is not OutputType.RAW:
+            rules = {operator: each.rule for each in quantization() for operator in each.operators}
+            table = {**compositions(program), **rules, **table}
         if not legal:
-            return self.decompositions
+            return table
         return {
             operator: rule
-            for operator, rule in self.decompositions.items()
+            for operator, rule in table.items()
             if str(operator) not in legal and str(operator.overloadpacket) not in legal
         }
 
