@@ -26,12 +26,10 @@ class Case:
 
 
 CASES = {
-    "plain": Case(),
     "score": Case(score=lambda m, s, b, h, i, j: torch.tanh(s * (h + 1)) - b + (i - j)),
     "captured parameter": Case(score=lambda m, s, b, h, i, j: s + m.bias[h, i, j]),
-    "causal": Case(mask=lambda b, h, i, j: i >= j),
+    "causal": Case(mask=lambda b, h, i, j: (i >= j) | (h == 0), score=lambda m, s, b, h, i, j: s * 2),
     "empty rows": Case(mask=lambda b, h, i, j: (i + b > j) & (i != 3)),
-    "mask of heads": Case(mask=lambda b, h, i, j: (i >= j) | (h == 0), score=lambda m, s, b, h, i, j: s * 2),
     "groups of heads": Case(query=(2, 4, 8, 4), mask=lambda b, h, i, j: i >= j),
     "half precision": Case(dtype=torch.bfloat16, mask=lambda b, h, i, j: i >= j),
     "double precision": Case(dtype=torch.float64),

@@ -24,6 +24,7 @@ from fx_importer.importing.handlers.hop.map import import_map
 from fx_importer.importing.handlers.hop.out_dtype import import_out_dtype
 from fx_importer.importing.handlers.hop.run_const_graph import import_run_const_graph
 from fx_importer.importing.handlers.hop.scan import import_scan
+from fx_importer.importing.handlers.hop.triton_kernel_wrapper_functional import import_triton_kernel
 from fx_importer.importing.handlers.hop.while_loop import import_while_loop
 from fx_importer.importing.handlers.hop.with_effects import import_with_effects
 from fx_importer.importing.handlers.hop.wrap import import_strict_mode, import_wrapped
@@ -51,6 +52,7 @@ HIGHER_ORDER: Mapping[Any, Handler] = {
     hop.with_effects: import_with_effects,
     hop.auto_functionalized: import_auto_functionalized,
     hop.auto_functionalized_v2: import_auto_functionalized_v2,
+    hop.triton_kernel_wrapper_functional: import_triton_kernel,
     hop.out_dtype: import_out_dtype,
 }
 

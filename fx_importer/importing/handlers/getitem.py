@@ -9,8 +9,10 @@ from fx_importer.importing.environment import Results
 
 
 def import_getitem(node: fx.Node, build: NodeBuilder) -> Results:
-    """Bind a result of a multi-result operation, or read an element of a ``!torch.list``."""
+    """Bind a result of a multi-result operation, which may have names, or read an element of a ``!torch.list``."""
     source, index = node.args
+    if isinstance(source, fx.Node) and isinstance(index, str):
+        index = list(build.example(source)).index(index)
     if not isinstance(source, fx.Node) or not isinstance(index, int):
         raise Refused(f"getitem of {source!r} at {index!r}: only a constant index into a node's results is known")
     binding = build.environment.binding(source)
