@@ -80,6 +80,7 @@ def compile_program(
 ) -> Lowered:
     """Carry a model to MLIR, keeping a record of every stage."""
     target = TARGETS[options.output_type]
+    importing = target.importing(options.importing)
     trace = Trace(reporter=write_report)
     with trace.stage("export"):
         program = export_program(f, args, kwargs, options.export)
@@ -87,13 +88,13 @@ def compile_program(
         table = options.decompositions
         program = decompose(program, target.table(options.lowering, program) if table is None else table)
     with trace.stage("canonicalize"):
-        program = canonicalize(program)
+        program = canonicalize(program, assertions=importing.runtime_asserts)
     if options.printing.graph:
         program.graph_module.print_readable()
     with trace.stage("legalize"):
         legal = legalize(program, target.dtypes)
     with trace.stage("import"):
-        importer.import_exported_program(legal, target.importing(options.importing))
+        importer.import_exported_program(legal, importing)
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
     return Lowered(program, importer.module, trace, options)
 
@@ -144,6 +145,7 @@ def lower(
     mutation: str | Mutation = Mutation.ERROR,
     experimental_support_mutation: bool = False,
     import_symbolic_shape_expressions: bool = False,
+    runtime_asserts: bool = False,
     hooks: FxImporterHooks | None = None,
     decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
     func_name: str = "main",
@@ -168,6 +170,8 @@ def lower(
         experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
         import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, where the
             output type is of the torch dialect: no other can hold them.
+        runtime_asserts: emit assertions: what the program asserts of its values, and what export took for granted of
+            its inputs' sizes. Not for TOSA and StableHLO, which have none.
         hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
         func_name: the name of the function.
@@ -194,6 +198,7 @@ def lower(
             func_name=func_name,
             mutation=Mutation.MUTABLE if experimental_support_mutation else Mutation.get(mutation),
             symbolic_shapes=import_symbolic_shape_expressions,
+            runtime_asserts=runtime_asserts,
         ),
         lowering=LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),

@@ -48,6 +48,8 @@ class ImportOptions:
     mutation: Mutation = Mutation.ERROR
     symbolic_shapes: bool = False
     """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``. Only the torch dialect can hold them."""
+    runtime_asserts: bool = False
+    """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
 
 
 @dataclass(frozen=True)

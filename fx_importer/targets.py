@@ -13,6 +13,7 @@ from fx_importer import decompositions
 from fx_importer.canonicalization import Dtypes
 from fx_importer.decompositions.composite import compositions
 from fx_importer.decompositions.quantization import quantization
+from fx_importer.errors import UsageError
 from fx_importer.options import ImportOptions, LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
@@ -45,7 +46,14 @@ class Target:
         }
 
     def importing(self, options: ImportOptions) -> ImportOptions:
-        """Return how a program is imported: no symbolic shapes where nothing can lower them."""
+        """Return how a program is imported: no symbolic shapes where nothing can lower them.
+
+        Raises:
+            UsageError: for assertions that nothing can lower; to leave them out unsaid would not do.
+        """
+        if options.runtime_asserts and self.output_type in (OutputType.TOSA, OutputType.STABLEHLO):
+            kind = self.output_type.value
+            raise UsageError(f"runtime_asserts: {kind} has no assertions; raw, torch and linalg-on-tensors have them")
         keeps = self.output_type in (OutputType.RAW, OutputType.TORCH)
         return options if keeps else replace(options, symbolic_shapes=False)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import fx
 from torch._ops import OpOverload
@@ -29,15 +31,18 @@ PASSES: tuple[Rules, ...] = (STRIDES, RANK_ZERO, SPELLINGS, IDENTITIES)
 """In order: strides are as traced only until others touch the graph; identities show once things are spelled alike."""
 
 
-def canonicalize(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` in normal form; the given program is left alone, the weights are shared."""
-    return with_rewritten_graphs(program, _canonicalize)
+def canonicalize(program: ExportedProgram, *, assertions: bool = False) -> ExportedProgram:
+    """Return ``program`` in normal form; the given program is left alone, the weights are shared.
+
+    ``assertions`` keeps what the program asserts.
+    """
+    return with_rewritten_graphs(program, partial(_canonicalize, assertions=assertions))
 
 
-def _canonicalize(graph: fx.Graph, owner: fx.GraphModule) -> None:
+def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -> None:
     inline_regions(graph, owner)
     for node in graph.nodes:
-        if node.target in ASSERTIONS:
+        if node.target in ASSERTIONS and not assertions:
             graph.erase_node(node)
     if not any(is_in_place(node) for node in graph.nodes):
         for rules in PASSES:

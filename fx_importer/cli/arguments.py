@@ -23,6 +23,7 @@ HELP = {
     "func_name": "The name of the function.",
     "mutation": "What becomes of state that the program mutates: refuse it, make it results, or overwrite it in place.",
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
+    "runtime_asserts": "Emit what the program asserts, and the ranges of its inputs' sizes, as assertions.",
     "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
 }

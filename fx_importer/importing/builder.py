@@ -44,6 +44,8 @@ class NodeBuilder:
         """The module that ``get_attr`` nodes read from."""
         self.block = block
         self.location = importer.locations.unknown
+        self.runtime_asserts = False
+        """Whether what the program asserts becomes operations."""
         self.refused: list[Refusal] = []
         """What subgraphs hold that cannot be imported, for the walker to collect."""
         self._context = importer.context
@@ -281,6 +283,11 @@ class NodeBuilder:
         if value.type == type_:
             return value
         return self.op("torch.tensor_static_info_cast", [type_], [value]).result
+
+    def runtime_assert(self, condition: ir.Value, message: str) -> None:
+        """Append ``torch.runtime.assert`` of a ``!torch.bool``."""
+        attributes = {"message": ir.StringAttr.get(message, context=self._context)}
+        self.op("torch.runtime.assert", [], [condition], attributes)
 
     @contextmanager
     def ambient(self) -> Iterator[None]:

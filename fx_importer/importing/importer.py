@@ -13,6 +13,7 @@ from fx_importer import manifest
 from fx_importer.bindings import func_d, ir, new_context
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused, as_dtype_of
+from fx_importer.importing.guards import InputGuards
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
 from fx_importer.importing.locations import Locations
@@ -219,12 +220,15 @@ class FxImporter:
         program: ExportedProgram | None,
     ) -> None:
         build = NodeBuilder(self, owner, block)
+        build.runtime_asserts = options.runtime_asserts
         ranges = program.range_constraints if program else {}
         symbols = Symbols(build, ranges) if options.symbolic_shapes else None
         walker = Walker(build, self.locations, symbols)
         mutable = _arguments(signature.arguments, build, walker)
         for constant in signature.constants:
             _constant(constant, build, walker, program)
+        if options.runtime_asserts and not walker.refusals:
+            InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
         walker.walk(graph.nodes)
         walker.finish()
 

@@ -24,7 +24,9 @@ class Symbols:
         """``ranges`` is ``ExportedProgram.range_constraints``."""
         self._build = build
         self._context = build.fx_importer.context
-        self._values = {symbol: self._declare(symbol, limits) for symbol, limits in ranges.items()}
+        # Export may also limit an expression, twice a symbol for example.
+        symbols = {symbol: limits for symbol, limits in ranges.items() if isinstance(symbol, sympy.Symbol)}
+        self._values: dict[Any, ir.Value] = {s: self._declare(s, limits) for s, limits in symbols.items()}
 
     def _declare(self, symbol: sympy.Symbol, limits: Any) -> ir.Value:
         i64 = ir.IntegerType.get_signless(64, context=self._context)
@@ -60,8 +62,14 @@ class Symbols:
         self._build.op("torch.bind_symbolic_shape", [], operands, {"shape_expressions": shape})
 
 
+def finite(limit: Any) -> int | None:
+    """Return a bound as an integer; None if it is no bound to an integer of 64 bits."""
+    if limit.is_infinite or not limit.is_Integer or not -_LARGEST <= limit < _LARGEST:
+        return None
+    return int(limit)
+
+
 def _clamp(limit: Any) -> int:
     """Return a bound as a 64-bit integer; an unbounded one is the largest or the smallest."""
-    if limit.is_infinite or not limit.is_Integer:
-        return _LARGEST if limit > 0 else -_LARGEST - 1
-    return max(min(int(limit), _LARGEST), -_LARGEST - 1)
+    found = finite(limit)
+    return found if found is not None else _LARGEST if limit > 0 else -_LARGEST - 1

@@ -8,6 +8,10 @@ import torch
 
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.importing import FxImporter
+from fx_importer.importing.importer import _plain_signature
+from fx_importer.options import ImportOptions
+
+aten = torch.ops.aten
 
 
 def import_scalars(function, *examples):
@@ -35,6 +39,34 @@ def import_scalars(function, *examples):
 def test_mixed_numbers_are_promoted(function, examples):
     text = import_scalars(function, *examples)
     assert ("!torch.float" in text) == any(isinstance(x, float) for x in examples) or function is operator.truediv
+
+
+@pytest.mark.parametrize(
+    "target, limits, messages",
+    [
+        (
+            torch.ops.aten.sym_constrain_range.default,
+            {"min": 2, "max": 5},
+            ["a0 is less than 2", "a0 is greater than 5"],
+        ),
+        (torch.ops.aten.sym_constrain_range.default, {"max": 5}, ["a0 is greater than 5"]),
+        (torch.ops.aten.sym_constrain_range_for_size.default, {}, ["a0 is less than 0"]),
+        (torch.ops.aten.sym_constrain_range_for_size.default, {"min": 2}, ["a0 is less than 2"]),
+    ],
+)
+@pytest.mark.parametrize("asked", [False, True])
+def test_ranges_of_numbers(target, limits, messages, asked):
+    graph = torch.fx.Graph()
+    number = graph.placeholder("a0")
+    number.meta["val"] = 3
+    graph.call_function(target, (number,), limits)
+    graph.output((number,))
+    importer = FxImporter()
+    importer._import(graph, None, _plain_signature(graph), ImportOptions(runtime_asserts=asked))
+    text = str(importer.module)
+    assert text.count("torch.runtime.assert") == (len(messages) if asked else 0)
+    assert all(message in text for message in messages) is asked
+    assert "sym_constrain" not in text
 
 
 def test_floor_of_a_float_is_spelled_with_ceil():

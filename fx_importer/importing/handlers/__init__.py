@@ -11,6 +11,7 @@ from torch import fx
 
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.environment import Results
+from fx_importer.importing.handlers.assertions import ASSERTIONS, import_assertion
 from fx_importer.importing.handlers.aten import import_overload
 from fx_importer.importing.handlers.getitem import import_getitem
 from fx_importer.importing.handlers.hop.associative_scan import import_associative_scan
@@ -66,6 +67,8 @@ def import_call(node: fx.Node, build: NodeBuilder) -> Results:
     target: Any = node.target
     if (handler := build.fx_importer.handlers.get(target)) is not None:
         return handler(node, build)
+    if target in ASSERTIONS:
+        return import_assertion(node, build)
     if isinstance(target, torch._ops.OpOverload):
         return import_overload(node, build)
     if target is operator.getitem:

@@ -1,0 +1,60 @@
+"""What a program asserts of its values: ``torch.runtime.assert`` where it is asked for, else nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from fx_importer.bindings import ir
+from fx_importer.importing.builder import NodeBuilder
+from fx_importer.importing.handlers.scalars import Scalars
+
+aten = torch.ops.aten
+
+
+def import_assertion(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
+    """Import a call of one of `ASSERTIONS`; it has no results."""
+    if build.runtime_asserts:
+        ASSERTIONS[node.target](node, build)
+    return ()
+
+
+def _condition(node: fx.Node, build: NodeBuilder) -> None:
+    """``_assert_scalar(condition, message)`` and ``_assert_async(tensor, message)``."""
+    condition, *message = node.args
+    build.runtime_assert(build.as_bool(build.value(condition)), str(message[0]) if message else f"{condition} is false")
+
+
+def _range(node: fx.Node, build: NodeBuilder) -> None:
+    """``sym_constrain_range(number, min, max)``, where a bound may be None."""
+    number = node.args[0]
+    limits = {**dict(zip(("min", "max"), node.args[1:], strict=False)), **node.kwargs}
+    if node.target is aten.sym_constrain_range_for_size.default:
+        limits["min"] = max(0, limits.get("min") or 0)  # pyright: ignore[reportArgumentType]
+    assert_range(build, build.value(number), str(number), limits.get("min"), limits.get("max"))
+
+
+def _nothing(node: fx.Node, build: NodeBuilder) -> None:
+    """``_assert_tensor_metadata``: what it says of dtypes, devices and layouts was true when export ran it."""
+
+
+ASSERTIONS: Mapping[Any, Callable[[fx.Node, NodeBuilder], None]] = {
+    aten._assert_scalar.default: _condition,
+    aten._assert_async.default: _condition,
+    aten._assert_async.msg: _condition,
+    aten.sym_constrain_range.default: _range,
+    aten.sym_constrain_range_for_size.default: _range,
+    aten._assert_tensor_metadata.default: _nothing,
+}
+
+
+def assert_range(build: NodeBuilder, number: ir.Value, name: str, least: Any, most: Any) -> None:
+    """Assert that ``number`` is not below ``least`` and not above ``most``; a bound that is None is none."""
+    scalars = Scalars(build)
+    if least is not None:
+        build.runtime_assert(scalars.compare("ge", number, build.constant(least)), f"{name} is less than {least}")
+    if most is not None:
+        build.runtime_assert(scalars.compare("le", number, build.constant(most)), f"{name} is greater than {most}")
