@@ -39,8 +39,6 @@ def _keep_sizes(node: fx.Node) -> fx.Node | None:
 def _convert(node: fx.Node) -> fx.Node | None:
     """A copy to another type converts the elements; devices and layouts are no business of the program."""
     old, new = value_of(node.args[0]), value_of(node)
-    if isinstance(old, int | float):  # batched tracing copies numbers too
-        return emit(node, aten.full.default, [], old, dtype=new.dtype)
     return emit(node, prims.convert_element_type.default, node.args[0], new.dtype) if old.dtype != new.dtype else None
 
 

@@ -20,6 +20,7 @@ from torch.fx.node import map_arg
 
 from fx_importer.programs import with_rewritten_graphs
 
+aten = torch.ops.aten
 FLEX_ATTENTION = torch.ops.higher_order.flex_attention
 
 
@@ -55,6 +56,9 @@ def _replace(node: fx.Node, owner: fx.GraphModule) -> None:
         traced = make_fx(compute)(*examples)
     for each in traced.graph.nodes:
         each.meta["stack_trace"] = node.meta.get("stack_trace")
+        if each.target is aten._to_copy.default and isinstance(each.args[0], int | float):
+            # Batched tracing copies numbers, which are no tensors when the graph is traced again.
+            each.target, each.args, each.kwargs = aten.full.default, ([], each.args[0]), {"dtype": each.kwargs["dtype"]}
     placeholders = traced.graph.find_nodes(op="placeholder")
     with node.graph.inserting_before(node):
         results: Any = node.graph.graph_copy(traced.graph, dict(zip(placeholders, inputs, strict=True)))
