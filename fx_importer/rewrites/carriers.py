@@ -94,9 +94,10 @@ class Carrier(Emitter):
 
     def below(self, count: ir.Value, bound: ir.Value) -> ir.Value:
         """Return whether ``count`` is below the ``!torch.int`` ``bound``."""
-        if constant_of(bound) is not None:
-            return self.as_bool(self.value("torch.aten.lt.Scalar", _BOOLEAN, count, bound))
-        return self.as_bool(self.value("torch.aten.lt.Tensor", _BOOLEAN, count, self._as_tensor(bound)))
+        known = constant_of(bound)
+        dtype = str(count.type).partition(",")[2].rstrip(">")
+        limit = self._as_tensor(bound) if known is None else self.rank_zero(known, dtype)
+        return self.as_bool(self.value("torch.aten.lt.Tensor", _BOOLEAN, count, limit))
 
     def both(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.as_bool(self.value("torch.aten.logical_and", _BOOLEAN, self._as_tensor(a), self._as_tensor(b)))

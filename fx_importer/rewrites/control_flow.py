@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fx_importer.bindings import ir
 from fx_importer.rewrites.carriers import Carrier, NarrowCarrier, ScalarCarrier, Uncarried, UnsignedCarrier
+from fx_importer.rewrites.counted_slices import respell_counted_slices
 from fx_importer.rewrites.emitter import constant_of, is_used, producer
 
 _NO_BOUND = 2**63 - 1
@@ -110,20 +111,22 @@ def _loop(op: ir.Operation, dialect: _Dialect) -> None:
 
     state = [body.add_argument(each, op.location) for each in types]
     start = dialect.carrier(ir.InsertionPoint.at_block_begin(body), op.location)
-    count: list[ir.Value] = []
-    if counted:
-        now = start.receive(state[conditional], torch_types[conditional])
-        count = [start.next_count(now)]
-        if is_used(counter):
-            counter.replace_all_uses_with(start.count_as_int(now))
+    count = [start.receive(state[conditional], torch_types[conditional])] if counted else []
+    following = [start.next_count(now) for now in count]
+    numbers = [start.count_as_int(now) for now in count]
     for old, carrier in zip(arguments, state[conditional + counted :], strict=True):
         old.replace_all_uses_with(start.receive(carrier, old.type))
+    for now, number in zip(count, numbers, strict=True):
+        if dialect is not _SCF:
+            respell_counted_slices(body, counter, now)
+        counter.replace_all_uses_with(number)
+    _erase_unread(numbers)
     for _ in range(1 + len(arguments)):
         body.erase_argument(0)
     body.append_to(new.regions[1])
     last = _last(body)
     again, *carried = last.operands
-    _replace_last(last, dialect, [*([again] if conditional else []), *count, *carried])
+    _replace_last(last, dialect, [*([again] if conditional else []), *following, *carried])
     _replace(op, list(new.results)[conditional + counted :], dialect)
 
 

@@ -13,7 +13,7 @@ class Emitter:
     def __init__(self, point: ir.InsertionPoint, location: ir.Location):
         self._point = point
         self._location = location
-        self._context = location.context
+        self.context = location.context
 
     def op(
         self,
@@ -40,21 +40,21 @@ class Emitter:
         return self.op(name, [result], operands).result
 
     def type(self, text: str) -> ir.Type:
-        return ir.Type.parse(text, self._context)
+        return ir.Type.parse(text, self.context)
 
     def integer(self, value: int) -> ir.Value:
         """Emit a ``!torch.int``."""
-        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, self._context), value)
+        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, self.context), value)
         return self.op("torch.constant.int", ["!torch.int"], (), {"value": attribute}).result
 
     def boolean(self, value: bool) -> ir.Value:
         """Emit a ``!torch.bool``."""
-        attribute = ir.BoolAttr.get(value, self._context)
+        attribute = ir.BoolAttr.get(value, self.context)
         return self.op("torch.constant.bool", ["!torch.bool"], (), {"value": attribute}).result
 
     def rank_zero(self, value: int, dtype: str) -> ir.Value:
         """Emit a rank-0 torch tensor of the integer type ``dtype``, spelled as MLIR does."""
-        attribute = ir.Attribute.parse(f"dense<{value}> : tensor<{dtype}>", self._context)
+        attribute = ir.Attribute.parse(f"dense<{value}> : tensor<{dtype}>", self.context)
         return self.op("torch.vtensor.literal", [f"!torch.vtensor<[],{dtype}>"], (), {"value": attribute}).result
 
 

@@ -44,7 +44,8 @@ for step in ("fx-importer-control-flow-to-tosa", "fx-importer-conditional-loops-
 # CHECK: %[[START:.*]] = torch_c.to_builtin_tensor %[[ZERO]] : !torch.vtensor<[],si32> -> tensor<i32>
 # CHECK: tosa.while_loop (%[[I:.*]] = %[[START]], %{{.*}} = %{{.*}}) : (tensor<i32>, tensor<f32>) -> (tensor<i32>, tensor<f32>) {
 # CHECK: %[[COUNT:.*]] = torch_c.from_builtin_tensor %[[I]]
-# CHECK: torch.aten.lt.Scalar %[[COUNT]], %int7
+# CHECK: %[[BOUND:.*]] = torch.vtensor.literal(dense<7> : tensor<si32>)
+# CHECK: torch.aten.lt.Tensor %[[COUNT]], %[[BOUND]]
 # CHECK: } do {
 # CHECK: %[[NOW:.*]] = torch_c.from_builtin_tensor
 # CHECK: %[[NEXT:.*]] = torch.aten.add.Scalar %[[NOW]]

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops.map import map as torch_map
+from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
@@ -62,6 +64,20 @@ def true_at_first(x):
     return while_loop(lambda go, x: go.clone(), lambda go, x: (x.sum() < 20, x * 2), (torch.tensor(True), x))
 
 
+def scanned(x):
+    def combine(state: Any, row: Any):
+        return state + row.sum(), torch.stack([state * row[0], state])
+
+    return scan(combine, x[0, 0], x)
+
+
+def mapped(x, y):
+    def combine(row: Any, y: Any):
+        return row * y.sum() - 1
+
+    return torch_map(combine, x, y)
+
+
 def three(value):
     return (torch.full((3,), value),)
 
@@ -70,6 +86,7 @@ def turns(n):
     return torch.tensor(n, dtype=torch.int32), torch.ones(2)  # TOSA's arithmetic on integers has 32 bits
 
 
+ROWS = torch.linspace(-1, 1, 12).reshape(4, 3)
 PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (branches, [three(1.0), three(-0.5), three(-5.0)]),
     (several_results, [three(1.0), three(-1.0)]),
@@ -79,6 +96,8 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (loop_in_a_branch, [turns(1), turns(3), turns(4)]),
     (loop_in_a_loop, [turns(0), turns(1), turns(3)]),
     (closures, [turns(0), turns(1), turns(3)]),
+    (scanned, [(ROWS,)]),
+    (mapped, [(ROWS, ROWS + 1)]),
     (true_at_first, [(torch.ones(2),), (torch.full((2,), 15.0),)]),
 ]
 
@@ -108,11 +127,11 @@ class Model(torch.nn.Module):
         return self.program(*inputs)
 
 
-ROWS = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGRAMS for i, inputs in enumerate(rows)]
+CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGRAMS for i, inputs in enumerate(rows)]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in ROWS])
+@pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])
 def test_control_flow(program, inputs, dialect, lowered, run):
     results = run(lowered(program, inputs, dialect), *inputs)
     torch.testing.assert_close(results, pytree.tree_leaves(program(*inputs)))
