@@ -79,7 +79,7 @@ BACKEND_TYPES = "backend-types"
 """The name of the stage after which nothing of torch may be left, whatever the backend."""
 
 
-def backend_types(*passes: Pass | Nested) -> Stage:
+def backend_types(*passes: Step) -> Stage:
     """Return the stage of that name, made of ``passes``."""
     return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
 

@@ -12,6 +12,7 @@ from fx_importer.rewrites import (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
     isolate_tosa_regions,
+    literals_to_stablehlo,
 )
 
 SCF_LOOPS = RewriteStep("fx-importer-conditional-loops-to-scf", conditional_loops_to_scf)
@@ -20,6 +21,7 @@ TOSA_CONSTANTS = RewriteStep("fx-importer-constants-to-tosa", constants_to_tosa)
 TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_regions)
 STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", control_flow_to_stablehlo)
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
+STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
 
 REWRITES: Mapping[str, RewriteStep] = {
     step.name: step
@@ -30,5 +32,6 @@ REWRITES: Mapping[str, RewriteStep] = {
         TOSA_ISOLATION,
         STABLEHLO_CONTROL_FLOW,
         STABLEHLO_CONSTANTS,
+        STABLEHLO_LITERALS,
     )
 }

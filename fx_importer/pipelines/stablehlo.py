@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
-from fx_importer.pipelines.rewrite_steps import STABLEHLO_CONSTANTS, STABLEHLO_CONTROL_FLOW
+from fx_importer.pipelines.rewrite_steps import STABLEHLO_CONSTANTS, STABLEHLO_CONTROL_FLOW, STABLEHLO_LITERALS
 
 
 def stablehlo(options: LoweringOptions) -> Pipeline:
@@ -29,7 +29,9 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
             ),
             backend_types(
                 Pass("torch-func-backend-type-conversion-for-stablehlo"),
-                on_functions("canonicalize", "torch-finalizing-backend-type-conversion-for-stablehlo"),
+                on_functions("canonicalize"),
+                STABLEHLO_LITERALS,
+                on_functions("torch-finalizing-backend-type-conversion-for-stablehlo"),
                 Pass("torch-verify-stablehlo-backend-contract"),
             ),
             Stage(

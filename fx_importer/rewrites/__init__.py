@@ -6,7 +6,7 @@ of the operation concerned.
 
 from __future__ import annotations
 
-from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa
+from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.control_flow import (
     conditional_loops_to_scf,
     control_flow_to_stablehlo,
@@ -21,4 +21,5 @@ __all__ = [
     "control_flow_to_stablehlo",
     "control_flow_to_tosa",
     "isolate_tosa_regions",
+    "literals_to_stablehlo",
 ]

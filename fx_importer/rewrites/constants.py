@@ -15,6 +15,37 @@ def constants_to_stablehlo(module: ir.Operation) -> None:
     _rewrite(module, "stablehlo.constant", "value")
 
 
+def literals_to_stablehlo(module: ir.Operation) -> None:
+    """Turn constants of unsigned integers, which folding makes torch's again, into ``stablehlo.constant``."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "torch_c.to_builtin_tensor" and _owner_name(op.operands[0]) == "torch.vtensor.literal":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    for op in found:
+        literal = op.operands[0].owner
+        value = literal.attributes["value"]
+        if value.type == op.results[0].type:
+            new = ir.Operation.create(
+                "stablehlo.constant",
+                results=[value.type],
+                attributes={"value": value},
+                loc=op.location,
+                ip=ir.InsertionPoint(op),
+            )
+            op.results[0].replace_all_uses_with(new.result)
+            op.erase()
+            if not list(literal.results[0].uses):
+                literal.erase()
+
+
+def _owner_name(value: ir.Value) -> str:
+    return "" if isinstance(value.owner, ir.Block) else value.owner.name
+
+
 def _rewrite(module: ir.Operation, name: str, attribute: str) -> None:
     found: list[ir.Operation] = []
 
@@ -28,9 +59,14 @@ def _rewrite(module: ir.Operation, name: str, attribute: str) -> None:
         type_ = op.results[0].type
         if isinstance(ir.RankedTensorType(type_).element_type, ir.IndexType):
             continue  # neither dialect has them
-        attributes = {attribute: op.attributes["value"]}
-        new = ir.Operation.create(
-            name, results=[type_], attributes=attributes, loc=op.location, ip=ir.InsertionPoint(op)
-        )
+        if isinstance(ir.RankedTensorType(type_).element_type, ir.ComplexType):
+            # The bindings cannot read such an attribute. Both constants are spelled alike.
+            new = ir.Operation.parse(str(op).replace("arith.constant", name, 1), context=module.context)
+            ir.InsertionPoint(op).insert(new)
+        else:
+            attributes = {attribute: op.attributes["value"]}
+            new = ir.Operation.create(
+                name, results=[type_], attributes=attributes, loc=op.location, ip=ir.InsertionPoint(op)
+            )
         op.results[0].replace_all_uses_with(new.result)
         op.erase()
