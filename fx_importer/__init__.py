@@ -14,19 +14,23 @@ if TYPE_CHECKING:
         UnsupportedProgramError,
         UsageError,
     )
+    from fx_importer.execution import Caller
     from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
     from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
+    from fx_importer.manifest import Manifest
     from fx_importer.options import Mutation
     from fx_importer.output_types import OutputType
 
 __all__ = [
     "BackendLoweringOptions",
+    "Caller",
     "ExportError",
     "FxImporter",
     "FxImporterError",
     "FxImporterHooks",
     "InputInfo",
     "Lowered",
+    "Manifest",
     "Mutation",
     "NodeBuilder",
     "OutputType",
@@ -50,6 +54,8 @@ _HOMES = {
     "errors": ("ExportError", "FxImporterError", "Refusal", "StageFailed", "UnsupportedProgramError", "UsageError"),
     "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
+    "execution": ("Caller",),
+    "manifest": ("Manifest",),
     "options": ("Mutation",),
     "output_types": ("OutputType",),
 }

@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -17,10 +17,13 @@ from fx_importer.canonicalization import canonicalize, legalize
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
 from fx_importer.execution import JitBackend
-from fx_importer.execution.calling import flatten_inputs, unflatten_results
+from fx_importer.execution.calling import Caller
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
+from fx_importer.importing.entry_points import shared_state
+from fx_importer.importing.signature import mutated_state
+from fx_importer.manifest import Manifest
 from fx_importer.options import (
     ExportOptions,
     ImportOptions,
@@ -42,61 +45,109 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered program, and the record of how it came about."""
+    """A lowered program, or several in one module, and the record of how it came about."""
 
-    program: ExportedProgram
-    """The program, decomposed and canonical; what is imported may have other dtypes, where the output type needs it."""
+    programs: Mapping[str, ExportedProgram]
+    """The programs, decomposed and canonical, by the names of their functions. What is imported may have other dtypes,
+    where the output type needs it."""
     module: ir.Module
+    manifest: Manifest
+    """What the functions take and return, and what is state; ``manifest.to_json()`` is for other tools."""
     trace: Trace
     options: Options
+
+    @property
+    def program(self) -> ExportedProgram:
+        """The program, where there is one; the first where there are several."""
+        return next(iter(self.programs.values()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``. Raises `UsageError` if it cannot be."""
         save_module(self.module, path)
 
-    @functools.cached_property
-    def _compiled(self) -> Callable[..., Sequence[Any]]:
-        return JitBackend().load(self.module, self.options.importing.func_name)
+    def caller(self, state: Mapping[str, torch.Tensor] | None = None) -> Caller:
+        """Return the module's functions, compiled for MLIR's JIT, with a state of their own.
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module on MLIR's JIT: takes what the model takes, returns what it returns.
+        ``state`` is what it is to begin with; without it, what the programs were exported with.
 
         Raises:
-            UsageError: for inputs that the program was not exported for, for another output type than
-                linalg-on-tensors, and for a program that mutates state.
+            UsageError: for another output type than linalg-on-tensors, or if a part of the state is missing.
         """
         if self.options.output_type is not OutputType.LINALG_ON_TENSORS:
             kind = self.options.output_type.value
             raise UsageError(f"this module is {kind}: only linalg-on-tensors runs on the JIT, so lower to that")
-        signature = self.program.graph_signature
-        if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
-            raise UsageError("the program mutates state: load the module with fx_importer.execution and pass the state")
-        results = self._compiled(*flatten_inputs(self.program, args, kwargs))
-        return unflatten_results(self.program, results)
+        loaded = {name: JitBackend().load(self.module, name) for name in self.manifest.functions}
+        return Caller(self.manifest, loaded, self._exported_state() if state is None else state)
+
+    def _exported_state(self) -> dict[str, torch.Tensor]:
+        return {
+            name: tensor
+            for program in self.programs.values()
+            for name, tensor in {**program.constants, **program.state_dict}.items()
+            if name in self.manifest.state
+        }
+
+    @functools.cached_property
+    def _caller(self) -> Caller:
+        return self.caller()
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module on MLIR's JIT: takes what the model takes, returns what it returns.
+
+        The first call compiles. A model that mutates state does so here too, from one call to the next; `caller` makes
+        one that starts afresh, and has the functions by name where there are several.
+
+        Raises:
+            UsageError: for inputs that the program was not exported for, or another output type than linalg-on-tensors.
+        """
+        return self._caller(*args, **kwargs)
 
 
-def compile_program(
-    f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], importer: FxImporter, options: Options
-) -> Lowered:
-    """Carry a model to MLIR, keeping a record of every stage."""
+Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
+"""A model and what it is called with. An exported program needs no inputs."""
+
+
+def compile_programs(calls: Mapping[str, Call], importer: FxImporter, options: Options) -> Lowered:
+    """Carry models to functions of one module, keeping a record of every stage."""
     target = TARGETS[options.output_type]
     importing = target.importing(options.importing)
     trace = Trace(reporter=write_report)
     with trace.stage("export"):
-        program = export_program(f, args, kwargs, options.export)
+        programs = {name: export_program(*call, options.export) for name, call in calls.items()}
     with trace.stage("decompose"):
-        table = options.decompositions
-        program = decompose(program, target.table(options.lowering, program) if table is None else table)
+        given = options.decompositions
+        for name, program in programs.items():
+            table = target.table(options.lowering, program) if given is None else given
+            programs[name] = decompose(program, table)
     with trace.stage("canonicalize"):
-        program = canonicalize(program, assertions=importing.runtime_asserts)
+        asserts = importing.runtime_asserts
+        programs = {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
     if options.printing.graph:
-        program.graph_module.print_readable()
+        for program in programs.values():
+            program.graph_module.print_readable()
+    if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
+        _refuse_in_place(programs, options.output_type)
     with trace.stage("legalize"):
-        legal = legalize(program, target.dtypes)
+        legal = {name: legalize(program, target.dtypes) for name, program in programs.items()}
     with trace.stage("import"):
-        importer.import_exported_program(legal, importing)
+        state = shared_state(legal)
+        for name, program in legal.items():
+            importer.import_exported_program(program, replace(importing, func_name=name), state)
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
-    return Lowered(program, importer.module, trace, options)
+    functions = {name: importer.functions[name] for name in programs}
+    manifest = Manifest(options.output_type.value, functions, importer.state, importer.constants)
+    return Lowered(programs, importer.module, manifest, trace, options)
+
+
+def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: OutputType) -> None:
+    for program in programs.values():
+        signature = program.graph_signature
+        mutated = [*mutated_state(program), *signature.user_inputs_to_mutate.values()]
+        if mutated:
+            raise UsageError(
+                f"{output_type.value} has values and no memory to overwrite, and the program mutates "
+                f"{', '.join(map(repr, sorted(mutated)))}: pass mutation='functional'"
+            )
 
 
 def run_pipeline(pipeline: Pipeline, module: ir.Module, trace: Trace, printing: PrintOptions) -> None:
@@ -136,7 +187,7 @@ def _apart_from_the_model(function: Callable[P, R]) -> Callable[P, R]:
 
 @_apart_from_the_model
 def lower(
-    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any] | Mapping[str, ExportedProgram],
     *args: Any,
     output_type: str | OutputType = OutputType.RAW,
     fx_importer: FxImporter | None = None,
@@ -160,7 +211,8 @@ def lower(
     """Export ``f`` and lower it to ``output_type``, keeping the program and a record of the stages.
 
     Args:
-        f: the model, a plain function, or an exported program (whose inputs were given when it was exported).
+        f: the model, a plain function, or an exported program (whose inputs were given when it was exported). Or
+            several exported programs by name: a function each in one module, where they share weights and state.
         *args: example inputs.
         output_type: an `OutputType` or any spelling of one.
         fx_importer: an importer to use instead of a new one; its module is filled.
@@ -205,9 +257,25 @@ def lower(
         decompositions=decomposition_table,
     )
     inputs = {**model_kwargs, **(kwargs or {})}
+    importer = fx_importer or FxImporter(hooks=hooks)
+    if isinstance(f, Mapping):
+        return compile_programs(_entry_points(f, args, inputs, func_name), importer, options)
     if not isinstance(f, ExportedProgram):
         check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
-    return compile_program(f, args, inputs, fx_importer or FxImporter(hooks=hooks), options)
+    return compile_programs({func_name: (f, args, inputs)}, importer, options)
+
+
+def _entry_points(
+    programs: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], func_name: str
+) -> dict[str, Call]:
+    """Return the calls of several programs, given by name; raises `UsageError` unless that is what was given."""
+    wrong = [name for name, program in programs.items() if not isinstance(program, ExportedProgram)]
+    if wrong or not programs:
+        kinds = ", ".join(f"'{name}' is of type {type(programs[name]).__name__}" for name in wrong) or "there are none"
+        raise UsageError(f"several entry points are given as exported programs by name, but {kinds}: export each first")
+    if args or kwargs or func_name != "main":
+        raise UsageError("with programs by name, inputs and func_name have no place: each is exported with its own")
+    return {name: (program, (), {}) for name, program in programs.items()}
 
 
 def _returning_the_module(function: Callable[P, Lowered]) -> Callable[P, ir.Module]:

@@ -14,14 +14,15 @@ from fx_importer.errors import UsageError
 SUFFIXES = (".mlir", ".mlirbc")
 
 
-def check_writable(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` if a module can be saved there.
+def check_writable(path: str | os.PathLike[str], *, module: bool = True) -> Path:
+    """Return ``path`` if a file can be saved there; a ``module`` by its suffix.
 
     Raises:
-        UsageError: for a suffix other than ``.mlir`` and ``.mlirbc``, and for a directory that is missing or read-only.
+        UsageError: for a module's suffix other than ``.mlir`` and ``.mlirbc``, and for a directory that is missing or
+            read-only.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
+    if module and path.suffix not in SUFFIXES:
         raise UsageError(f"cannot save to '{path}': the suffix must be .mlir (text) or .mlirbc (bytecode)")
     if path.is_dir():
         raise UsageError(f"cannot save to '{path}': it is a directory")

@@ -27,6 +27,11 @@ class Target:
     decompositions: Mapping[Any, Callable[..., Any]]
     dtypes: Dtypes
 
+    @property
+    def in_place(self) -> bool:
+        """Whether a module of this type can overwrite memory."""
+        return self.output_type in (OutputType.RAW, OutputType.TORCH, OutputType.LINALG_ON_TENSORS)
+
     def table(self, options: LoweringOptions, program: ExportedProgram) -> Mapping[Any, Callable[..., Any]]:
         """Return the decompositions of ``program`` that come before the import.
 

@@ -10,12 +10,12 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.canonicalization.identities import IDENTITIES
-from fx_importer.canonicalization.inlining import inline_regions
 from fx_importer.canonicalization.rank_zero import RANK_ZERO
 from fx_importer.canonicalization.rewriting import Rules
 from fx_importer.canonicalization.spelling import SPELLINGS
 from fx_importer.canonicalization.strides import STRIDES
 from fx_importer.programs import with_rewritten_graphs
+from fx_importer.regions import inline_regions
 
 aten = torch.ops.aten
 

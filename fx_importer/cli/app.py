@@ -62,11 +62,15 @@ def import_(
         ),
     ],
     options: Options,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write what the function takes and returns, and its state, as JSON."),
+    ] = None,
 ) -> None:
     """Import a model and lower it to an output type."""
     from fx_importer.cli.importing import import_model
 
-    import_model(model, output, options)
+    import_model(model, output, options, manifest)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fx_importer.cli.model import load_model
-from fx_importer.compilation import compile_program
+from fx_importer.compilation import compile_programs
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options
@@ -19,8 +19,10 @@ from fx_importer.saving import check_writable
 STDOUT = "-"
 
 
-def import_model(model: str, output: str, options: Options) -> None:
+def import_model(model: str, output: str, options: Options, manifest: Path | None = None) -> None:
     """Lower what ``model`` names and write it to the file ``output``, or to standard output for ``-``.
+
+    Its manifest goes to the file ``manifest``, if there is one.
 
     Raises:
         UsageError: for an output that cannot be written (found before any work), or a ``model`` that names none.
@@ -28,12 +30,16 @@ def import_model(model: str, output: str, options: Options) -> None:
     """
     if output != STDOUT:
         check_writable(output)
+    if manifest is not None:
+        check_writable(manifest, module=False)
     f, args, kwargs = load_model(model)
     check_inputs(f, args, kwargs, options=())
     if "TORCH_LOGS" not in os.environ:
         # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
         torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
-    lowered = compile_program(f, args, kwargs, FxImporter(), options)
+    lowered = compile_programs({options.importing.func_name: (f, args, kwargs)}, FxImporter(), options)
+    if manifest is not None:
+        manifest.write_text(lowered.manifest.to_json())
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
         return

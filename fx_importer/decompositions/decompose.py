@@ -13,6 +13,8 @@ from fx_importer.decompositions.flex_attention import write_out_flex_attention
 from fx_importer.decompositions.table import overloads
 from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
+from fx_importer.programs import with_rewritten_graphs
+from fx_importer.regions import has_regions, inline_regions
 
 
 def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
@@ -24,6 +26,8 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
         UsageError: for a key that is not an operator, or a value that cannot be called.
     """
     program = write_out_flex_attention(program)
+    if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
+        program = with_rewritten_graphs(program, inline_regions)
     if not table and is_functional(program):
         return program
     with warnings.catch_warnings():

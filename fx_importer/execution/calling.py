@@ -1,70 +1,143 @@
-"""The calling convention: a model's nested inputs and outputs as the flat arguments and results of its function."""
+"""The calling convention: a model's nested inputs and outputs, and its state, around the flat functions of a module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
+from fx_importer.execution.backend import Loaded
+from fx_importer.manifest import Function, Manifest
 
 
-def flatten_inputs(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the function's arguments for a call of the model: tensors and numbers, in order.
+class Caller:
+    """Calls a module's functions as the model is called, and keeps the state between calls.
 
-    None and strings have no value at run time and are left out.
+    It needs a manifest and, for each function, something that takes and returns flat tensors and numbers: what a
+    `Backend` loads, or any runtime of your own.
+
+    Args:
+        manifest: of the module.
+        functions: what runs each function of the manifest, by name.
+        state: what the state is to begin with, by name; a whole state dict may be given. It is copied.
+
+    Raises:
+        UsageError: if a function or a part of the state is missing.
+    """
+
+    def __init__(
+        self, manifest: Manifest, functions: Mapping[str, Loaded], state: Mapping[str, torch.Tensor] | None = None
+    ):
+        self.manifest = manifest
+        self._functions = dict(functions)
+        _require("function", manifest.functions, functions)
+        _require("state", manifest.state, state or {})
+        self.state = {name: (state or {})[name].detach().clone() for name in manifest.state}
+        """The state as of now, by its name in the state dict."""
+        self.gradients: dict[str, torch.Tensor] = {}
+        """Of a training program: the gradients that the last call returned, by the name of what they belong to."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module's function, of which there is only one, with what the model takes.
+
+        Inputs that the model writes to are written to.
+
+        Raises:
+            UsageError: for inputs that the program was not exported for; or if there are several functions.
+        """
+        names = list(self.manifest.functions)
+        if len(names) != 1:
+            raise UsageError(f"the module has several functions: pick one, caller['{names[0]}'](...)")
+        return self._call(names[0], *args, **kwargs)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """Return what calls the function ``name``. All functions of a caller share its state."""
+        if name not in self.manifest.functions:
+            there = ", ".join(f"'{each}'" for each in self.manifest.functions)
+            raise UsageError(f"the module has no function '{name}': there is {there}")
+        return partial(self._call, name)
+
+    def _call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        function = self.manifest.functions[name]
+        leaves = _leaves(function, args, kwargs)
+        for argument in function.arguments:
+            if argument.kind == "input" and argument.leaf is not None:
+                _check_dtype(argument.name, leaves[argument.leaf], argument.type.dtype)
+        flat = [
+            self.state[each.name] if each.kind == "state" else leaves[each.leaf or 0] for each in function.arguments
+        ]
+        returned = self._functions[name](*flat)
+        outputs = [leaf.value for leaf in function.outputs.leaves]
+        for result, value in zip(function.results, returned, strict=True):
+            value = _as_declared(value, result.type.dtype)
+            if result.kind == "state":
+                self.state[result.name] = value
+            elif result.kind == "gradient":
+                self.gradients[result.name] = value
+            elif result.kind == "input" and result.leaf is not None:
+                with torch.no_grad():
+                    leaves[result.leaf].copy_(value)
+            elif result.leaf is not None:
+                outputs[result.leaf] = value
+        if function.outputs.spec is None:
+            raise UsageError(f"'{name}' returns a type that the manifest could not name: register it with a name")
+        return pytree.tree_unflatten(outputs, function.outputs.spec)
+
+
+def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the leaves of the inputs, in the order of the manifest.
 
     Raises:
         UsageError: if the inputs are not nested as the exported ones were, or differ from a constant that the program
             was exported for.
     """
-    expected = program.call_spec.in_spec
-    order = expected.child(1).context if expected is not None else []
+    expected = function.inputs.spec
+    if expected is None:
+        raise UsageError("the inputs are of a type that the manifest could not name: register it with a name")
+    order = expected.child(1).context
     ordered = {name: kwargs[name] for name in order if name in kwargs} | dict(kwargs)
     leaves, spec = pytree.tree_flatten((tuple(args), ordered))
     if spec != expected:
-        raise UsageError(f"the inputs are nested as {spec}, but the program was exported for {expected}")
-    flat: list[Any] = []
-    specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    for leaf, input_spec in zip(leaves, specs, strict=True):
-        if isinstance(input_spec.arg, ConstantArgument):
-            fixed = input_spec.arg.value
-            if type(leaf) is not type(fixed) or leaf != fixed:
-                raise UsageError(
-                    f"the input '{input_spec.arg.name}' is {leaf!r}, but was fixed to {fixed!r} by the export"
-                )
-            if not isinstance(fixed, (bool, int, float)):
-                continue
-        flat.append(leaf)
-    return flat
+        met, wanted = _paths((tuple(args), ordered)), [leaf.path for leaf in function.inputs.leaves]
+        if met == wanted:
+            raise UsageError(f"the inputs are nested as {spec}, but the program was exported for {expected}")
+        raise UsageError(
+            f"the inputs are {', '.join(met) or 'none'}, but the program was exported for {', '.join(wanted) or 'none'}"
+        )
+    for leaf, record in zip(leaves, function.inputs.leaves, strict=True):
+        if record.fixed and (type(leaf) is not type(record.value) or leaf != record.value):
+            raise UsageError(f"the input '{record.path}' is {leaf!r}, but was fixed to {record.value!r} by the export")
+    return leaves
 
 
-def unflatten_results(program: ExportedProgram, results: Sequence[Any]) -> Any:
-    """Return what the model returns, from what its function returned.
-
-    An integer tensor gets back the sign that MLIR's signless types do not keep.
-    """
-    remaining = iter(results)
-    returned: Any = program.graph.output_node().args[0]
-    leaves = []
-    for spec, node in zip(program.graph_signature.output_specs, returned, strict=True):
-        assert spec.kind is OutputKind.USER_OUTPUT, f"{spec.arg} is state"
-        if isinstance(node, torch.fx.Node):
-            leaves.append(_as_exported(next(remaining), node.meta["val"]))
-        elif isinstance(node, (bool, int, float)):
-            leaves.append(next(remaining))
-        else:
-            leaves.append(node)
-    spec = program.call_spec.out_spec
-    assert spec is not None
-    return pytree.tree_unflatten(leaves, spec)
+def _paths(inputs: tuple[Any, Any]) -> list[str]:
+    """Return the leaves of ``(args, kwargs)`` as a manifest spells them."""
+    roots = ("args", "kwargs")
+    return [
+        root + pytree.keystr(path)
+        for root, tree in zip(roots, inputs, strict=True)
+        for path, _ in pytree.tree_flatten_with_path(tree)[0]
+    ]
 
 
-def _as_exported(result: Any, example: Any) -> Any:
-    if isinstance(result, torch.Tensor) and isinstance(example, torch.Tensor) and result.dtype != example.dtype:
-        return result.view(example.dtype)
-    return result
+def _check_dtype(name: str, value: Any, dtype: str) -> None:
+    """MLIR's integers have no sign: what a signed and an unsigned one mean is told apart here."""
+    if isinstance(value, torch.Tensor) and value.dtype != getattr(torch, dtype, value.dtype):
+        met = str(value.dtype).removeprefix("torch.")
+        raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
+
+
+def _as_declared(value: Any, dtype: str) -> Any:
+    """Return ``value`` with the sign that MLIR's integers do not keep."""
+    if isinstance(value, torch.Tensor) and value.dtype != (declared := getattr(torch, dtype)):
+        return value.view(declared)
+    return value
+
+
+def _require(what: str, needed: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    if missing := [name for name in needed if name not in given]:
+        raise UsageError(f"no {what} was given for {', '.join(map(repr, missing))}")

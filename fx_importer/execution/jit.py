@@ -55,9 +55,9 @@ class JitBackend:
         """Compile the function ``func_name`` of ``module``, which stays as it is.
 
         What is returned takes dense tensors on the CPU, and numbers; it returns a tuple of the same. Inputs are never
-        written; non-contiguous ones are copied first, the others are read where they are. Calls from several threads
-        take turns. It raises `UsageError` for arguments that do not fit, and where the program meets values it cannot
-        work with: a failed assertion, an index out of range, an integer division by zero.
+        written, memrefs excepted; non-contiguous ones are copied first, the others are read where they are. Calls from
+        several threads take turns. It raises `UsageError` for arguments that do not fit, and where the program meets
+        values it cannot work with: a failed assertion, an index out of range, an integer division by zero.
 
         Raises:
             UsageError: if there is no such function, or it takes or returns anything but builtin tensors and numbers,
@@ -114,6 +114,9 @@ class _Function:
         elif self.signature.results:
             slots.insert(0, ctypes.pointer(results))
         self._call(_addresses(slots))
+        for kind, given, passed in zip(self.signature.arguments, arguments, tensors, strict=True):
+            if isinstance(kind, TensorKind) and kind.written:
+                _write_back(given, passed)
         return _unpack(self.signature, results)
 
     def _call(self, arguments: ctypes.Array[ctypes.c_void_p]) -> None:
@@ -123,6 +126,12 @@ class _Function:
             self.run(ctypes.addressof(slots))
         if code.value:
             raise UsageError(f"'{self.signature.name}' stopped: {self.messages[code.value - 1]}")
+
+
+def _write_back(given: Value, passed: Value) -> None:
+    """Write to an argument what was written to the dense copy that was passed for it, if it was one."""
+    if isinstance(given, torch.Tensor) and isinstance(passed, torch.Tensor) and given.data_ptr() != passed.data_ptr():
+        given.detach().copy_(passed)
 
 
 def _slot(ctype: Any, value: Value) -> Any:
@@ -172,8 +181,16 @@ def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
         entry = functions[name]
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
         entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
-        entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(entry.arguments))
+        read_only = {"bufferization.writable": ir.BoolAttr.get(False)}  # of tensors; a memref is there to be written
+        said = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [{}] * len(entry.arguments)
+        described = [{each.name: each.attr for each in ir.DictAttr(old)} if old else {} for old in said]
+        tensors = [isinstance(argument.type, ir.RankedTensorType) for argument in entry.arguments]
+        entry.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [
+                ir.DictAttr.get(old | read_only if is_tensor else old)
+                for old, is_tensor in zip(described, tensors, strict=True)
+            ]
+        )
     return entry
 
 

@@ -20,6 +20,8 @@ class TensorKind:
 
     dtypes: tuple[torch.dtype, ...]
     shape: tuple[int | None, ...]
+    written: bool = False
+    """Whether the function writes to it: an argument that is a memref."""
 
     @property
     def ctype(self) -> type[Descriptor]:
@@ -33,14 +35,14 @@ class TensorKind:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
             return f"is {met}, but the JIT takes dense tensors on the CPU"
         if value.dtype not in self.dtypes:
-            return f"is {_names((value.dtype,))}, but the function takes {_names(self.dtypes)}"
+            return f"is {_spelled((value.dtype,))}, but the function takes {_spelled(self.dtypes)}"
         fits = value.dim() == len(self.shape) and all(
             accepted in (None, met) for accepted, met in zip(self.shape, value.shape, strict=True)
         )
         return None if fits else f"has shape {_shape(tuple(value.shape))}, but the function takes {_shape(self.shape)}"
 
     def __str__(self) -> str:
-        return f"a tensor of {_names(self.dtypes)} with shape {_shape(self.shape)}"
+        return f"a tensor of {_spelled(self.dtypes)} with shape {_shape(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,16 @@ class Signature:
     name: str
     arguments: tuple[Kind, ...]
     results: tuple[Kind, ...]
+    names: tuple[str | None, ...] = ()
+    """What the program calls its arguments, as far as the function says so."""
 
     def check(self, values: Sequence[object]) -> None:
         """Raise a `UsageError` that lists every argument that does not fit."""
         if len(values) != len(self.arguments):
             raise UsageError(f"'{self.name}' takes {len(self.arguments)} arguments, but got {len(values)}")
+        names = self.names or (None,) * len(self.arguments)
         refusals = [
-            f"argument {position} {refusal}"
+            f"argument {position} {f'({name!r}) ' if (name := names[position]) else ''}{refusal}"
             for position, (kind, value) in enumerate(zip(self.arguments, values, strict=True))
             if (refusal := kind.refusal(value))
         ]
@@ -112,20 +117,32 @@ def read_signature(function: func_d.FuncOp) -> Signature:
             f"'{name}' cannot be run: {'; '.join(strange)}. The JIT passes builtin tensors of {', '.join(DTYPES)}, and "
             f"scalars of {', '.join(_SCALARS)}: lower the program with output_type='linalg-on-tensors'"
         )
-    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]))
+    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function))
+
+
+def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
+    if "arg_attrs" not in function.attributes:
+        return ()
+
+    def name(attributes: ir.DictAttr) -> str | None:
+        found = [key for key in ("fx_importer.name", "fx_importer.state") if key in attributes]
+        return ir.StringAttr(attributes[found[0]]).value if found else None
+
+    return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
 
 
 def _kind(mlir_type: ir.Type) -> Kind | None:
-    if not isinstance(mlir_type, ir.RankedTensorType):
+    memory = isinstance(mlir_type, ir.MemRefType)
+    if not memory and not isinstance(mlir_type, ir.RankedTensorType):
         return _SCALARS.get(str(mlir_type))
     dtypes = DTYPES.get(str(mlir_type.element_type))
-    if dtypes is None or mlir_type.encoding is not None:
+    if dtypes is None or (not memory and mlir_type.encoding is not None):
         return None
     shape = (None if mlir_type.is_dynamic_dim(axis) else mlir_type.get_dim_size(axis) for axis in range(mlir_type.rank))
-    return TensorKind(dtypes, tuple(shape))
+    return TensorKind(dtypes, tuple(shape), memory)
 
 
-def _names(dtypes: Sequence[torch.dtype]) -> str:
+def _spelled(dtypes: Sequence[torch.dtype]) -> str:
     return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 

@@ -83,15 +83,39 @@ _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
 def _writes(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
     """Yield each placeholder's name that an operator writes to, itself or through views of it, and the operator."""
     for node in graph.nodes:
-        if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
-            continue
+        for written, culprit in _written_by(node):
+            if (root := _root(written)).op == "placeholder":
+                yield root.name, culprit
+
+
+def _written_by(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Yield the arguments of ``node`` that are written to, and the operator that does: itself, or one in its graph."""
+    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         for position, argument in enumerate(node.target._schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+                for each in given if isinstance(given, list | tuple) else [given]:
+                    if isinstance(each, fx.Node):
+                        yield each, node
+    elif isinstance(node.target, torch._ops.HigherOrderOperator):
+        for position, argument in enumerate(node.args):
+            region = _region(argument)
+            if region is None:
                 continue
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            for each in given if isinstance(given, list | tuple) else [given]:
-                if isinstance(each, fx.Node) and (root := _root(each)).op == "placeholder":
-                    yield root.name, node
+            # A region that is traced under a mode takes what follows it; that of any other operator may not write.
+            names = [placeholder.name for placeholder in region.find_nodes(op="placeholder")]
+            operands = dict(zip(names, node.args[position + 1 :], strict=False))
+            for name, culprit in _writes(region):
+                if isinstance(operand := operands.get(name), fx.Node):
+                    yield operand, culprit
+
+
+def _region(argument: Any) -> fx.Graph | None:
+    """Return the graph that an argument of a higher-order operator names."""
+    if not isinstance(argument, fx.Node) or argument.op != "get_attr" or argument.graph.owning_module is None:
+        return None
+    found = getattr(argument.graph.owning_module, str(argument.target), None)
+    return found.graph if isinstance(found, fx.GraphModule) else None
 
 
 def _root(node: fx.Node) -> fx.Node:

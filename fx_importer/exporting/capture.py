@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.exporting.aliases import check_writes, separate
 from fx_importer.exporting.inputs import check_quantized
+from fx_importer.exporting.stack_traces import whole_stack_traces
 from fx_importer.options import ExportOptions
 
 
@@ -32,7 +33,10 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     check_quantized(module, args, kwargs)
     example = separate(args, kwargs, module)
     try:
-        program = torch.export.export(module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict)
+        with whole_stack_traces():
+            program = torch.export.export(
+                module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict
+            )
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(

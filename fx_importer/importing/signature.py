@@ -76,7 +76,7 @@ def read_signature(
             "the program mutates state, and a frozen import would lose that. Pass mutation='functional' to take the "
             "state as arguments and return the new state first, or mutation='mutable' "
             "(experimental_support_mutation=True) to overwrite it in place. Mutated:",
-            [refusal_at(node, name, _describe(program, name)) for name, node in mutated.items()],
+            [refusal_at(node, *_describe(program, name)) for name, node in mutated.items()],
         )
     writes = mutated if mutation is Mutation.MUTABLE else {}
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -223,9 +223,12 @@ def _is_state(kind: OutputKind) -> bool:
     return _KINDS.get(kind) == "state"
 
 
-def _describe(program: ExportedProgram, name: str) -> str:
+def _describe(program: ExportedProgram, name: str) -> tuple[str, str]:
+    """Return what people call the placeholder ``name``, and what it is."""
     spec = next(spec for spec in program.graph_signature.input_specs if spec.arg.name == name)
-    return f"the {HELD[spec.kind]} '{spec.target}'" if spec.kind in HELD else "an input"
+    if spec.kind in HELD:
+        return spec.target or name, f"the {HELD[spec.kind]} '{spec.target}'"
+    return name, "an input"
 
 
 def tensor_of(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:

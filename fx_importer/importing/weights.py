@@ -32,6 +32,7 @@ class Weights:
         self._types = types
         # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
         self._known: dict[tuple[Any, ...], tuple[torch.Tensor, ir.Attribute]] = {}
+        self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
         """Return the attribute that holds ``tensor``: a splat, a short ``dense``, or a resource called ``name``.
@@ -50,10 +51,19 @@ class Weights:
         )
         if (found := self._known.get(key)) is not None:
             return found[1]
-        made = self._make(tensor.detach(), name)
+        made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
         if tensor.numel():
             self._known[key] = (tensor, made)
+        if name is not None:
+            self._named.setdefault(name, (tensor, made))
         return made
+
+    def _of_name(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute | None:
+        """Return the attribute of an equal tensor called ``name``: of a program of the same model, read from a file."""
+        found, attribute = self._named.get(name or "", (None, None))
+        if found is None or (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
+            return None
+        return attribute if np.array_equal(as_array(found), as_array(tensor)) else None
 
     def _make(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
         type_ = self._types.literal(tensor.dtype, tensor.shape)

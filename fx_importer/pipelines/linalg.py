@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
-from fx_importer.pipelines.rewrite_steps import SCF_LOOPS
+from fx_importer.pipelines.rewrite_steps import SCF_LOOPS, STATE_TO_VALUES, VALUES_TO_MEMORY
 
 
 def linalg(options: LoweringOptions) -> Pipeline:
@@ -18,6 +18,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 "linalg",
                 "Torch ops have become linalg, tensor, arith, math and scf.",
                 (
+                    STATE_TO_VALUES,
                     on_functions(
                         "torch-restructure-non-constant-axes",
                         "torch-fuse-quantized-ops",
@@ -37,6 +38,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-linalg-on-tensors-backend-contract"),
+                VALUES_TO_MEMORY,
             ),
         ),
     )

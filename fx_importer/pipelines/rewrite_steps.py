@@ -13,6 +13,9 @@ from fx_importer.rewrites import (
     control_flow_to_tosa,
     isolate_tosa_regions,
     literals_to_stablehlo,
+    refine_shapes,
+    state_to_values,
+    values_to_memory,
 )
 
 SCF_LOOPS = RewriteStep("fx-importer-conditional-loops-to-scf", conditional_loops_to_scf)
@@ -22,6 +25,9 @@ TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_re
 STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", control_flow_to_stablehlo)
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
+STABLEHLO_REFINEMENT = RewriteStep("fx-importer-refine-stablehlo-shapes", refine_shapes)
+STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
+VALUES_TO_MEMORY = RewriteStep("fx-importer-values-to-memory", values_to_memory)
 
 REWRITES: Mapping[str, RewriteStep] = {
     step.name: step
@@ -33,5 +39,8 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_CONTROL_FLOW,
         STABLEHLO_CONSTANTS,
         STABLEHLO_LITERALS,
+        STABLEHLO_REFINEMENT,
+        STATE_TO_VALUES,
+        VALUES_TO_MEMORY,
     )
 }

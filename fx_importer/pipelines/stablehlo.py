@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
-from fx_importer.pipelines.rewrite_steps import STABLEHLO_CONSTANTS, STABLEHLO_CONTROL_FLOW, STABLEHLO_LITERALS
+from fx_importer.pipelines.rewrite_steps import (
+    STABLEHLO_CONSTANTS,
+    STABLEHLO_CONTROL_FLOW,
+    STABLEHLO_LITERALS,
+    STABLEHLO_REFINEMENT,
+)
 
 
 def stablehlo(options: LoweringOptions) -> Pipeline:
@@ -39,7 +44,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 "Shapes that can be known are static, deprecated ops are gone, and constant tensors are StableHLO's.",
                 (
                     on_functions("stablehlo-canonicalize-dynamism", "canonicalize"),
-                    Pass("stablehlo-refine-shapes"),
+                    STABLEHLO_REFINEMENT,
                     on_functions(
                         "canonicalize",
                         "stablehlo-canonicalize-dynamism",

@@ -13,6 +13,8 @@ from fx_importer.rewrites.control_flow import (
     control_flow_to_tosa,
 )
 from fx_importer.rewrites.isolation import isolate_tosa_regions
+from fx_importer.rewrites.refinement import refine_shapes
+from fx_importer.rewrites.state import state_to_values, values_to_memory
 
 __all__ = [
     "conditional_loops_to_scf",
@@ -22,4 +24,7 @@ __all__ = [
     "control_flow_to_tosa",
     "isolate_tosa_regions",
     "literals_to_stablehlo",
+    "refine_shapes",
+    "state_to_values",
+    "values_to_memory",
 ]

@@ -22,6 +22,12 @@ REGIONS: Mapping[Any, Callable[..., tuple[fx.Node, Sequence[Any]]]] = {
 """Picks a region's body and operands from the arguments of its operator."""
 
 
+def has_regions(module: torch.nn.Module) -> bool:
+    """Return whether there are such regions in ``module`` or below."""
+    graphs = [each.graph for each in module.modules() if isinstance(each, fx.GraphModule)]
+    return any(graph.find_nodes(op="call_function", target=region) for graph in graphs for region in REGIONS)
+
+
 def inline_regions(graph: fx.Graph, owner: torch.nn.Module) -> None:
     """Put the bodies of such regions of ``graph``, which are attributes of ``owner``, in their places."""
     for node in graph.nodes:

@@ -1,0 +1,48 @@
+"""Where a node came from, to the line. Of the user's call stack torch.export keeps the frames called ``forward`` alone:
+nothing of a plain function, and nothing of the functions that a module calls."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import uninteresting_files
+from torch.fx.proxy import TracerBase
+
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
+_EXPORT = f"{_TORCH}export{os.sep}"
+_HERE = f"{Path(__file__).parent}{os.sep}"
+
+
+@contextmanager
+def whole_stack_traces() -> Iterator[None]:
+    """Make what is traced meanwhile keep every frame from the model's own code down."""
+    name = "_filter_traceback_frames"
+    original: Any = getattr(TracerBase, name, None)  # torch's own hook for this, which no option reaches
+    if original is None:
+        yield
+        return
+    setattr(TracerBase, name, lambda _tracer, frames: _of_the_model(frames))
+    try:
+        yield
+    finally:
+        setattr(TracerBase, name, original)
+
+
+def _of_the_model(frames: traceback.StackSummary) -> traceback.StackSummary:
+    exporting = [position for position, frame in enumerate(frames) if frame.filename.startswith(_EXPORT)]
+    inner = frames[exporting[-1] + 1 :] if exporting else frames
+    unwanted = uninteresting_files()
+    return traceback.StackSummary.from_list(
+        [
+            frame
+            for frame in inner
+            if (frame.name == "forward" or not frame.filename.startswith((_TORCH, _HERE)))
+            and frame.filename not in unwanted
+        ]
+    )

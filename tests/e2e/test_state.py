@@ -1,0 +1,205 @@
+"""State: what a program keeps, writes, and takes from one call to the next, on the JIT beside eager PyTorch."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import export, load, save
+
+from fx_importer import UnsupportedProgramError, UsageError, lower
+
+
+class Kept(nn.Module):
+    """A tensor held in one of four ways; ``writes`` says whether ``forward`` changes it."""
+
+    def __init__(self, how: str, writes: bool):
+        super().__init__()
+        value = torch.arange(3.0)
+        self.value: Any
+        if how == "parameter":
+            self.value = nn.Parameter(value)
+        elif how == "constant":
+            self.value = value
+        else:
+            self.register_buffer("value", value, persistent=how == "persistent")
+        self.writes = writes
+
+    def forward(self, x):
+        if self.writes:
+            with torch.no_grad():
+                self.value.mul_(2).add_(x)
+        return self.value * x
+
+
+HOW = ("parameter", "persistent", "non-persistent", "constant")
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("mutation", ["error", "functional", "mutable"])
+def test_what_is_only_read_is_a_constant(how, mutation):
+    model = Kept(how, writes=False)
+    lowered = lower(model, X, mutation=mutation, output_type="linalg")
+    assert torch.equal(lowered.run(X), model(X).detach())
+    assert not lowered.manifest.state
+    (held,) = lowered.manifest.constants.values()
+    assert held.kind == ("constant" if how == "constant" else "parameter" if how == "parameter" else "buffer")
+    assert held.persistent == (how != "non-persistent")
+
+
+@pytest.mark.parametrize("how", HOW[:3])
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_what_is_written_is_state(how, mutation):
+    model = Kept(how, writes=True)
+    lowered = lower(copy.deepcopy(model), X, mutation=mutation, output_type="linalg")
+    assert list(lowered.manifest.state) == ["value"]
+    caller = lowered.caller()
+    for turn in range(4):
+        assert torch.equal(caller(X + turn), model(X + turn).detach())
+        assert torch.equal(caller.state["value"], model.value)
+    torch.testing.assert_close(lowered.caller().state["value"], torch.arange(3.0))  # each begins afresh
+
+
+@pytest.mark.parametrize("how", HOW[:3])
+def test_what_is_written_is_refused_without_a_policy(how):
+    with pytest.raises(UnsupportedProgramError, match=r"(?s)value: the.*test_state.py") as raised:
+        lower(Kept(how, writes=True), X)
+    assert "mutation='functional'" in str(raised.value)
+    assert "mutation='mutable'" in str(raised.value)
+
+
+@pytest.mark.parametrize("mutation", ["error", "functional", "mutable"])
+def test_a_constant_that_is_written_is_refused(mutation):
+    with pytest.raises(UnsupportedProgramError, match="register_buffer"):
+        lower(Kept("constant", writes=True), X, mutation=mutation)
+
+
+class Decoder(nn.Module):
+    """One head of attention over a cache of eight positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(4, 12)
+        self.keys: torch.Tensor
+        self.values: torch.Tensor
+        self.position: torch.Tensor
+        self.register_buffer("keys", torch.zeros(8, 4))
+        self.register_buffer("values", torch.zeros(8, 4), persistent=False)
+        self.register_buffer("position", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        query, key, value = self.qkv(x).split(4, -1)
+        at = self.position + torch.arange(x.shape[0])
+        self.keys.index_copy_(0, at, key)
+        self.values.index_copy_(0, at, value)
+        self.position.add_(x.shape[0])
+        seen = torch.arange(8)[None] <= at[:, None]
+        scores = torch.where(seen, query @ self.keys.T, float("-inf"))
+        return scores.softmax(-1) @ self.values
+
+
+def entry_points(model: nn.Module, through_files: bool) -> dict[str, torch.export.ExportedProgram]:
+    with torch.no_grad():
+        programs = {"prefill": export(model, (torch.randn(3, 4),)), "decode": export(model, (torch.randn(1, 4),))}
+    if not through_files:
+        return programs
+    loaded = {}
+    for name, program in programs.items():
+        save(program, file := io.BytesIO())
+        loaded[name] = load(io.BytesIO(file.getvalue()))
+    return loaded
+
+
+@pytest.mark.parametrize("through_files", [False, True], ids=["fresh", "pt2"])
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_prefill_and_four_steps_of_decoding(mutation, through_files):
+    torch.manual_seed(0)
+    model = Decoder().eval()
+    lowered = lower(entry_points(model, through_files), mutation=mutation, output_type="linalg")
+    assert str(lowered.module).count("qkv.weight: ") == 1  # stored once
+    assert list(lowered.manifest.state) == ["keys", "values", "position"]
+    caller = lowered.caller()
+    with torch.no_grad():
+        for x in (torch.randn(3, 4), *torch.randn(4, 1, 4)):
+            step = caller["prefill" if len(x) == 3 else "decode"]
+            torch.testing.assert_close(step(x), model(x))
+        for name, tensor in model.named_buffers():
+            torch.testing.assert_close(caller.state[name], tensor)
+
+
+@pytest.mark.parametrize("output_type", ["torch", "tosa", "stablehlo"])
+def test_entry_points_lower(output_type):
+    lowered = lower(entry_points(Decoder(), False), mutation="functional", output_type=output_type)
+    text = str(lowered.module)
+    assert "@prefill" in text
+    assert "@decode" in text
+
+
+def test_state_that_one_entry_point_only_reads_is_state_there_too():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.count: torch.Tensor
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x, step: bool):
+            if step:
+                self.count.add_(x)
+            return self.count * 10
+
+    model = Counter()
+    programs = {
+        "step": export(model, (torch.ones(2), True)),
+        "read": export(model, (torch.ones(2), False)),
+    }
+    caller = lower(programs, mutation="functional", output_type="linalg").caller()
+    caller["step"](torch.ones(2), True)
+    assert torch.equal(caller["read"](torch.ones(2), False), torch.full((2,), 10.0))
+
+
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_inputs_that_the_model_writes_to_are_written_to(mutation):
+    def model(x, rows):
+        rows["out"][0] = x
+        return rows["out"].sum()
+
+    lowered = lower(model, X, {"out": torch.zeros(2, 3)}, mutation=mutation, output_type="linalg")
+    ours, eager = {"out": torch.ones(2, 3)}, {"out": torch.ones(2, 3)}
+    assert torch.equal(lowered.run(X, ours), model(X, eager))
+    assert torch.equal(ours["out"], eager["out"])
+
+
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_state_that_is_exchanged(mutation):
+    """New values are old values of others, and results are old values: nothing may be read after it was written."""
+
+    class Exchange(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a: torch.Tensor
+            self.b: torch.Tensor
+            self.register_buffer("a", torch.zeros(3))
+            self.register_buffer("b", torch.ones(3))
+
+        def forward(self, x):
+            old_a, old_b = self.a.clone(), self.b.clone()
+            self.a.copy_(old_b)
+            self.b.copy_(x)
+            return old_a, old_b.view(3, 1)
+
+    model = Exchange()
+    caller = lower(copy.deepcopy(model), X, mutation=mutation, output_type="linalg").caller()
+    for turn in range(3):
+        for ours, eager in zip(caller(X + turn), model(X + turn), strict=True):
+            assert torch.equal(ours, eager)
+        assert torch.equal(caller.state["a"], model.a)
+        assert torch.equal(caller.state["b"], model.b)
+
+
+@pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
+def test_only_torch_and_linalg_write_in_place(output_type):
+    with pytest.raises(UsageError, match="mutation='functional'"):
+        lower(Kept("persistent", writes=True), X, mutation="mutable", output_type=output_type)

@@ -1,0 +1,97 @@
+"""Memory that a program reaches by more than one name."""
+
+import pytest
+import torch
+from torch import nn
+
+from fx_importer import UnsupportedProgramError, lower
+
+
+class Holding(nn.Module):
+    """Two buffers, of which ``forward`` writes to the first."""
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor):
+        super().__init__()
+        self.first: torch.Tensor
+        self.second: torch.Tensor
+        self.register_buffer("first", first)
+        self.register_buffer("second", second)
+
+    def forward(self, x):
+        self.first.view(-1).add_(x)
+        return self.first + self.second
+
+
+class Attribute(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.total = torch.zeros(3)
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total * 2
+
+
+def write_first(a, b):
+    a.add_(1)
+    return a + b
+
+
+ZEROS = torch.zeros(6)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "named"),
+    [
+        pytest.param(write_first, (ZEROS, ZEROS), "input 'a', which shares memory with the input 'b'", id="twice"),
+        pytest.param(write_first, (ZEROS[:3], ZEROS[2:5]), "memory with the input 'b'", id="overlapping"),
+        pytest.param(Holding(ZEROS, ZEROS), (torch.ones(6),), "memory with the buffer 'first'", id="registered twice"),
+        pytest.param(Holding(ZEROS[:3], ZEROS[1:4]), (torch.ones(3),), "memory with the buffer", id="views"),
+        pytest.param(
+            Holding(held := torch.zeros(6), torch.ones(6)), (held,), "with the input 'x'", id="state and input"
+        ),
+        pytest.param(Attribute(), (torch.ones(3),), "make it a buffer", id="attribute"),
+    ],
+)
+def test_shared_memory_that_is_written_is_named(model, inputs, named):
+    with pytest.raises(UnsupportedProgramError, match=named) as raised:
+        lower(model, *inputs, mutation="functional")
+    assert "test_aliases.py" in str(raised.value)  # where it is written
+
+
+def test_all_that_is_written_is_listed():
+    def write_both(a, b):
+        a.add_(1)
+        b.add_(1)
+
+    with pytest.raises(UnsupportedProgramError) as raised:
+        lower(write_both, ZEROS, ZEROS, mutation="functional")
+    assert [refusal.subject for refusal in raised.value.refusals] == ["a", "b"]
+
+
+def test_parts_of_one_tensor_that_do_not_overlap_are_separate():
+    lowered = lower(write_first, ZEROS[:3], ZEROS[3:], mutation="functional", output_type="linalg")
+    a, b = torch.zeros(3), torch.ones(3)
+    assert torch.equal(lowered.run(a, b), torch.full((3,), 2.0))
+    assert torch.equal(a, torch.ones(3))
+
+
+@pytest.mark.parametrize("inputs", [(ZEROS, ZEROS), (ZEROS, ZEROS.view(6))], ids=["same", "view"])
+def test_a_tensor_given_twice_stands_for_two(inputs):
+    """torch.export would make one input of them."""
+    lowered = lower(lambda a, b: a - b, *inputs, output_type="linalg")
+    assert torch.equal(lowered.run(torch.ones(6), torch.full((6,), 3.0)), torch.full((6,), -2.0))
+
+
+def test_a_parameter_given_as_input_stands_for_any():
+    model = nn.Linear(3, 3)
+    lowered = lower(model, model.weight, output_type="linalg")
+    x = torch.randn(3, 3)
+    torch.testing.assert_close(lowered.run(x), model(x).detach())
+
+
+def test_tied_weights_are_no_trouble():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(lower(model, x, output_type="linalg").run(x), model(x).detach())
