@@ -37,6 +37,30 @@ def test_values_of_other_types_are_refused_with_the_line(output_type):
     )
 
 
+@pytest.mark.parametrize(
+    "output_type, signs",
+    [(OutputType.TOSA, "tensor<?x2xi8>"), (OutputType.STABLEHLO, "tensor<?x2xui8>")],
+    ids=["tosa", "stablehlo"],
+)
+def test_unsigned_and_dynamic_tensors_pass(output_type, signs):
+    tensor = "!torch.vtensor<[?,2],ui8>"
+    text = f"""
+    func.func @main(%go: !torch.vtensor<[],i1>, %x: {tensor}, %y: {tensor}) -> {tensor} {{
+      %0 = torch.aten.Bool.Tensor %go : !torch.vtensor<[],i1> -> !torch.bool
+      %1 = torch.prim.If %0 -> ({tensor}) {{
+        torch.prim.If.yield %x : {tensor}
+      }} else {{
+        torch.prim.If.yield %y : {tensor}
+      }}
+      return %1 : {tensor}
+    }}"""
+    module = ir.Module.parse(text, new_context())
+    run_stage(pipeline_from_torch(output_type, LoweringOptions()).stages[0], module)
+    assert "torch.prim.If" not in str(module)
+    assert "torch.aten.Bool.Tensor" not in str(module)
+    assert f"-> {signs}" in str(module)
+
+
 ISOLATED = """
 func.func @main(%go: tensor<i1>, %x: tensor<2xf32>) -> tensor<2xf32> {
   %one = "tosa.const"() <{values = dense<1.0> : tensor<2xf32>}> : () -> tensor<2xf32>
