@@ -35,6 +35,25 @@ def _as_strided(node: fx.Node) -> fx.Node | None:
     return emit(node, aten.index.Tensor, flat, [_positions(node, sizes, strides, offset or 0)])
 
 
+def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
+    """Write into the memory of a dense argument, at the positions that the sizes and strides name."""
+    base_node, source = node.args[0], node.args[1]
+    assert isinstance(base_node, fx.Node)
+    base: Tensor = value_of(base_node)
+    sizes, strides = list(node.args[2]), list(node.args[3])  # type: ignore[arg-type]
+    offset = node.args[4] if len(node.args) > 4 else None
+    order = _memory_order(base.shape, base.stride())
+    if order is None or not same_size(base.storage_offset(), 0):
+        return None
+    memory = emit(node, aten.permute.default, base_node, order)
+    flat = emit(node, aten.reshape.default, memory, [-1])
+    positions = _positions(node, sizes, strides, offset or 0)
+    positions, source = (emit(node, aten.reshape.default, each, [-1]) for each in (positions, source))
+    written = emit(node, aten.index_put.default, flat, [positions], source)
+    shaped = emit(node, aten.reshape.default, written, [base.shape[axis] for axis in order])
+    return emit(node, aten.permute.default, shaped, [order.index(axis) for axis in range(len(order))])
+
+
 def _memory_order(sizes: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
     """Return the axes from the slowest to the fastest, if they fill their memory without gap or overlap."""
     axes = list(range(len(sizes)))
@@ -63,4 +82,4 @@ def _positions(node: fx.Node, sizes: list[Argument], strides: list[Argument], of
     return total
 
 
-STRIDES: Rules = {aten.as_strided.default: _as_strided}
+STRIDES: Rules = {aten.as_strided.default: _as_strided, aten.as_strided_scatter.default: _as_strided_scatter}

@@ -83,6 +83,9 @@ class _Rewriting:
         target = node.target
         if target in CONVERSIONS:
             self._replace(node, self._converted(node))
+        elif target is aten.view.dtype and carrier_of(node.args[1]) == value_of(node.args[0]).dtype:
+            source: Any = node.args[0]
+            self._replace(node, _convert(node, source, value_of(source).dtype))  # the same bits
         elif target is operator.getitem:
             self._getitem(node)
         elif not isinstance(target, OpOverload) or target.namespace not in ("aten", "prims"):

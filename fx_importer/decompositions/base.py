@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions import attention, copies, normalization, powers, products, scalars, shapes, variance
+from fx_importer.decompositions import (
+    attention,
+    copies,
+    normalization,
+    powers,
+    products,
+    scalars,
+    shapes,
+    variance,
+    windows,
+)
 from fx_importer.decompositions.table import DecompositionTable, overloads_only
 
 aten = torch.ops.aten
@@ -48,6 +58,7 @@ BASE = (
         *(normalization.group_norm, normalization.native_group_norm, normalization.batch_norm_inference),
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
         shapes.squeeze,  # torch's rule ends in prims.squeeze
+        windows.diagonal_scatter,  # the dialect lacks it
         shapes.roll,  # torch's rule gathers
         *copies.COPIES,  # the dialect lacks them, or no backend takes them
         *scalars.SHIFTS,  # no backend takes them under all of their names

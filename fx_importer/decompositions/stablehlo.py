@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fx_importer.decompositions import scalars, unsigned
+from fx_importer.decompositions import scalars, unsigned, windows
 from fx_importer.decompositions.base import BASE
 
 aten = torch.ops.aten
@@ -12,6 +12,7 @@ aten = torch.ops.aten
 STABLEHLO = BASE.replacing(
     *scalars.ARITHMETIC,  # the C++ lowerings carry a number as an arith.constant of 64 bits
     *scalars.COMPARISONS,  # the same
+    *windows.WINDOWS,  # it has no lowering
     *unsigned.UNSIGNED,  # computed as if signed, or not at all
 ).from_torch(
     aten.leaky_relu.default,  # the same, of the slope

@@ -21,6 +21,7 @@ from fx_importer.decompositions import (
     shapes,
     unsigned,
     variance,
+    windows,
 )
 
 aten = torch.ops.aten
@@ -344,3 +345,20 @@ def test_unsigned_constants() -> None:
     x = torch.tensor([200, 3], dtype=torch.uint8)
     assert_close(unsigned.right_shift(x, torch.tensor(1, dtype=torch.uint8)), x >> 1)
     assert_close(unsigned.any_element(x), x.any())
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 2])
+@pytest.mark.parametrize("axes", [(0, 1), (2, 0), (-1, -2)])
+def test_diagonals(offset: int, axes: tuple[int, int]) -> None:
+    x = torch.arange(60.0).reshape(3, 4, 5)
+    expected = x.diagonal(offset, *axes)
+    assert_close(windows.diagonal(x, offset, *axes), expected)
+    source = torch.full_like(expected, -1)
+    expected = torch.diagonal_scatter(x, source, offset, *axes)
+    assert_close(windows.diagonal_scatter(x, source, offset, *axes), expected)
+
+
+@pytest.mark.parametrize("dim, size, step", [(0, 2, 1), (1, 3, 2), (-1, 5, 1), (1, 4, 3)])
+def test_windows(dim: int, size: int, step: int) -> None:
+    x = torch.arange(60.0).reshape(3, 4, 5)
+    assert_close(windows.unfold(x, dim, size, step), x.unfold(dim, size, step))
