@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
+from fx_importer.decompositions.unused import erase_unused
 from fx_importer.programs import with_rewritten_graphs
 
 aten = torch.ops.aten
@@ -33,11 +34,11 @@ def write_out_flex_attention(program: ExportedProgram) -> ExportedProgram:
 
 
 def _write_out(graph: fx.Graph, owner: fx.GraphModule) -> None:
-    for node in graph.find_nodes(op="call_function", target=FLEX_ATTENTION):
+    found = graph.find_nodes(op="call_function", target=FLEX_ATTENTION)
+    for node in found:
         _replace(node, owner)
-    for node in graph.find_nodes(op="get_attr"):
-        if not node.users:
-            graph.erase_node(node)
+    if found:
+        erase_unused(graph)  # how its mask was made; torch cannot trace that again inside of a branch
 
 
 def _replace(node: fx.Node, owner: fx.GraphModule) -> None:

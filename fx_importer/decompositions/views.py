@@ -35,7 +35,7 @@ def respell_views(program: ExportedProgram) -> ExportedProgram:
     if not any(_views(graph) for graph in graphs):
         return program
     if len(graphs) > 1:
-        written = [node for graph in graphs for node in graph.nodes if _written_arguments(node)]
+        written = [node for graph in graphs for node in graph.nodes if written_arguments(node)]
     else:
         written = _touching_written_memory(graphs[0]).intersection(_views(graphs[0]))
     if written:
@@ -45,7 +45,7 @@ def respell_views(program: ExportedProgram) -> ExportedProgram:
 
 def is_functional(program: ExportedProgram) -> bool:
     """Whether no operator of ``program`` writes to its arguments."""
-    return not any(_written_arguments(node) for graph in _graphs(program.graph_module) for node in graph.nodes)
+    return not any(written_arguments(node) for graph in _graphs(program.graph_module) for node in graph.nodes)
 
 
 def _graphs(module: fx.GraphModule) -> Iterable[fx.Graph]:
@@ -63,7 +63,7 @@ def _respell(graph: fx.Graph, owner: fx.GraphModule) -> None:
         node.target = aten.reshape.default
 
 
-def _written_arguments(node: fx.Node) -> list[fx.Node]:
+def written_arguments(node: fx.Node) -> list[fx.Node]:
     """Return the arguments that ``node`` writes to."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return []
@@ -72,17 +72,21 @@ def _written_arguments(node: fx.Node) -> list[fx.Node]:
 
 def _touching_written_memory(graph: fx.Graph) -> set[fx.Node]:
     """Return the nodes whose memory some node of ``graph`` writes to; too many rather than too few."""
+    groups = memory_groups(graph)
+    return set().union(*(groups[written] for node in graph.nodes for written in written_arguments(node)))
+
+
+def memory_groups(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
+    """Return, for each node, the nodes that may share its memory, itself among them."""
     groups: dict[fx.Node, set[fx.Node]] = {}
-    written: list[fx.Node] = []
     for node in graph.nodes:
         groups[node] = {node}
-        written.extend(_written_arguments(node))
         for base in _bases(node):
             if groups[base] is not groups[node]:
                 small, large = sorted((groups[base], groups[node]), key=len)
                 large |= small
                 groups.update(dict.fromkeys(small, large))
-    return set().union(*(groups[node] for node in written))
+    return groups
 
 
 def _bases(node: fx.Node) -> list[fx.Node]:

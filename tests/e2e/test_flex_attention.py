@@ -67,6 +67,22 @@ def test_agrees_with_eager(name):
         torch.testing.assert_close(result, wanted)
 
 
+class AttendsUnderCond(torch.nn.Module):
+    def forward(self, x):
+        def attend(x):
+            return flex_attention(x, x, x, score_mod=lambda s, b, h, i, j: s * (i - j))
+
+        return torch.cond(x.sum() > 0, attend, lambda x: x.clone(), (x,))
+
+
+def test_under_cond():
+    torch._dynamo.reset()
+    x = torch.rand(1, 2, 8, 4)
+    lowered = lower(AttendsUnderCond(), x, output_type="linalg")
+    for each in (x, -x):
+        torch.testing.assert_close(lowered.run(each), AttendsUnderCond()(each))
+
+
 def test_any_length():
     torch._dynamo.reset()
     example, model, length = torch.rand(1, 2, 8, 4), Attends(Case()), Dim("length", min=2, max=64)
