@@ -13,12 +13,13 @@ def linalg(options: LoweringOptions) -> Pipeline:
     return Pipeline(
         "linalg-on-tensors",
         (
-            control_flow("Loops with a condition are scf.while, around torch ops.", SCF_LOOPS),
+            control_flow(
+                "Conditional loops are scf.while, around torch ops; state is values.", SCF_LOOPS, STATE_TO_VALUES
+            ),
             Stage(
                 "linalg",
                 "Torch ops have become linalg, tensor, arith, math and scf.",
                 (
-                    STATE_TO_VALUES,
                     on_functions(
                         "torch-restructure-non-constant-axes",
                         "torch-fuse-quantized-ops",
@@ -38,7 +39,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-linalg-on-tensors-backend-contract"),
-                VALUES_TO_MEMORY,
             ),
+            Stage("in-place", "State that a function overwrites is in memrefs.", (VALUES_TO_MEMORY,)),
         ),
     )

@@ -84,9 +84,9 @@ def backend_types(*passes: Step) -> Stage:
     return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
 
 
-def control_flow(description: str, step: RewriteStep) -> Stage:
+def control_flow(description: str, *steps: RewriteStep) -> Stage:
     """Return the stage of that name. It stands alone: so MLIR's own tools can repeat the conversion that follows."""
-    return Stage("control-flow", description, (step,))
+    return Stage("control-flow", description, steps)
 
 
 def on_functions(*names: str | Pass) -> Nested:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.export import export, load, save
 
-from fx_importer import UnsupportedProgramError, UsageError, lower
+from fx_importer import Caller, UnsupportedProgramError, UsageError, lower
 
 
 class Kept(nn.Module):
@@ -128,6 +128,45 @@ def test_prefill_and_four_steps_of_decoding(mutation, through_files):
             torch.testing.assert_close(step(x), model(x))
         for name, tensor in model.named_buffers():
             torch.testing.assert_close(caller.state[name], tensor)
+
+
+class Step(nn.Module):
+    """One step of decoding. Its weights are written out: the StableHLO interpreter cannot read resources."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys: torch.Tensor
+        self.position: torch.Tensor
+        self.register_buffer("keys", torch.zeros(8, 4))
+        self.register_buffer("position", torch.zeros(1, dtype=torch.int32))
+
+    def forward(self, x):
+        weight = torch.tensor(
+            [[1.0, 0.5, -1.0, 0.0], [0.25, 1.0, 0.5, 2.0], [0.0, -0.5, 1.0, 1.0], [1.5, 1.0, 0.0, 0.5]]
+        )
+        places = torch.arange(8, dtype=torch.int32)
+        here = (places == self.position)[:, None]
+        self.keys.copy_(torch.where(here, x @ weight, self.keys))
+        seen = (places <= self.position)[None]
+        self.position.add_(1)
+        scores = torch.where(seen, x @ self.keys.T, -1e9)
+        return scores.softmax(-1) @ self.keys
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+def test_four_steps_of_decoding_in_every_dialect(output_type, run):
+    model = Step()
+    lowered = lower(copy.deepcopy(model), torch.zeros(1, 4), mutation="functional", output_type=output_type)
+    if output_type == "linalg":
+        caller = lowered.caller()
+    else:
+        flat = {"main": lambda *inputs: run(lowered, *inputs)}
+        caller = Caller(lowered.manifest, flat, dict(model.named_buffers()))
+    torch.manual_seed(0)
+    for _ in range(4):
+        x = torch.randn(1, 4)
+        torch.testing.assert_close(caller(x), model(x))
+    torch.testing.assert_close(caller.state, dict(model.named_buffers()))
 
 
 @pytest.mark.parametrize("output_type", ["torch", "tosa", "stablehlo"])
