@@ -32,6 +32,8 @@ class Dtypes:
     """Tensors of such a dtype can be moved and converted, but not computed with ..."""
     computes: frozenset[Any] = frozenset()
     """... other than by these operators."""
+    sparse: bool = True
+    """Whether its types can say how a sparse tensor is stored."""
     unsigned: bool = True
     """Whether it tells unsigned integers from signed ones. If not, it is given signed ones of the same bits."""
 
@@ -43,7 +45,7 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on unsigned
             integers that it cannot compute.
     """
-    refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes)]
+    refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *_sparse(program, dtypes)]
     carriers = SignedCarriers()
     if not dtypes.unsigned and not refusals:
         program = with_rewritten_graphs(program, carriers.rewrite)
@@ -86,6 +88,14 @@ def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Refusal]
                     f"it computes with tensors of {_listed(given)}, which {dtypes.name} can hold, but not compute "
                     "this with: use real numbers, as of torch.view_as_real",
                 )
+
+
+def _sparse(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Refusal]:
+    for node in program.graph.nodes if not dtypes.sparse else ():
+        value = value_of(node)
+        if node.op == "placeholder" and isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            reason = f"a tensor of {value.dtype} stored as {value.layout}, and {dtypes.name} has dense tensors only"
+            yield refusal_of(node, f"{reason}: give it as `to_dense()`")
 
 
 def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:

@@ -25,7 +25,9 @@ def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
             if spec.kind not in HELD or spec.target is None:
                 continue
             tensor = tensor_of(program, spec)
-            other, name = names.setdefault(tensor.untyped_storage().data_ptr(), (function, spec.target))
+            strided = tensor.layout is torch.strided  # a sparse tensor has several storages, and shows none
+            memory = tensor.untyped_storage().data_ptr() if strided else id(tensor)
+            other, name = names.setdefault(memory, (function, spec.target))
             if name != spec.target and other != function and state & {name, spec.target}:
                 raise UsageError(
                     f"'{spec.target}' of '{function}' is '{name}' of '{other}', and one of them mutates it: state is "

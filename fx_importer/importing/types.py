@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fx_importer.bindings import ir
+from fx_importer.importing.sparse import encoding
 
 ELEMENT_TYPES: dict[torch.dtype, str] = {
     torch.float64: "f64",
@@ -109,17 +110,21 @@ class TypeCache:
             found = self._parsed[asm] = ir.Type.parse(asm, self.context)
         return found
 
-    def tensor(self, dtype: torch.dtype, shape: Sequence[Any], *, mutable: bool = False) -> ir.Type:
+    def tensor(
+        self, dtype: torch.dtype, shape: Sequence[Any], *, mutable: bool = False, stored: str | None = None
+    ) -> ir.Type:
         """Return ``!torch.vtensor<shape, dtype>``, or ``!torch.tensor`` for a ``mutable`` one.
 
-        A symbolic dimension becomes ``?``. Raises `UnknownDtype`.
+        A symbolic dimension becomes ``?``. ``stored`` is the encoding of a sparse tensor. Raises `UnknownDtype`.
         """
-        key = (dtype, mutable, *[d if type(d) is int else static_dimension(d) for d in shape])
+        key = (dtype, mutable, stored, *[d if type(d) is int else static_dimension(d) for d in shape])
         found = self._tensors.get(key)
         if found is None:
-            dims = ",".join("?" if d is None else str(d) for d in key[2:])
+            dims = ",".join("?" if d is None else str(d) for d in key[3:])
             kind = "tensor" if mutable else "vtensor"
-            found = self._tensors[key] = self.parse(f"!torch.{kind}<[{dims}],{self.element(dtype)}>")
+            found = self._tensors[key] = self.parse(
+                f"!torch.{kind}<[{dims}],{self.element(dtype)}{f',{stored}' if stored else ''}>"
+            )
         return found
 
     def literal(self, dtype: torch.dtype, shape: Sequence[int]) -> ir.Type:
@@ -136,7 +141,7 @@ class TypeCache:
     def of(self, value: Any) -> ir.Type:
         """Return the type of an example value: a (fake) tensor, a (symbolic) scalar, None, or a list of tensors."""
         if isinstance(value, torch.Tensor):
-            return self.tensor(value.dtype, value.shape)
+            return self.tensor(value.dtype, value.shape, stored=encoding(value))
         if value is None:
             return self.parse("!torch.none")
         if isinstance(value, (bool, torch.SymBool)):

@@ -91,7 +91,10 @@ def check_importable(tensor: torch.Tensor) -> None:
             "zero point, and dequantize in the model"
         )
     if tensor.layout != torch.strided:
-        raise UnimportableTensor(f"a {tensor.layout} tensor of {tensor.dtype} cannot be a literal: densify it first")
+        raise UnimportableTensor(
+            f"a {tensor.layout} tensor of {tensor.dtype} cannot be a literal: densify it first (`to_dense()`), or "
+            "take it as an input, whose type says how it is stored"
+        )
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
