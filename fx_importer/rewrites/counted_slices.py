@@ -46,22 +46,30 @@ def respell_counted_slices(body: ir.Block, counter: ir.Value, count: ir.Value) -
 
 def _read(op: ir.Operation, counter: ir.Value, count: ir.Value, emit: Emitter) -> ir.Value | None:
     tensor, axis, *bounds = op.operands
-    if not _is_one_turn(bounds, counter) or constant_of(axis) is None:
+    offset = _only_position(bounds, counter)
+    if offset is None or constant_of(axis) is None:
         return None
     shape = emit.value("torch.prim.ListConstruct", "!torch.list<int>", emit.integer(1))
-    index = emit.value("torch.aten.view", str(count.type).replace("<[]", "<[1]"), count, shape)
+    position = _plus(count, offset, emit)
+    index = emit.value("torch.aten.view", str(count.type).replace("<[]", "<[1]"), position, shape)
     return emit.value("torch.aten.index_select", op.results[0].type, tensor, axis, index)
 
 
 def _write(op: ir.Operation, counter: ir.Value, count: ir.Value, emit: Emitter) -> ir.Value | None:
     tensor, row, axis, *bounds = op.operands
     shape, axis = _shape(tensor), constant_of(axis)
-    if not _is_one_turn(bounds, counter) or axis is None or shape is None or not math.prod(shape):
+    offset = _only_position(bounds, counter)
+    if offset is None or axis is None or shape is None or not math.prod(shape):
         return None
     sizes = [1] * len(shape)
     sizes[axis] = shape[axis]
     positions = _positions(sizes, axis % len(shape), str(count.type).partition(",")[2].rstrip(">"), emit)
-    mask = emit.value("torch.aten.eq.Tensor", f"!torch.vtensor<[{','.join(map(str, sizes))}],i1>", positions, count)
+    mask = emit.value(
+        "torch.aten.eq.Tensor",
+        f"!torch.vtensor<[{','.join(map(str, sizes))}],i1>",
+        positions,
+        _plus(count, offset, emit),
+    )
     return emit.value("torch.aten.where.self", op.results[0].type, mask, row, tensor)
 
 
@@ -84,23 +92,30 @@ def _positions(sizes: Sequence[int], axis: int, dtype: str, emit: Emitter) -> ir
     return emit.op("torch.vtensor.literal", [type_], (), {"value": attribute}).result
 
 
-def _is_one_turn(bounds: Sequence[ir.Value], counter: ir.Value) -> bool:
-    """Whether ``start, end, step`` are the counter, one more, and one."""
+def _plus(count: ir.Value, offset: int, emit: Emitter) -> ir.Value:
+    if not offset:
+        return count
+    return emit.value("torch.aten.add.Scalar", count.type, count, emit.integer(offset), emit.integer(1))
+
+
+def _only_position(bounds: Sequence[ir.Value], counter: ir.Value) -> int | None:
+    """Return how far from the counter ``start, end, step`` is, if it is one position at it or after it."""
     start, end, step = bounds
-    if not _is_counter(start, counter) or constant_of(step) != 1 or producer(end) != "torch.aten.add.int":
-        return False
-    first, more = end.owner.operands
-    return _is_counter(first, counter) and constant_of(more) == 1
+    offset = _offset(start, counter)
+    if offset is None or offset < 0 or _offset(end, counter) != offset + 1 or constant_of(step) != 1:
+        return None
+    return offset
 
 
-def _is_counter(value: ir.Value, counter: ir.Value) -> bool:
-    """Whether ``value`` is the counter, perhaps plus what a negative index would need: the counter never is."""
+def _offset(value: ir.Value, counter: ir.Value) -> int | None:
+    """Return ``n`` where ``value`` is the counter plus ``n``, and perhaps what a negative index would need."""
     if value == counter:
-        return True
+        return 0
     if producer(value) != "torch.aten.add.int":
-        return False
+        return None
     first, more = value.owner.operands
-    return _is_counter(first, counter) and _is_zero(more, counter)
+    offset, added = _offset(first, counter), 0 if _is_zero(more, counter) else constant_of(more)
+    return None if offset is None or added is None else offset + added
 
 
 def _is_zero(value: ir.Value, counter: ir.Value) -> bool:
@@ -110,7 +125,8 @@ def _is_zero(value: ir.Value, counter: ir.Value) -> bool:
     if name == "torch.aten.Int.bool":
         return _is_zero(value.owner.operands[0], counter)
     if name == "torch.aten.lt.int":
-        return _is_counter(value.owner.operands[0], counter) and constant_of(value.owner.operands[1]) == 0
+        offset, bound = _offset(value.owner.operands[0], counter), constant_of(value.owner.operands[1])
+        return offset is not None and offset >= 0 and bound == 0  # the counter is never negative
     return constant_of(value) == 0
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -78,6 +79,10 @@ def mapped(x, y):
     return torch_map(combine, x, y)
 
 
+def recurrence(a, b):
+    return associative_scan_op(lambda a0, b0, a1, b1: [a0 * a1, b0 * a1 + b1], [a, b], ())
+
+
 def three(value):
     return (torch.full((3,), value),)
 
@@ -98,6 +103,7 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (closures, [turns(0), turns(1), turns(3)]),
     (scanned, [(ROWS,)]),
     (mapped, [(ROWS, ROWS + 1)]),
+    (recurrence, [(ROWS, ROWS + 1)]),
     (true_at_first, [(torch.ones(2),), (torch.full((2,), 15.0),)]),
 ]
 
