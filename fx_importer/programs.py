@@ -49,7 +49,7 @@ def _copied(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
 
 
 def _signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
-    """Return ``signature`` with the names of the values that ``graph`` returns now."""
+    """Return ``signature`` with the names of what ``graph`` returns now, and without the inputs that are gone."""
     results = graph.output_node().args[0]
     assert isinstance(results, list | tuple)
     specs = [
@@ -58,4 +58,6 @@ def _signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphS
         else spec
         for spec, result in zip(signature.output_specs, results, strict=True)
     ]
-    return ExportGraphSignature(input_specs=list(signature.input_specs), output_specs=specs)
+    inputs = {node.name for node in graph.find_nodes(op="placeholder")}
+    kept = [spec for spec in signature.input_specs if spec.arg.name in inputs]
+    return ExportGraphSignature(input_specs=kept, output_specs=specs)

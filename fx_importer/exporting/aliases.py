@@ -1,4 +1,4 @@
-"""Memory that a program reaches by more than one name, or writes to though it is not state.
+"""Memory that a program reaches by more than one name.
 
 torch.export takes two inputs that are one tensor for one input, used twice. And where a program writes to memory that
 it reaches by two names, torch's own passes fail without saying so.
@@ -43,10 +43,10 @@ def separate(
 def check_writes(program: ExportedProgram, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None:
     """Raise `UnsupportedProgramError` listing all that ``program``, as exported, writes to and must not.
 
-    That is memory which it reaches by another input, parameter or buffer too, and a tensor that is an attribute but no
-    buffer. ``args`` and ``kwargs`` are what it was exported with.
+    That is memory which it reaches by another input, parameter or buffer too. ``args`` and ``kwargs`` are what it was
+    exported with.
     """
-    written = dict(_writes(program.graph))
+    written = dict(writes(program.graph))
     if not written:
         return
     tensors = dict(_tensors(program, args, kwargs or {}))
@@ -55,10 +55,7 @@ def check_writes(program: ExportedProgram, args: Sequence[Any] = (), kwargs: Map
         name = spec.arg.name
         if name not in written:
             continue
-        if spec.kind is InputKind.CONSTANT_TENSOR:
-            reason = "the program writes to this attribute, which is not state: make it a buffer (register_buffer)"
-            refusals.append(refusal_at(written[name], spec.target or name, reason))
-        elif name in tensors and (
+        if name in tensors and (
             others := [each for each in tensors if each != name and _share(tensors[name], tensors[each])]
         ):
             shared = " and ".join(_describe(program, other) for other in others)
@@ -80,7 +77,7 @@ def _describe(program: ExportedProgram, name: str) -> str:
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
 
 
-def _writes(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
+def writes(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
     """Yield each placeholder's name that an operator writes to, itself or through views of it, and the operator."""
     for node in graph.nodes:
         for written, culprit in _written_by(node):
@@ -105,7 +102,7 @@ def _written_by(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
             # A region that is traced under a mode takes what follows it; that of any other operator may not write.
             names = [placeholder.name for placeholder in region.find_nodes(op="placeholder")]
             operands = dict(zip(names, node.args[position + 1 :], strict=False))
-            for name, culprit in _writes(region):
+            for name, culprit in writes(region):
                 if isinstance(operand := operands.get(name), fx.Node):
                     yield operand, culprit
 

@@ -11,8 +11,10 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.exporting.aliases import check_writes, separate
+from fx_importer.exporting.attributes import attributes_as_buffers
 from fx_importer.exporting.inputs import check_quantized
 from fx_importer.exporting.stack_traces import whole_stack_traces
+from fx_importer.exporting.undo import writes_undone
 from fx_importer.options import ExportOptions
 
 
@@ -25,15 +27,16 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
     if isinstance(f, ExportedProgram):
-        check_writes(f)
-        return f
+        program = attributes_as_buffers(f)
+        check_writes(program)
+        return program
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
     check_quantized(module, args, kwargs)
     example = separate(args, kwargs, module)
     try:
-        with whole_stack_traces():
+        with whole_stack_traces(), writes_undone(module):
             program = torch.export.export(
                 module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict
             )
@@ -45,6 +48,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
             f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
             f"strict={not options.strict} takes another way through the Python code."
         ) from error
+    program = attributes_as_buffers(program)
     check_writes(program, args, kwargs)
     return program
 

@@ -14,6 +14,7 @@ from fx_importer.decompositions import (
     attention,
     complex_numbers,
     copies,
+    indexing,
     normalization,
     powers,
     products,
@@ -362,3 +363,24 @@ def test_diagonals(offset: int, axes: tuple[int, int]) -> None:
 def test_windows(dim: int, size: int, step: int) -> None:
     x = torch.arange(60.0).reshape(3, 4, 5)
     assert_close(windows.unfold(x, dim, size, step), x.unfold(dim, size, step))
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    "shape, axes",
+    [((3, 4), (1,)), ((2, 3, 4), (1,)), ((2, 3, 4), (2,)), ((2, 3, 4), (1, 2)), ((2, 3, 4, 5), (1, 2))],
+)
+def test_index_put(shape: tuple[int, ...], axes: tuple[int, ...], accumulate: bool) -> None:
+    x = torch.randn(shape)
+    indices = [torch.tensor([[0, 2], [1, 0]]) if axis in axes else None for axis in range(max(axes) + 1)]
+    values = torch.randn(aten.index(x, indices).shape)
+    if not accumulate:
+        indices = [None if index is None else index[:1, :1] for index in indices]  # no place twice
+        values = torch.randn(aten.index(x, indices).shape)
+    assert_close(indexing.index_put(x, indices, values, accumulate), aten.index_put(x, indices, values, accumulate))
+
+
+@pytest.mark.parametrize("indices", [[torch.tensor([1])], [torch.tensor([1]), None, torch.tensor([0])], []])
+def test_index_put_of_leading_axes_is_left_alone(indices: list[torch.Tensor | None]) -> None:
+    x = torch.zeros(2, 3, 4)
+    assert indexing.index_put(x, indices, torch.ones(())) is NotImplemented

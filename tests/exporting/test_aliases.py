@@ -22,16 +22,6 @@ class Holding(nn.Module):
         return self.first + self.second
 
 
-class Attribute(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.total = torch.zeros(3)
-
-    def forward(self, x):
-        self.total.add_(x)
-        return self.total * 2
-
-
 def write_first(a, b):
     a.add_(1)
     return a + b
@@ -50,7 +40,6 @@ ZEROS = torch.zeros(6)
         pytest.param(
             Holding(held := torch.zeros(6), torch.ones(6)), (held,), "with the input 'x'", id="state and input"
         ),
-        pytest.param(Attribute(), (torch.ones(3),), "make it a buffer", id="attribute"),
     ],
 )
 def test_shared_memory_that_is_written_is_named(model, inputs, named):

@@ -1,0 +1,54 @@
+"""Writes that torch.export carries out for real.
+
+It traces with fake tensors in the place of inputs, parameters and buffers. A tensor that the model reaches otherwise,
+in an attribute or an object that a library keeps, is itself while it is traced: what is written to it stays written.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def writes_undone(module: torch.nn.Module) -> Iterator[None]:
+    """Give every such tensor of ``module`` that is written to meanwhile its old values back."""
+    before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in _attributes(module)]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, version, old in before:
+                if tensor._version != version and tensor.shape == old.shape:
+                    tensor.copy_(old)
+
+
+def _attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield each tensor that ``module`` reaches other than as a parameter or a buffer."""
+    seen: set[int] = set()
+    todo: list[Any] = [module]
+    while todo:
+        each = todo.pop()
+        if id(each) in seen or isinstance(each, _LEAVES):
+            continue
+        seen.add(id(each))
+        if isinstance(each, torch.Tensor):
+            if not isinstance(each, torch._subclasses.FakeTensor) and not each.is_meta:
+                yield each
+        elif isinstance(each, dict):
+            todo += each.values()
+        elif isinstance(each, list | tuple | set):
+            todo += each
+        elif isinstance(each, types.FunctionType):
+            todo += [cell.cell_contents for cell in each.__closure__ or () if cell != _EMPTY]
+        else:
+            own = getattr(each, "__dict__", {})
+            todo += [value for name, value in own.items() if name not in ("_parameters", "_buffers")]
+
+
+_LEAVES = (str, bytes, int, float, type, types.ModuleType, torch.dtype, torch.device, torch.fx.Graph)
+_EMPTY = types.CellType()
