@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
-from fx_importer.canonicalization import canonicalize, legalize
+from fx_importer.canonicalization import canonicalize, legalize, legalize_graph
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
 from fx_importer.execution import JitBackend
@@ -321,9 +321,11 @@ def stateless_fx_import(
     if printing.graph:
         gm.print_readable()
     trace = Trace(reporter=write_report)
-    with trace.stage("import"):
-        importer.import_graph_module(gm, func_name=model_name)
     target = TARGETS[OutputType.get(output_type)]
+    with trace.stage("legalize"):
+        legal = legalize_graph(gm, target.dtypes)
+    with trace.stage("import"):
+        importer.import_graph_module(legal, func_name=model_name)
     lowering = LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites)
     run_pipeline(target.pipeline(lowering), importer.module, trace, printing)
     return importer.module

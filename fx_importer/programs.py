@@ -19,7 +19,7 @@ def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite) -> Exporte
 
     ``program`` is left alone. The copy shares the weights and what the nodes' metadata holds.
     """
-    root = _copied(program.graph_module, rewrite)
+    root = with_rewritten_modules(program.graph_module, rewrite)
     return ExportedProgram(
         root=root,
         graph=root.graph,
@@ -33,7 +33,8 @@ def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite) -> Exporte
     )
 
 
-def _copied(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
+def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
+    """Return a copy of ``module`` with ``rewrite`` applied to its graph, and to those that its graph names."""
     graph = copy.deepcopy(module.graph)
     for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
         node.name = original.name  # copying renames what export called `input`; the graph signature goes by names
@@ -44,7 +45,7 @@ def _copied(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
         path, _, name = node.target.rpartition(".")
         if isinstance(child := getattr(holder := copied.get_submodule(path), name), fx.GraphModule):
             # The holder is new: a GraphModule copies what its graph names.
-            setattr(holder, name, _copied(child, rewrite))
+            setattr(holder, name, with_rewritten_modules(child, rewrite))
     return copied
 
 

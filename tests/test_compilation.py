@@ -20,6 +20,8 @@ from fx_importer import (
     stateless_fx_import,
 )
 from fx_importer.bindings import ir, new_context
+from fx_importer.execution import JitBackend
+from fx_importer.exporting.capture import FunctionModule
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -220,6 +222,16 @@ def test_a_stateless_graph_lowers():
     graph = torch.export.export(torch.nn.Tanh(), (X,)).graph_module
     module = stateless_fx_import(graph, output_type="linalg", model_name="tanh")
     assert "func.func @tanh(%arg0: tensor<2x3xf32>)" in str(module)
+
+
+def test_unsigned_integers_of_a_stateless_graph_are_unsigned():
+    x = torch.tensor([250, 3], dtype=torch.uint8)
+    graph = torch.export.export(FunctionModule(lambda x: (x.sum(), x > 100)), (x,)).graph_module
+    module = stateless_fx_import(graph, output_type="linalg")
+    total, large = JitBackend().load(module)(x)
+    assert total.item() == 253
+    assert large.tolist() == [True, False]
+    assert all(node.meta["val"].dtype == torch.uint8 for node in graph.graph.find_nodes(op="placeholder"))
 
 
 @pytest.mark.parametrize("suffix", [".mlir", ".mlirbc"])

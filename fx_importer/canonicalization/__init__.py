@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fx_importer.canonicalization.legalization import Dtypes, legalize
+from fx_importer.canonicalization.legalization import Dtypes, legalize, legalize_graph
 from fx_importer.canonicalization.program import canonicalize
 
-__all__ = ["Dtypes", "canonicalize", "legalize"]
+__all__ = ["Dtypes", "canonicalize", "legalize", "legalize_graph"]

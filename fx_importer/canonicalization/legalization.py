@@ -17,7 +17,7 @@ from fx_importer.canonicalization.rewriting import value_of
 from fx_importer.canonicalization.unsigned import SignedCarriers
 from fx_importer.diagnostics import refusal_of
 from fx_importer.errors import Refusal, UnsupportedProgramError
-from fx_importer.programs import with_rewritten_graphs
+from fx_importer.programs import with_rewritten_graphs, with_rewritten_modules
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,23 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
             f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", refusals
         )
     return program
+
+
+def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
+    """Return a graph of operators with signed integers in the place of unsigned ones, where ``dtypes`` has no others.
+
+    Raises:
+        UnsupportedProgramError: listing every operation on unsigned integers that cannot be computed.
+    """
+    if dtypes.unsigned:
+        return module
+    carriers = SignedCarriers()
+    module = with_rewritten_modules(module, carriers.rewrite)
+    if carriers.refusals:
+        raise UnsupportedProgramError(
+            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", carriers.refusals
+        )
+    return module
 
 
 def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[Refusal]:
