@@ -218,5 +218,4 @@ COMPLEX_NUMBERS = (
     *(add, sub, rsub, mul, div, reciprocal, absolute, angle, conjugate, exp, convert, eq, ne),
     *(sum_over, sum_of_all, mean_over, mean_of_all),
     _on_parts(aten.neg.default, of=torch.neg),
-    _on_parts(aten.cumsum.default, of=torch.cumsum),
 )

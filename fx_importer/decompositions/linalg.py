@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions import complex_numbers
+from fx_importer.decompositions import complex_numbers, scans
 from fx_importer.decompositions.base import BASE
 
 LINALG = BASE.replacing(
+    *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
     *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
 )

@@ -131,7 +131,7 @@ def _sentence(message: str) -> str:
     found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
     if found is None:
         return message
-    if found["reason"] == "out-of-bounds access":
+    if found["reason"] == "out-of-bounds access" or re.match(r"offset \d+ is out-of-bounds", found["reason"]):
         return _out_of_range(found["op"])
     return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
 

@@ -39,7 +39,7 @@ _DIALECTS = {
         "math",
         "memref",
     ),
-    *("ml_program", "scf", "tensor", "tm_tensor", "ub"),
+    *("ml_program", "scf", "tensor", "ub"),
 }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
-from fx_importer.pipelines.rewrite_steps import SCF_LOOPS, STATE_TO_VALUES, VALUES_TO_MEMORY
+from fx_importer.pipelines.rewrite_steps import SCF_LOOPS, STATE_TO_VALUES, TM_TENSOR_LOOPS, VALUES_TO_MEMORY
 
 
 def linalg(options: LoweringOptions) -> Pipeline:
-    """Return the pipeline to linalg, tensor, arith, math, scf and tm_tensor on builtin tensors."""
+    """Return the pipeline to linalg, tensor, arith, math, scf and cf on builtin tensors."""
     finite = {"allow-non-finites": options.allow_non_finites}
     return Pipeline(
         "linalg-on-tensors",
@@ -23,7 +23,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                     on_functions(
                         "torch-restructure-non-constant-axes",
                         "torch-fuse-quantized-ops",
-                        Pass("convert-torch-to-tmtensor", finite),  # scans, sorts, scatters: no linalg op says them
+                        Pass("convert-torch-to-tmtensor", finite),  # scans, sorts, scatters; loops, in the end
                         "canonicalize",
                         Pass("convert-torch-to-linalg", finite),
                         "canonicalize",
@@ -39,6 +39,11 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-linalg-on-tensors-backend-contract"),
+            ),
+            Stage(
+                "loops",
+                "Scans, scatters and sorts are loops in scf.",
+                (TM_TENSOR_LOOPS, on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse")),
             ),
             Stage("in-place", "State that a function overwrites is in memrefs.", (VALUES_TO_MEMORY,)),
         ),

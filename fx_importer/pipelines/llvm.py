@@ -28,12 +28,11 @@ LLVM = Pipeline(
                     "one-shot-bufferize",
                     {
                         "allow-return-allocs-from-loops": True,  # a loop may carry a new tensor each turn
-                        "allow-unknown-ops": True,  # tm_tensor's, whose turn is next
                         "bufferize-function-boundaries": True,
                         "function-boundary-type-conversion": "identity-layout-map",
                     },
                 ),
-                on_functions("tm-tensor-bufferize", "canonicalize"),
+                on_functions("canonicalize"),
                 Pass("refback-mlprogram-bufferize"),
                 Pass("buffer-deallocation-pipeline"),
                 on_functions("optimize-allocation-liveness"),
@@ -46,7 +45,6 @@ LLVM = Pipeline(
             (
                 Pass("generate-runtime-verification"),
                 on_functions(
-                    "tm-tensor-to-loops",
                     "refback-munge-memref-copy",  # a copy of strided memory would call a runtime library
                     "convert-linalg-to-loops",
                     "canonicalize",

@@ -15,6 +15,7 @@ from fx_importer.rewrites import (
     literals_to_stablehlo,
     refine_shapes,
     state_to_values,
+    tm_tensor_to_loops,
     values_to_memory,
 )
 
@@ -27,6 +28,7 @@ STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constant
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
 STABLEHLO_REFINEMENT = RewriteStep("fx-importer-refine-stablehlo-shapes", refine_shapes)
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
+TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
 VALUES_TO_MEMORY = RewriteStep("fx-importer-values-to-memory", values_to_memory)
 
 REWRITES: Mapping[str, RewriteStep] = {
@@ -41,6 +43,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_LITERALS,
         STABLEHLO_REFINEMENT,
         STATE_TO_VALUES,
+        TM_TENSOR_LOOPS,
         VALUES_TO_MEMORY,
     )
 }

@@ -15,6 +15,7 @@ from fx_importer.rewrites.control_flow import (
 from fx_importer.rewrites.isolation import isolate_tosa_regions
 from fx_importer.rewrites.refinement import refine_shapes
 from fx_importer.rewrites.state import state_to_values, values_to_memory
+from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
 
 __all__ = [
     "conditional_loops_to_scf",
@@ -26,5 +27,6 @@ __all__ = [
     "literals_to_stablehlo",
     "refine_shapes",
     "state_to_values",
+    "tm_tensor_to_loops",
     "values_to_memory",
 ]

@@ -13,7 +13,7 @@ from fx_importer.bindings import func_d, ir
 _OVERWRITES = "fx_importer.overwrites"
 """On a result: the position of the argument that it is the new value of."""
 
-_OWN_MEMORY = ("linalg.", "tm_tensor.", "tensor.empty", "tensor.insert_slice", "tensor.pad", "arith.constant")
+_OWN_MEMORY = ("linalg.", "tensor.empty", "tensor.insert_slice", "tensor.pad", "arith.constant")
 """What makes a tensor in memory of its own. Anything else may give a view of an argument."""
 
 
@@ -89,11 +89,19 @@ def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attr
 def _in_own_memory(value: ir.Value, point: ir.InsertionPoint) -> ir.Value:
     """Return ``value``, or a copy of it where it may be a view of state that is about to be written."""
     owner = value.owner
-    own = isinstance(owner, ir.Operation | ir.OpView) and owner.name.startswith(_OWN_MEMORY)
+    own = isinstance(owner, ir.Operation | ir.OpView) and _is_in_own_memory(value, owner)
     if own or not isinstance(value.type, ir.RankedTensorType):
         return value
     segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])}
     return ir.Operation.create("bufferization.alloc_tensor", [value.type], [value], segments, ip=point).result
+
+
+def _is_in_own_memory(value: ir.Value, owner: ir.Operation | ir.OpView) -> bool:
+    if owner.name == "scf.for":  # one that writes to what it carries gets a copy of it, since state is read only
+        body = owner.regions[0].blocks[0].operations
+        carried = body[len(body) - 1].operands[ir.OpResult(value).result_number].owner
+        return isinstance(carried, ir.Operation | ir.OpView) and carried.name.startswith("tensor.insert")
+    return owner.name.startswith(_OWN_MEMORY)
 
 
 def _functions(module: ir.Operation) -> Iterator[func_d.FuncOp]:

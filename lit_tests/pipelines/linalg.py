@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""linalg on tensors: arithmetic is linalg, scans and sorts are tm_tensor, random numbers keep a global seed."""
+"""linalg on tensors: arithmetic is linalg, scans and sorts are loops, random numbers keep a global seed."""
 
 import torch
 
@@ -25,6 +25,6 @@ print(export_and_import(Model(), torch.ones(2, 3), output_type="linalg-on-tensor
 # CHECK: linalg.matmul
 # CHECK: linalg.generic
 # CHECK: arith.cmpf ugt
-# CHECK: tm_tensor.scan
+# CHECK: scf.for
 # CHECK: ml_program.global_load @global_seed
 # CHECK-NOT: torch

@@ -38,7 +38,6 @@ DIALECTS = {
         "scf",
         "cf",
         "complex",
-        "tm_tensor",
         "ml_program",
     },
     TORCH: {"builtin", "func", "torch"},

@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from fx_importer.bindings import ir, new_context
 from fx_importer.errors import UsageError
-from fx_importer.execution import JitBackend
-from fx_importer.pipelines.runner import run_text
 
 ASSERTION = """
 func.func @main(%a: tensor<3xf32>, %b: i1, %c: i1) -> tensor<3xf32> {
@@ -101,22 +98,25 @@ def test_an_index_out_of_range(jit, size):
 
 SCATTER = """
 func.func @main(%out: tensor<4xf32>, %updates: tensor<2xf32>, %where: tensor<2x1xi32>) -> tensor<4xf32> {
-  %r = tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(false)
-    ins(%updates, %where : tensor<2xf32>, tensor<2x1xi32>) outs(%out : tensor<4xf32>) {
-  ^bb0(%x: f32, %y: f32):
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %r = scf.for %u = %c0 to %c2 step %c1 iter_args(%t = %out) -> tensor<4xf32> {
+    %w = tensor.extract %where[%u, %c0] : tensor<2x1xi32>
+    %i = arith.index_cast %w : i32 to index
+    %x = tensor.extract %updates[%u] : tensor<2xf32>
+    %y = tensor.extract %t[%i] : tensor<4xf32>
     %s = arith.addf %x, %y : f32
-    tm_tensor.yield %s : f32
-  } -> tensor<4xf32>
+    %n = tensor.insert %s into %t[%i] : tensor<4xf32>
+    scf.yield %n : tensor<4xf32>
+  }
   return %r : tensor<4xf32>
 }
 """
 
 
-def test_a_scatter_out_of_range():
-    # tm_tensor comes into a context with a pass that depends on it.
-    context = new_context()
-    run_text("builtin.module(func.func(convert-torch-to-tmtensor))", ir.Module.parse("module {}", context))
-    function = JitBackend().load(ir.Module.parse(SCATTER, context))
+def test_a_scatter_out_of_range(jit):
+    function = jit(SCATTER)
     ones = torch.ones(4)
     assert function(ones, torch.tensor([2.0, 3.0]), torch.tensor([[1], [1]], dtype=torch.int32))[0].tolist() == [
         1,
@@ -128,3 +128,21 @@ def test_a_scatter_out_of_range():
     for wrong in (4, -1):
         with pytest.raises(UsageError, match="an index is out of range"):
             function(ones, torch.ones(2), torch.tensor([[0], [wrong]], dtype=torch.int32))
+
+
+SLICES = """
+func.func @main(%out: tensor<4x3xf32>, %row: tensor<1x3xf32>, %where: tensor<i64>) -> tensor<4x3xf32> {
+  %w = tensor.extract %where[] : tensor<i64>
+  %i = arith.index_cast %w : i64 to index
+  %r = tensor.insert_slice %row into %out[%i, 0] [1, 3] [1, 1] : tensor<1x3xf32> into tensor<4x3xf32>
+  return %r : tensor<4x3xf32>
+}
+"""
+
+
+def test_a_slice_out_of_range(jit):
+    function = jit(SLICES)
+    assert function(torch.zeros(4, 3), torch.ones(1, 3), torch.tensor(3))[0].sum(1).tolist() == [0, 0, 0, 3]
+    for wrong in (4, -1):
+        with pytest.raises(UsageError, match=r"an index is out of range for a tensor of shape \[4, 3\]"):
+            function(torch.zeros(4, 3), torch.ones(1, 3), torch.tensor(wrong))
