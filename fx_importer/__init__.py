@@ -7,8 +7,10 @@ if TYPE_CHECKING:
     from fx_importer.compilation import Lowered, export_and_import, lower, stateless_fx_import
     from fx_importer.decompositions import get_decomposition_table
     from fx_importer.errors import (
+        CrashedError,
         ExportError,
         FxImporterError,
+        NotInstalledError,
         Refusal,
         StageFailed,
         UnsupportedProgramError,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendLoweringOptions",
     "Caller",
+    "CrashedError",
     "ExportError",
     "FxImporter",
     "FxImporterError",
@@ -33,6 +36,7 @@ __all__ = [
     "Manifest",
     "Mutation",
     "NodeBuilder",
+    "NotInstalledError",
     "OutputType",
     "Refusal",
     "Refused",
@@ -51,7 +55,16 @@ __all__ = [
 _HOMES = {
     "compilation": ("Lowered", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
-    "errors": ("ExportError", "FxImporterError", "Refusal", "StageFailed", "UnsupportedProgramError", "UsageError"),
+    "errors": (
+        "CrashedError",
+        "ExportError",
+        "FxImporterError",
+        "NotInstalledError",
+        "Refusal",
+        "StageFailed",
+        "UnsupportedProgramError",
+        "UsageError",
+    ),
     "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
     "execution": ("Caller",),

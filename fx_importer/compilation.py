@@ -16,8 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, legalize, legalize_graph
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
-from fx_importer.execution import JitBackend
-from fx_importer.execution.calling import Caller
+from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -65,18 +64,24 @@ class Lowered:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``. Raises `UsageError` if it cannot be."""
         save_module(self.module, path)
 
-    def caller(self, state: Mapping[str, torch.Tensor] | None = None) -> Caller:
-        """Return the module's functions, compiled for MLIR's JIT, with a state of their own.
+    def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:
+        """Return the module's functions, ready to run on ``backend``, with a state of their own.
 
-        ``state`` is what it is to begin with; without it, what the programs were exported with.
+        Args:
+            state: what it is to begin with; without it, what the programs were exported with.
+            backend: a name, of `BACKENDS` or ``"eager"`` for the programs themselves, or one of your own; without it,
+                the output type's: the JIT, StableHLO's interpreter, TOSA's reference model.
 
         Raises:
-            UsageError: for another output type than linalg-on-tensors, or if a part of the state is missing.
+            NotInstalledError: naming the extra that brings the backend.
+            UsageError: for what the backend cannot run, or if a part of the state is missing.
         """
-        if self.options.output_type is not OutputType.LINALG_ON_TENSORS:
-            kind = self.options.output_type.value
-            raise UsageError(f"this module is {kind}: only linalg-on-tensors runs on the JIT, so lower to that")
-        loaded = {name: JitBackend().load(self.module, name) for name in self.manifest.functions}
+        if backend is None:
+            backend = backend_for(self.options.output_type)
+        elif isinstance(backend, str):
+            eager = backend == "eager"
+            backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend)
+        loaded = {name: backend.load(self.module, name) for name in self.manifest.functions}
         return Caller(self.manifest, loaded, self._exported_state() if state is None else state)
 
     def _exported_state(self) -> dict[str, torch.Tensor]:
@@ -92,13 +97,14 @@ class Lowered:
         return self.caller()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module on MLIR's JIT: takes what the model takes, returns what it returns.
+        """Run the module on the output type's backend: takes what the model takes, returns what it returns.
 
         The first call compiles. A model that mutates state does so here too, from one call to the next; `caller` makes
-        one that starts afresh, and has the functions by name where there are several.
+        one that starts afresh, runs on other backends, and has the functions by name where there are several.
 
         Raises:
-            UsageError: for inputs that the program was not exported for, or another output type than linalg-on-tensors.
+            NotInstalledError: naming the extra that brings the backend.
+            UsageError: for inputs that the program was not exported for, or an output type that has no backend.
         """
         return self._caller(*args, **kwargs)
 

@@ -71,3 +71,27 @@ class StageFailed(FxImporterError):
         self.diagnostics = tuple(diagnostics)
         self.report = report
         super().__init__(message)
+
+
+class NotInstalledError(UsageError):
+    """An optional package is missing. ``extra`` is what to install: ``pip install 'fx-importer[extra]'``."""
+
+    def __init__(self, what: str, packages: str, extra: str):
+        self.extra = extra
+        super().__init__(f"{what} needs {packages}, which is not installed: pip install 'fx-importer[{extra}]'")
+
+
+class CrashedError(FxImporterError):
+    """What ran in a process of its own ended that process.
+
+    Attributes:
+        signal: the name of the signal, such as ``"SIGABRT"``; None if the process ended with an exit code.
+        said: what it wrote to standard error.
+    """
+
+    def __init__(self, what: str, signal: str | None, said: str):
+        self.signal = signal
+        self.said = said
+        how = f"was ended by the signal {signal}" if signal else "failed"
+        lines = [line for line in said.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
+        super().__init__("\n  ".join([f"{what} {how}" + (", and said:" if lines else ""), *lines]))

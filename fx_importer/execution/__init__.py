@@ -1,7 +1,23 @@
 """Runs lowered modules."""
 
 from fx_importer.execution.backend import Backend, Loaded, Value
+from fx_importer.execution.backends import BACKENDS, backend_for, backend_named
 from fx_importer.execution.calling import Caller
+from fx_importer.execution.eager import EagerBackend
 from fx_importer.execution.jit import JitBackend
+from fx_importer.execution.stablehlo import StablehloBackend
+from fx_importer.execution.tosa_reference import TosaReferenceBackend
 
-__all__ = ["Backend", "Caller", "JitBackend", "Loaded", "Value"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Caller",
+    "EagerBackend",
+    "JitBackend",
+    "Loaded",
+    "StablehloBackend",
+    "TosaReferenceBackend",
+    "Value",
+    "backend_for",
+    "backend_named",
+]

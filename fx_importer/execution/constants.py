@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 
 import torch
 
@@ -113,3 +114,36 @@ def _view(block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.V
         operands=[view],
         attributes={"restrict": ir.UnitAttr.get()},  # without ``writable``: never computed in place
     ).result
+
+
+def take_resources(function: func_d.FuncOp, operation: str) -> list[torch.Tensor]:
+    """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return what to pass there.
+
+    For runners that read no resources. The tensors hold bytes.
+    """
+    uses: dict[ir.Attribute, list[ir.Operation]] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == operation and (value := _resource_of(op)) is not None:
+            uses.setdefault(value, []).append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    with function.context, function.location:
+        for value, ops in uses.items():
+            argument = _append_argument(function, value.type)
+            for op in ops:
+                op.results[0].replace_all_uses_with(argument)
+                op.erase()
+    return [torch.frombuffer(bytearray(_read(value)), dtype=torch.uint8) for value in uses]
+
+
+def _read(value: ir.Attribute) -> bytes:
+    data = _bytes_of(value)
+    if data is not None:
+        return data
+    # A small one, which is cheap to spell: hexadecimal digits, of which the first four bytes are the alignment.
+    holder = ir.Module.create(ir.Location.unknown(value.context))
+    holder.operation.attributes["value"] = value
+    digits = re.search(r': "0x([0-9A-F]*)"', holder.operation.get_asm())
+    return bytes.fromhex(digits[1])[4:] if digits else b""

@@ -18,7 +18,8 @@ from fx_importer.execution.checks import RUN, insert_checks
 from fx_importer.execution.constants import hoist_constants
 from fx_importer.execution.kernels import expand_integer_abs, interchange_loops, outline_kernels, split_truncations
 from fx_importer.execution.memref import adopt, dense, describe
-from fx_importer.execution.signature import Signature, TensorKind, read_signature
+from fx_importer.execution.modules import copied, function_named, functions_of, refuse_foreign_dialects
+from fx_importer.execution.signature import JIT, Signature, TensorKind, read_signature
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.pipeline import Stage
 from fx_importer.pipelines.runner import run_stage
@@ -64,13 +65,13 @@ class JitBackend:
                 or holds operations that are not for CPUs.
             StageFailed: if the module cannot be compiled.
         """
-        copy = _copy(module)
+        copy = copied(module)
         function = _entry(copy, func_name)
         signature = read_signature(function)
         trace = Trace()
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         _run(fuse, copy, trace)
-        _refuse_foreign_ops(copy)
+        refuse_foreign_dialects(copy, _DIALECTS, JIT)
         with trace.stage("constants"):
             constants = hoist_constants(function)
             interchange_loops(copy)
@@ -162,23 +163,12 @@ def _unpack(signature: Signature, results: ctypes.Structure) -> tuple[Any, ...]:
     return tuple(next(tensors) if isinstance(kind, TensorKind) else value for value, kind in pairs)
 
 
-def _copy(module: ir.Module) -> ir.Module:
-    copy = ir.Module.create(ir.Location.unknown(module.context))
-    for op in module.body:
-        copy.body.append(op.clone())
-    return copy
-
-
 def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
     """Return the function ``name``, callable from C; all others become private."""
-    functions = {op.name.value: op for op in module.body if isinstance(op, func_d.FuncOp)}
-    if name not in functions:
-        there = ", ".join(f"'{each}'" for each in functions) or "none"
-        raise UsageError(f"the module has no function '{name}': there is {there}")
+    entry = function_named(module, name)
     with module.context:
-        for each in functions.values():
+        for each in functions_of(module).values():
             each.attributes["sym_visibility"] = ir.StringAttr.get("private")
-        entry = functions[name]
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
         entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
         read_only = {"bufferization.writable": ir.BoolAttr.get(False)}  # of tensors; a memref is there to be written
@@ -192,22 +182,6 @@ def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
             ]
         )
     return entry
-
-
-def _refuse_foreign_ops(module: ir.Module) -> None:
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name.partition(".")[0] not in _DIALECTS:
-            found.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    if found:
-        raise UsageError(
-            f"the JIT runs linalg on tensors, but the module holds {', '.join(sorted(found))}: lower the program with "
-            "output_type='linalg-on-tensors'"
-        )
 
 
 def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:

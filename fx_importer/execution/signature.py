@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class TensorKind:
             return f"is of type {type(value).__name__}, but the function takes {self}"
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
-            return f"is {met}, but the JIT takes dense tensors on the CPU"
+            return f"is {met}, but the function takes dense tensors on the CPU"
         if value.dtype not in self.dtypes:
             return f"is {_spelled((value.dtype,))}, but the function takes {_spelled(self.dtypes)}"
         fits = value.dim() == len(self.shape) and all(
@@ -99,23 +99,41 @@ class Signature:
             raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(refusals))
 
 
-def read_signature(function: func_d.FuncOp) -> Signature:
+@dataclass(frozen=True)
+class Passes:
+    """What a backend passes between Python and a function."""
+
+    runner: str
+    """What people call the backend, in a sentence that it begins."""
+    output_type: str
+    """What to lower a program to, to run it there."""
+    dtypes: Mapping[str, tuple[torch.dtype, ...]] = field(default_factory=lambda: DTYPES)
+    scalars: bool = False
+    dynamic: bool = True
+
+
+JIT = Passes("The JIT", "linalg-on-tensors", scalars=True)
+
+
+def read_signature(function: func_d.FuncOp, passes: Passes = JIT) -> Signature:
     """Return what ``function``, on builtin tensors, takes and returns.
 
     Raises:
-        UsageError: listing every type that cannot be passed between Python and compiled code.
+        UsageError: listing every type that cannot be passed.
     """
     name = function.name.value
     kinds: dict[str, list[Kind]] = {}
     strange: list[str] = []
     for role, types in (("argument", function.type.inputs), ("result", function.type.results)):
-        found = [_kind(each) for each in types]
+        found = [_kind(each, passes) for each in types]
         strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
         kinds[role] = [kind for kind in found if kind is not None]
     if strange:
+        sizes = "" if passes.dynamic else " of static shapes"
+        scalars = f", and scalars of {', '.join(_SCALARS)}" if passes.scalars else ""
         raise UsageError(
-            f"'{name}' cannot be run: {'; '.join(strange)}. The JIT passes builtin tensors of {', '.join(DTYPES)}, and "
-            f"scalars of {', '.join(_SCALARS)}: lower the program with output_type='linalg-on-tensors'"
+            f"'{name}' cannot be run: {'; '.join(strange)}. {passes.runner} passes builtin tensors of "
+            f"{', '.join(passes.dtypes)}{sizes}{scalars}: lower the program with output_type='{passes.output_type}'"
         )
     return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function))
 
@@ -131,11 +149,13 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
     return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
 
 
-def _kind(mlir_type: ir.Type) -> Kind | None:
+def _kind(mlir_type: ir.Type, passes: Passes) -> Kind | None:
     memory = isinstance(mlir_type, ir.MemRefType)
     if not memory and not isinstance(mlir_type, ir.RankedTensorType):
-        return _SCALARS.get(str(mlir_type))
-    dtypes = DTYPES.get(str(mlir_type.element_type))
+        return _SCALARS.get(str(mlir_type)) if passes.scalars else None
+    dtypes = passes.dtypes.get(str(mlir_type.element_type))
+    if not passes.dynamic and not mlir_type.has_static_shape:
+        return None
     if dtypes is None or (not memory and mlir_type.encoding is not None):
         return None
     shape = (None if mlir_type.is_dynamic_dim(axis) else mlir_type.get_dim_size(axis) for axis in range(mlir_type.rank))

@@ -19,7 +19,9 @@ class Kept(torch.nn.Module):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.rand(3))
         self.constant = torch.rand(3)
+        self.persistent: torch.Tensor
         self.register_buffer("persistent", torch.rand(3))
+        self.passing: torch.Tensor
         self.register_buffer("passing", torch.rand(3), persistent=False)
         self.seen: torch.Tensor
         self.register_buffer("seen", torch.zeros(3))

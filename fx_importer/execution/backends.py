@@ -1,0 +1,43 @@
+"""Which backend runs what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fx_importer.errors import UsageError
+from fx_importer.execution.backend import Backend
+from fx_importer.execution.jit import JitBackend
+from fx_importer.execution.stablehlo import StablehloBackend
+from fx_importer.execution.tosa_reference import TosaReferenceBackend
+from fx_importer.output_types import OutputType
+
+BACKENDS: Mapping[str, Callable[[], Backend]] = {
+    "jit": JitBackend,
+    "stablehlo": StablehloBackend,
+    "tosa_reference": TosaReferenceBackend,
+}
+"""What runs a module, by name. ``eager`` needs the programs, and is not among them."""
+
+_DEFAULTS = {
+    OutputType.LINALG_ON_TENSORS: "jit",
+    OutputType.STABLEHLO: "stablehlo",
+    OutputType.TOSA: "tosa_reference",
+}
+
+
+def backend_named(name: str) -> Backend:
+    """Return the backend ``name``; raises `UsageError` with the accepted names."""
+    if name not in BACKENDS:
+        raise UsageError(f"unknown backend {name!r}: accepted are {', '.join(map(repr, BACKENDS))}, and 'eager'")
+    return BACKENDS[name]()
+
+
+def backend_for(output_type: OutputType) -> Backend:
+    """Return what runs ``output_type`` unless told otherwise; raises `UsageError` where nothing does."""
+    if output_type not in _DEFAULTS:
+        runs = ", ".join(each.value for each in _DEFAULTS)
+        raise UsageError(
+            f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
+            "the program in PyTorch"
+        )
+    return backend_named(_DEFAULTS[output_type])

@@ -1,0 +1,76 @@
+"""Runs the programs themselves, in PyTorch: what the other backends are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+
+from fx_importer.bindings import ir
+from fx_importer.errors import UsageError
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.manifest import Function, Manifest
+
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+
+
+@dataclass(frozen=True)
+class EagerBackend:
+    """PyTorch, running exported programs as functions of a module that was made from them."""
+
+    programs: Mapping[str, ExportedProgram]
+    """By the names of their functions."""
+    manifest: Manifest
+    name: str = "eager"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Return the program ``func_name``, taking and returning what the function of that name does.
+
+        The module is not looked at. Raises `UsageError` if there is no such program.
+        """
+        if func_name not in self.programs:
+            there = ", ".join(f"'{each}'" for each in self.programs)
+            raise UsageError(f"there is no program '{func_name}': there is {there}")
+        return _Function(self.programs[func_name], self.manifest.functions[func_name])
+
+
+@dataclass(frozen=True)
+class _Function:
+    program: ExportedProgram
+    function: Function
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        if len(arguments) != len(self.function.arguments):
+            raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
+        given: dict[str, Any] = {
+            each.name: value for each, value in zip(self.function.arguments, arguments, strict=True)
+        }
+        in_place = {each.name for each in self.function.arguments if each.overwritten}
+        placeholders = [self._input(spec, given) for spec in self.program.graph_signature.input_specs]
+        with torch.no_grad():
+            returned = fx.Interpreter(self.program.graph_module).run(*placeholders)
+            results: list[Any] = []
+            ending: Any = self.program.graph.output_node().args[0]
+            specs = self.program.graph_signature.output_specs
+            for spec, node, value in zip(specs, ending, returned, strict=True):
+                if spec.kind in _WRITES and spec.target in in_place:
+                    given[spec.target].copy_(value)
+                elif spec.kind is not OutputKind.TOKEN and isinstance(node, fx.Node | bool | int | float):
+                    results.append(value.clone() if isinstance(value, torch.Tensor) else value)
+        return tuple(results)
+
+    def _input(self, spec: Any, given: Mapping[str, Any]) -> Any:
+        """Return what goes to a placeholder. Python numbers were fixed by the export."""
+        if spec.kind is InputKind.TOKEN:
+            return torch.empty(0)
+        if spec.kind is InputKind.USER_INPUT:
+            return spec.arg.value if isinstance(spec.arg, ConstantArgument) else given[spec.arg.name]
+        if spec.target in given:
+            return given[spec.target]
+        held = self.program.state_dict.get(spec.target)
+        return self.program.constants[spec.target] if held is None else held

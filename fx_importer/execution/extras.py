@@ -1,0 +1,22 @@
+"""Optional packages: found, or asked for by the name of their extra."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+from fx_importer.errors import NotInstalledError
+
+
+def require(backend: str, extra: str, *packages: str) -> None:
+    """Raise `NotInstalledError` unless all ``packages``, by the names that they are imported by, are installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name.partition(".")[0]) is None]
+    if missing:
+        raise NotInstalledError(f"the backend '{backend}'", " and ".join(missing), extra)
+
+
+def imported(backend: str, extra: str, package: str) -> ModuleType:
+    """Return ``package``. Raises `NotInstalledError` if it is not installed."""
+    require(backend, extra, package)
+    return importlib.import_module(package)

@@ -1,0 +1,18 @@
+"""What runs in the reference model's own process: it imports neither torch nor this package, to be ready at once."""
+
+from pathlib import Path
+
+import numpy as np
+
+
+def run_model(model: str, folder: str) -> None:
+    """Run the flatbuffer ``model`` on ``folder/0.npy`` and so on, and write ``folder/result_0.npy`` and so on."""
+    import tosa_reference_model  # here: the parent reads this file too
+
+    count = len(list(Path(folder).glob("*.npy")))
+    inputs = [np.load(Path(folder, f"{number}.npy")) for number in range(count)]
+    results, status = tosa_reference_model.run(Path(model).read_bytes(), inputs)
+    if status.name != "TOSA_VALID":
+        raise SystemExit(f"the model ended as {status.name}")
+    for number, result in enumerate(results):
+        np.save(Path(folder, f"result_{number}.npy"), result)

@@ -1,0 +1,108 @@
+"""Runs TOSA on Arm's reference model, after its validator has seen the module. Both come with ``tosa-tools``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.bindings import ir
+from fx_importer.errors import CrashedError, UsageError
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.extras import require
+from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.modules import alone, refuse_foreign_dialects
+from fx_importer.execution.signature import Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.tosa_child import run_model
+from fx_importer.isolation import Scratch, run_command, run_isolated
+
+_EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"
+TARGET = f"profiles=pro_fp,pro_int extensions={_EXTENSIONS} specification_version=1.1.draft level=8k"
+"""What a module may hold. The reference model knows 64-bit integers as an extension: they go in and out as they are."""
+_ELEMENTS = ("f32", "f16", "bf16", "f8E4M3FN", "f8E5M2", "i1", "i8", "i16", "i32", "i64")
+_AS_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
+"""Of what numpy has no dtype."""
+
+TOSA = Passes("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS}, dynamic=False)
+
+
+@dataclass(frozen=True)
+class TosaReferenceBackend:
+    """Arm's reference model of TOSA."""
+
+    name: str = "tosa_reference"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Validate the function ``func_name`` of ``module``, which stays as it is, and serialize it.
+
+        Each call starts a process. It raises `CrashedError` where the model ends it, and where it finds what the
+        specification leaves open.
+
+        Raises:
+            NotInstalledError: without ``tosa-tools``.
+            UsageError: if there is no such function, or it takes or returns anything but tensors of static shapes, or
+                holds operations of other dialects, or is not valid for `TARGET`: then it lists all that is wrong.
+        """
+        require(self.name, "tosa", "tosa_reference_model")
+        copy, function = alone(module, func_name)
+        signature = read_signature(function, TOSA)
+        refuse_foreign_dialects(copy, ("builtin", "func", "tosa"), TOSA)
+        scratch = Scratch()
+        _serialize(copy, scratch.path)
+        return _Function(signature, scratch)
+
+
+def _serialize(module: ir.Module, folder: Path) -> None:
+    text = folder / "module.mlir"
+    with text.open("wb") as file:
+        module.operation.print(file=file, binary=True)
+    command = [
+        str(metadata.distribution("tosa-tools").locate_file("bin/tosa-opt")),
+        str(text),
+        f"--tosa-attach-target={TARGET}",
+        "--tosa-validate=strict-op-spec-alignment",
+        "--tosa-serialize",
+        f"--tosa-flatbuffer-filename={folder / 'module.tosa'}",
+        *("-o", os.devnull),
+    ]
+    try:
+        run_command("tosa-opt", command)
+    except CrashedError as error:
+        found = [line.partition("error: ")[2] for line in error.said.splitlines() if " error: " in line]
+        if error.signal or not found:
+            raise
+        raise UsageError("\n  ".join([f"the module is not TOSA of {TARGET}:", *found])) from error
+    finally:
+        text.unlink()
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A serialized model in a file, for as long as this lives."""
+
+    signature: Signature
+    scratch: Scratch
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        self.signature.check(arguments)
+        tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
+        with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
+            for number, tensor in enumerate(tensors):
+                np.save(Path(folder, f"{number}.npy"), tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())
+            run_isolated(TOSA.runner, run_model, self.scratch.path / "module.tosa", folder)
+            kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
+            return tuple(_load(Path(folder, f"result_{i}.npy"), kind) for i, kind in enumerate(kinds))
+
+
+def _load(path: Path, kind: TensorKind) -> torch.Tensor:
+    (dtype, *_) = kind.dtypes
+    array = np.load(path)
+    if dtype in _AS_BITS:  # comes as bytes without a type
+        array = array.view(f"i{dtype.itemsize}")
+    return torch.from_numpy(array).view(dtype)

@@ -1,0 +1,194 @@
+"""What every backend does: all dtypes, weights of every size, functions by name, and sentences."""
+
+import importlib.util
+
+import pytest
+import torch
+from torch import nn
+
+from fx_importer import CrashedError, NotInstalledError, UsageError, lower
+from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.execution import BACKENDS, Backend, StablehloBackend, TosaReferenceBackend, backend_named
+from fx_importer.execution.stablehlo import STABLEHLO
+from fx_importer.execution.tosa_reference import TOSA
+
+TRANSPOSE = {
+    "stablehlo": "stablehlo.transpose %a, dims = [1, 0]",
+    "tosa": "tosa.transpose %a {perms = array<i32: 1, 0>}",
+}
+needs_tosa = pytest.mark.skipif(
+    importlib.util.find_spec("tosa_reference_model") is None, reason="the extra 'tosa' is not installed"
+)
+
+
+def transpose(kind: str, element: str, shape: tuple[object, object] = (2, 3)) -> str:
+    types = [f"tensor<{a}x{b}x{element}>" for a, b in (shape, shape[::-1])]
+    return (
+        f"func.func @main(%a: {types[0]}) -> {types[1]} {{\n"
+        f"%0 = {TRANSPOSE[kind]} : ({types[0]}) -> {types[1]}\n return %0 : {types[1]} }}"
+    )
+
+
+def values(dtype: torch.dtype) -> torch.Tensor:
+    raw = torch.arange(1, 1 + 6 * dtype.itemsize, dtype=torch.uint8)
+    return raw.view(dtype).reshape(2, 3) if dtype is not torch.bool else (raw % 2).bool().reshape(2, 3)
+
+
+@pytest.fixture
+def parse():
+    def parse(text):
+        context = new_context()
+        load_dialects(context)
+        return ir.Module.parse(text, context)
+
+    return parse
+
+
+DTYPES = [
+    *(
+        pytest.param(StablehloBackend(), "stablehlo", *row, id=f"stablehlo-{row[0]}")
+        for row in STABLEHLO.dtypes.items()
+    ),
+    *(
+        pytest.param(TosaReferenceBackend(), "tosa", *row, id=f"tosa-{row[0]}", marks=needs_tosa)
+        for row in TOSA.dtypes.items()
+    ),
+]
+
+
+@pytest.mark.parametrize("backend, kind, element, dtypes", DTYPES)
+def test_dtypes(parse, backend: Backend, kind, element, dtypes):
+    value = values(dtypes[0])
+    (result,) = backend.load(parse(transpose(kind, element)))(value)
+    assert result.dtype == dtypes[0]
+    assert torch.equal(result.view(torch.uint8), value.mT.contiguous().view(torch.uint8))
+
+
+class Weights(nn.Module):
+    """A large weight, a small one, one of two bytes each, and a state."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = nn.Linear(20, 30)
+        self.narrow = nn.Parameter(torch.randn(30).half())
+        self.scale: torch.Tensor
+        self.register_buffer("scale", torch.randn(3).repeat(10))
+        self.calls: torch.Tensor
+        self.register_buffer("calls", torch.zeros(2))
+
+    def forward(self, inputs):
+        self.calls.add_(1)
+        return {"y": self.large(inputs["x"]) * self.scale + self.calls[0] + self.narrow.float()}, inputs["flag"]
+
+
+@pytest.mark.parametrize(
+    "output_type, backend",
+    [
+        ("linalg", None),
+        ("linalg", "eager"),
+        ("tosa", "eager"),
+        ("raw", "eager"),
+        ("stablehlo", None),
+        pytest.param("tosa", None, marks=needs_tosa),
+    ],
+)
+@torch.no_grad()
+def test_weights_state_and_nesting(output_type, backend):
+    torch.manual_seed(0)
+    model = Weights()
+    inputs = {"x": torch.randn(2, 20), "flag": torch.tensor([True, False])}
+    caller = lower(model, inputs, output_type=output_type, mutation="functional").caller(backend=backend)
+    model.calls.zero_()
+    for _ in range(2):
+        torch.testing.assert_close(caller(inputs), model(inputs))
+    assert torch.equal(caller.state["calls"], model.calls)
+
+
+@torch.no_grad()
+def test_eager_writes_in_place():
+    model, inputs = Weights(), {"x": torch.randn(2, 20), "flag": torch.tensor([True])}
+    caller = lower(model, inputs, output_type="linalg", mutation="mutable").caller(backend="eager")
+    model.calls.zero_()
+    for _ in range(2):
+        torch.testing.assert_close(caller(inputs), model(inputs))
+    assert torch.equal(caller.state["calls"], model.calls)
+
+
+def test_a_function_by_name_and_what_it_calls(parse):
+    module = parse("""
+        func.func private @twice(%a: tensor<2xf32>) -> tensor<2xf32> {
+          %0 = stablehlo.add %a, %a : tensor<2xf32>
+          return %0 : tensor<2xf32>
+        }
+        func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+          %0 = call @twice(%a) : (tensor<2xf32>) -> tensor<2xf32>
+          return %0 : tensor<2xf32>
+        }
+        func.func @of_main(%a: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+          %0 = call @main(%a) : (tensor<2xf32>) -> tensor<2xf32>
+          return %0, %a : tensor<2xf32>, tensor<2xf32>
+        }
+    """)
+    before, x = str(module), torch.tensor([1.0, 2.0])
+    for name, expected in (("twice", (x * 2,)), ("main", (x * 2,)), ("of_main", (x * 2, x))):
+        results = StablehloBackend().load(module, name)(x)
+        torch.testing.assert_close(results, expected)
+    assert str(module) == before
+
+
+def test_an_operation_that_aborts_the_interpreter(parse):
+    text = """func.func @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {
+        %0 = "stablehlo.cholesky"(%a) {lower = true} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+        return %0 : tensor<2x2xf32> }"""
+    loaded = StablehloBackend().load(parse(text))
+    with pytest.raises(CrashedError, match="StableHLO's interpreter was ended by the signal SIGABRT") as raised:
+        loaded(torch.eye(2))
+    assert "cholesky" in raised.value.said
+
+
+@pytest.mark.parametrize("name", ["stablehlo", pytest.param("tosa_reference", marks=needs_tosa)])
+def test_what_is_not_theirs_is_refused(parse, name):
+    kind = "tensor<2xf32>"
+    text = f"func.func @main(%a: {kind}) -> {kind} {{ %0 = math.exp %a : {kind} return %0 : {kind} }}"
+    with pytest.raises(UsageError, match="holds math.exp, which it does not know"):
+        backend_named(name).load(parse(text))
+    with pytest.raises(UsageError, match="cannot be run: argument 0 is f32"):
+        backend_named(name).load(parse("func.func @main(%a: f32) { return }"))
+    with pytest.raises(UsageError, match="the module has no function 'other': there is 'main'"):
+        backend_named(name).load(parse(text), "other")
+
+
+def test_a_size_of_its_own_for_each_call(parse):
+    loaded = StablehloBackend().load(parse(transpose("stablehlo", "f32", ("?", 3))))
+    for rows in (0, 1, 4):
+        x = torch.randn(rows, 3)
+        assert torch.equal(loaded(x)[0], x.mT)
+    with pytest.raises(UsageError, match=r"has shape \[2, 4\], but the function takes \[any, 3\]"):
+        loaded(torch.ones(2, 4))
+
+
+@needs_tosa
+def test_tosa_takes_static_shapes_and_what_its_validator_accepts(parse):
+    with pytest.raises(UsageError, match=r"argument 0 is tensor<\?x3xf32>.* of static shapes"):
+        TosaReferenceBackend().load(parse(transpose("tosa", "f32", ("?", 3))))
+    text = """func.func @main(%a: tensor<1x1x1x1x1x1x2xf32>) -> tensor<1x1x1x1x1x1x2xf32> {
+        %0 = tosa.abs %a : (tensor<1x1x1x1x1x1x2xf32>) -> tensor<1x1x1x1x1x1x2xf32>
+        return %0 : tensor<1x1x1x1x1x1x2xf32> }"""
+    with pytest.raises(UsageError, match="(?s)the module is not TOSA of profiles=pro_fp.*rank"):
+        TosaReferenceBackend().load(parse(text))
+
+
+def test_a_backend_that_is_not_installed_names_its_extra(parse, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(NotInstalledError, match=r"pip install 'fx-importer\[tosa\]'$") as raised:
+        TosaReferenceBackend().load(parse(transpose("tosa", "f32")))
+    assert raised.value.extra == "tosa"
+
+
+def test_names():
+    for name in BACKENDS:
+        assert backend_named(name).name == name
+    with pytest.raises(UsageError, match="unknown backend 'cuda': accepted are 'jit', 'stablehlo'"):
+        backend_named("cuda")
+    with pytest.raises(UsageError, match="no backend runs torch by itself"):
+        lower(torch.relu, torch.ones(2), output_type="torch").run(torch.ones(2))

@@ -1,0 +1,57 @@
+"""Functions in processes of their own: files come back, and an end that is not a good one has a name."""
+
+import gc
+
+import pytest
+
+from fx_importer import CrashedError
+from fx_importer.isolation import Scratch, run_command, run_isolated
+
+
+def abort() -> None:
+    import os
+    import sys
+
+    print("about to abort", file=sys.stderr, flush=True)
+    os.abort()
+
+
+def fail() -> None:
+    raise ValueError("this is the reason")
+
+
+def test_a_function_without_torch(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("def write_modules(path):\n    import sys\n    open(path, 'w').write(' '.join(sys.modules))\n")
+    namespace: dict = {}
+    exec(compile(script.read_text(), str(script), "exec"), namespace)
+    run_isolated("the writer", namespace["write_modules"], tmp_path / "modules")
+    modules = (tmp_path / "modules").read_text().split()
+    assert "torch" not in modules
+    assert "fx_importer" not in modules
+
+
+def test_a_signal_has_a_name():
+    with pytest.raises(CrashedError, match="(?s)^the victim was ended by the signal SIGABRT.*about to abort") as raised:
+        run_isolated("the victim", abort)
+    assert raised.value.signal == "SIGABRT"
+
+
+def test_an_exception_is_told():
+    with pytest.raises(CrashedError, match="(?s)^the victim failed.*ValueError: this is the reason$") as raised:
+        run_isolated("the victim", fail)
+    assert raised.value.signal is None
+
+
+def test_an_exit_code_is_told():
+    with pytest.raises(CrashedError, match="^sh failed, and said:\n  no$"):
+        run_command("sh", ["sh", "-c", "echo no >&2; exit 3"])
+
+
+def test_scratch_is_removed():
+    scratch = Scratch()
+    path = scratch.path
+    (path / "file").touch()
+    del scratch
+    gc.collect()
+    assert not path.exists()
