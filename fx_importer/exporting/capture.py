@@ -13,7 +13,7 @@ from fx_importer.errors import ExportError, UsageError
 from fx_importer.exporting.aliases import check_writes, separate
 from fx_importer.exporting.attributes import attributes_as_buffers
 from fx_importer.exporting.inputs import check_quantized
-from fx_importer.exporting.stack_traces import whole_stack_traces
+from fx_importer.exporting.stack_traces import lines_of_calls
 from fx_importer.exporting.undo import writes_undone
 from fx_importer.options import ExportOptions
 
@@ -36,7 +36,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     check_quantized(module, args, kwargs)
     example = separate(args, kwargs, module)
     try:
-        with whole_stack_traces(), writes_undone(module):
+        with lines_of_calls(), writes_undone(module):
             program = torch.export.export(
                 module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict
             )

@@ -20,8 +20,8 @@ _HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 @contextmanager
-def whole_stack_traces() -> Iterator[None]:
-    """Make what is traced meanwhile keep every frame from the model's own code down."""
+def lines_of_calls() -> Iterator[None]:
+    """Make what is traced meanwhile keep the frame of the line that calls each operator."""
     name = "_filter_traceback_frames"
     original: Any = getattr(TracerBase, name, None)  # torch's own hook for this, which no option reaches
     if original is None:
@@ -35,14 +35,14 @@ def whole_stack_traces() -> Iterator[None]:
 
 
 def _of_the_model(frames: traceback.StackSummary) -> traceback.StackSummary:
+    """Return the frames called ``forward`` and the innermost of the user's; without any ``forward``, all of the user's.
+
+    Every frame of a library's wrappers would make each location as long again.
+    """
     exporting = [position for position, frame in enumerate(frames) if frame.filename.startswith(_EXPORT)]
-    inner = frames[exporting[-1] + 1 :] if exporting else frames
     unwanted = uninteresting_files()
-    return traceback.StackSummary.from_list(
-        [
-            frame
-            for frame in inner
-            if (frame.name == "forward" or not frame.filename.startswith((_TORCH, _HERE)))
-            and frame.filename not in unwanted
-        ]
-    )
+    inner = [frame for frame in frames[exporting[-1] + 1 if exporting else 0 :] if frame.filename not in unwanted]
+    users = [i for i, frame in enumerate(inner) if not frame.filename.startswith((_TORCH, _HERE))]
+    forward = [i for i, frame in enumerate(inner) if frame.name == "forward"]
+    kept = {*forward, *users[-1:]} if forward else users
+    return traceback.StackSummary.from_list([inner[i] for i in sorted(kept)])
