@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
+from .harness import LINALG, TOSA, Case, check, integers, normal, table
 
 FINITE = torch.tensor([-20.0, -3.0, -0.5, -0.0, 0.0, 1e-6, 0.5, 1.5, 2.5, 20.0])
 NAN = torch.tensor([float("nan"), 1.0])
@@ -108,11 +108,6 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
     Case(
         "shifts",
         lambda: (lambda x, y: (x << y, x >> y), INTS),
-        fails={
-            LINALG: "torch.aten.__lshift__.Tensor",
-            TOSA: "torch.aten.__lshift__.Tensor",
-            STABLEHLO: "torch.aten.__lshift__.Tensor",
-        },
     ),
     Case("integer_and_float", lambda: (lambda x, y: (x + 1.5, x * y.float(), x > 0.5), INTS)),
     Case("scalars", lambda: (lambda x, n, s: x * n + s, (normal(3), 4, 2.5)), fails={TOSA: "func.func"}),

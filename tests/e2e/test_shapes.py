@@ -29,7 +29,7 @@ X = normal(2, 3, 4)
     Case("pad_by_replication", lambda: (lambda x: F.pad(x, (1, 2), mode="replicate"), (X,))),
     Case("pad_around", lambda: (lambda x: F.pad(x, (1, 1), mode="circular"), (X,))),
     Case("triangles", lambda: (lambda x: (x.tril(), x.triu(1), x.tril(-1)), (X,))),
-    Case("windows", lambda: (lambda x: x.unfold(2, 2, 1), (X,)), fails={STABLEHLO: "torch.aten.unfold"}),
+    Case("windows", lambda: (lambda x: x.unfold(2, 2, 1), (X,))),
     Case("pixel_shuffle", lambda: (nn.PixelShuffle(2), (normal(1, 8, 3, 3),))),
     Case("meshgrid", lambda: (lambda x, y: torch.meshgrid(x, y, indexing="ij"), (normal(2), normal(3)))),
     Case("as_strided", lambda: (lambda x: x.as_strided((2, 2), (4, 1), 1), (X,))),
