@@ -7,7 +7,7 @@ from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.dialects import func as func_d
 from torch_mlir.dialects import torch as torch_d
 
-__all__ = ["func_d", "ir", "load_dialects", "new_context", "passmanager", "torch_d"]
+__all__ = ["func_d", "ir", "load_dialects", "new_context", "passmanager", "portable_artifact", "torch_d"]
 
 # The wheel registers StableHLO's own passes, unlike all others, only when asked. Asking twice does no harm.
 _stablehlo.register_stablehlo_passes()
@@ -28,3 +28,14 @@ def load_dialects(context: ir.Context) -> None:
     passes = passmanager.PassManager("builtin.module", context)
     passes.add("func.func(convert-torch-to-tmtensor,convert-torch-to-tosa,convert-torch-to-stablehlo)")
     passes.run(ir.Module.parse("module {}", context).operation)
+
+
+def portable_artifact(module: ir.Module) -> bytes:
+    """Return StableHLO as bytecode that releases of StableHLO from the last twelve weeks read, and all later ones.
+
+    Raises:
+        ValueError: if the module holds anything that is not StableHLO's, ``dense_resource`` included.
+    """
+    requirement = _stablehlo.StablehloCompatibilityRequirement.WEEK_12
+    version = _stablehlo.get_version_from_compatibility_requirement(requirement)
+    return _stablehlo.serialize_portable_artifact(module, version)

@@ -4,20 +4,24 @@ from fx_importer.execution.backend import Backend, Loaded, Value
 from fx_importer.execution.backends import BACKENDS, backend_for, backend_named
 from fx_importer.execution.calling import Caller
 from fx_importer.execution.eager import EagerBackend
+from fx_importer.execution.iree import IreeBackend
 from fx_importer.execution.jit import JitBackend
 from fx_importer.execution.stablehlo import StablehloBackend
 from fx_importer.execution.tosa_reference import TosaReferenceBackend
+from fx_importer.execution.xla import XlaBackend
 
 __all__ = [
     "BACKENDS",
     "Backend",
     "Caller",
     "EagerBackend",
+    "IreeBackend",
     "JitBackend",
     "Loaded",
     "StablehloBackend",
     "TosaReferenceBackend",
     "Value",
+    "XlaBackend",
     "backend_for",
     "backend_named",
 ]

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Backend
+from fx_importer.execution.iree import IreeBackend
 from fx_importer.execution.jit import JitBackend
 from fx_importer.execution.stablehlo import StablehloBackend
 from fx_importer.execution.tosa_reference import TosaReferenceBackend
+from fx_importer.execution.xla import XlaBackend
 from fx_importer.output_types import OutputType
 
 BACKENDS: Mapping[str, Callable[[], Backend]] = {
     "jit": JitBackend,
     "stablehlo": StablehloBackend,
     "tosa_reference": TosaReferenceBackend,
+    "iree": IreeBackend,
+    "xla": XlaBackend,
 }
 """What runs a module, by name. ``eager`` needs the programs, and is not among them."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+from collections.abc import Mapping
 
 import torch
 
@@ -116,10 +117,12 @@ def _view(block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.V
     ).result
 
 
-def take_resources(function: func_d.FuncOp, operation: str) -> list[torch.Tensor]:
+def take_resources(
+    function: func_d.FuncOp, operation: str, dtypes: Mapping[str, tuple[torch.dtype, ...]]
+) -> list[torch.Tensor]:
     """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return what to pass there.
 
-    For runners that read no resources. The tensors hold bytes.
+    For runners that read no resources. ``dtypes`` says what the elements are in torch.
     """
     uses: dict[ir.Attribute, list[ir.Operation]] = {}
 
@@ -135,7 +138,14 @@ def take_resources(function: func_d.FuncOp, operation: str) -> list[torch.Tensor
             for op in ops:
                 op.results[0].replace_all_uses_with(argument)
                 op.erase()
-    return [torch.frombuffer(bytearray(_read(value)), dtype=torch.uint8) for value in uses]
+    tensors: list[torch.Tensor] = []
+    for value in uses:
+        kind = ir.RankedTensorType(value.type)
+        tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
+        if data := _read(value):
+            ctypes.memmove(tensor.data_ptr(), data, len(data))
+        tensors.append(tensor)
+    return tensors
 
 
 def _read(value: ir.Attribute) -> bytes:

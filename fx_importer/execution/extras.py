@@ -11,9 +11,15 @@ from fx_importer.errors import NotInstalledError
 
 def require(backend: str, extra: str, *packages: str) -> None:
     """Raise `NotInstalledError` unless all ``packages``, by the names that they are imported by, are installed."""
-    missing = [name for name in packages if importlib.util.find_spec(name.partition(".")[0]) is None]
-    if missing:
+    if missing := [name for name in packages if not _is_installed(name)]:
         raise NotInstalledError(f"the backend '{backend}'", " and ".join(missing), extra)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that ``name`` is in
+        return False
 
 
 def imported(backend: str, extra: str, package: str) -> ModuleType:

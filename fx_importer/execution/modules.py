@@ -72,16 +72,24 @@ def _symbols(operation: ir.Operation) -> set[str]:
 
 def refuse_foreign_dialects(module: ir.Module, dialects: Collection[str], passes: Passes) -> None:
     """Raise a `UsageError` that lists every operation of another dialect."""
+    if found := [name for name in _operations_of(module) if name.partition(".")[0] not in dialects]:
+        raise UsageError(
+            f"{passes.runner} runs {passes.output_type}, but the module holds {', '.join(found)}, which it "
+            "does not know"
+        )
+
+
+def dialects_of(module: ir.Module) -> set[str]:
+    """Return the names of the dialects that operations of ``module`` are from."""
+    return {name.partition(".")[0] for name in _operations_of(module)}
+
+
+def _operations_of(module: ir.Module) -> list[str]:
     found: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name.partition(".")[0] not in dialects:
-            found.add(op.name)
+        found.add(op.name)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    if found:
-        raise UsageError(
-            f"{passes.runner} runs {passes.output_type}, but the module holds {', '.join(sorted(found))}, which it "
-            "does not know"
-        )
+    return sorted(found)

@@ -21,13 +21,12 @@ from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.constants import take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.modules import alone, refuse_foreign_dialects
-from fx_importer.execution.signature import Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.stablehlo_child import interpret
 from fx_importer.isolation import Scratch, run_isolated
 from fx_importer.trace import Trace
 
-_UNSIGNED = {f"ui{dtype.itemsize * 8}": (dtype,) for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)}
-STABLEHLO = Passes("StableHLO's interpreter", "stablehlo", DTYPES | _UNSIGNED)
+STABLEHLO = Passes("StableHLO's interpreter", "stablehlo", DTYPES | UNSIGNED)
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,11 @@ class StablehloBackend:
         signature = read_signature(function, STABLEHLO)
         refuse_foreign_dialects(copy, ("builtin", "func", "stablehlo"), STABLEHLO)
         with Trace().stage("constants"):
-            weights = take_resources(function, "stablehlo.constant")
+            weights = take_resources(function, "stablehlo.constant", STABLEHLO.dtypes)
             _return_bits(function)
         scratch = Scratch()
         copy.operation.write_bytecode(str(scratch.path / "module.mlirbc"))
-        types = [ir.RankedTensorType(each) for each in function.type.inputs[len(signature.arguments) :]]
-        kept = [
-            _write(weight.view(DTYPES[str(each.element_type)][0]).reshape(each.shape), scratch.path / f"weight_{i}")
-            for i, (weight, each) in enumerate(zip(weights, types, strict=True))
-        ]
+        kept = [_write(weight, scratch.path / f"weight_{i}") for i, weight in enumerate(weights)]
         return _Function(signature, kept, scratch)
 
 

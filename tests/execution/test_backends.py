@@ -6,19 +6,26 @@ import pytest
 import torch
 from torch import nn
 
-from fx_importer import CrashedError, NotInstalledError, UsageError, lower
+from fx_importer import CrashedError, NotInstalledError, StageFailed, UsageError, lower
 from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.execution import BACKENDS, Backend, StablehloBackend, TosaReferenceBackend, backend_named
+from fx_importer.execution import BACKENDS, StablehloBackend, TosaReferenceBackend, backend_named
+from fx_importer.execution.iree import IREE
 from fx_importer.execution.stablehlo import STABLEHLO
 from fx_importer.execution.tosa_reference import TOSA
+from fx_importer.execution.xla import XLA
 
 TRANSPOSE = {
     "stablehlo": "stablehlo.transpose %a, dims = [1, 0]",
     "tosa": "tosa.transpose %a {perms = array<i32: 1, 0>}",
 }
-needs_tosa = pytest.mark.skipif(
-    importlib.util.find_spec("tosa_reference_model") is None, reason="the extra 'tosa' is not installed"
-)
+
+
+def needs(extra: str, package: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(missing, reason=f"the extra '{extra}' is not installed")
+
+
+needs_tosa, needs_iree, needs_xla = needs("tosa", "tosa_reference_model"), needs("iree", "iree"), needs("xla", "jax")
 
 
 def transpose(kind: str, element: str, shape: tuple[object, object] = (2, 3)) -> str:
@@ -45,21 +52,21 @@ def parse():
 
 
 DTYPES = [
-    *(
-        pytest.param(StablehloBackend(), "stablehlo", *row, id=f"stablehlo-{row[0]}")
-        for row in STABLEHLO.dtypes.items()
-    ),
-    *(
-        pytest.param(TosaReferenceBackend(), "tosa", *row, id=f"tosa-{row[0]}", marks=needs_tosa)
-        for row in TOSA.dtypes.items()
-    ),
+    pytest.param(name, kind, *row, id=f"{name}-{row[0]}", marks=marks)
+    for name, kind, passes, marks in (
+        ("stablehlo", "stablehlo", STABLEHLO, ()),
+        ("tosa_reference", "tosa", TOSA, needs_tosa),
+        ("iree", "stablehlo", IREE, needs_iree),
+        ("xla", "stablehlo", XLA, needs_xla),
+    )
+    for row in passes.dtypes.items()
 ]
 
 
-@pytest.mark.parametrize("backend, kind, element, dtypes", DTYPES)
-def test_dtypes(parse, backend: Backend, kind, element, dtypes):
+@pytest.mark.parametrize("name, kind, element, dtypes", DTYPES)
+def test_dtypes(parse, name, kind, element, dtypes):
     value = values(dtypes[0])
-    (result,) = backend.load(parse(transpose(kind, element)))(value)
+    (result,) = backend_named(name).load(parse(transpose(kind, element)))(value)
     assert result.dtype == dtypes[0]
     assert torch.equal(result.view(torch.uint8), value.mT.contiguous().view(torch.uint8))
 
@@ -90,6 +97,9 @@ class Weights(nn.Module):
         ("raw", "eager"),
         ("stablehlo", None),
         pytest.param("tosa", None, marks=needs_tosa),
+        pytest.param("linalg", "iree", marks=needs_iree),
+        pytest.param("stablehlo", "iree", marks=needs_iree),
+        pytest.param("stablehlo", "xla", marks=needs_xla),
     ],
 )
 @torch.no_grad()
@@ -178,11 +188,24 @@ def test_tosa_takes_static_shapes_and_what_its_validator_accepts(parse):
         TosaReferenceBackend().load(parse(text))
 
 
-def test_a_backend_that_is_not_installed_names_its_extra(parse, monkeypatch):
+@pytest.mark.parametrize("name, extra", [("tosa_reference", "tosa"), ("iree", "iree"), ("xla", "xla")])
+def test_a_backend_that_is_not_installed_names_its_extra(parse, monkeypatch, name, extra):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(NotInstalledError, match=r"pip install 'fx-importer\[tosa\]'$") as raised:
-        TosaReferenceBackend().load(parse(transpose("tosa", "f32")))
-    assert raised.value.extra == "tosa"
+    with pytest.raises(NotInstalledError, match=rf"pip install 'fx-importer\[{extra}\]'$") as raised:
+        backend_named(name).load(parse(transpose("stablehlo", "f32")))
+    assert raised.value.extra == extra
+
+
+@needs_iree
+def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
+    model, example = nn.Softmax(1), torch.randn(4, 10)
+    lowered = lower(model, example, output_type="linalg", dynamic_shapes=({0: torch.export.Dim("rows")},))
+    caller = lowered.caller(backend="iree")
+    for rows in (1, 7):
+        x = torch.randn(rows, 10)
+        torch.testing.assert_close(caller(x), model(x))
+    with pytest.raises(StageFailed, match="stage 'iree-compile' failed:\n.*'tosa.transpose' op"):
+        backend_named("iree").load(parse(transpose("tosa", "f32")))
 
 
 def test_names():

@@ -1,0 +1,137 @@
+"""Runs linalg on tensors, and StableHLO, through the IREE compiler and its runtime, on this machine's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.bindings import ir
+from fx_importer.errors import CrashedError
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.extras import imported, require
+from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.modules import alone, dialects_of
+from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.isolation import Scratch, run_command
+from fx_importer.trace import Trace
+
+IREE = Passes("IREE", "linalg-on-tensors", DTYPES | UNSIGNED)
+
+_FLAGS = (
+    "--iree-hal-target-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    "--iree-input-demote-f64-to-f32=false",  # which it does unless told, and the function's type with it
+    "--mlir-print-op-on-diagnostic=false",
+)
+_ELEMENTS = {
+    torch.float64: "FLOAT_64",
+    torch.float32: "FLOAT_32",
+    torch.float16: "FLOAT_16",
+    torch.bfloat16: "BFLOAT_16",
+    torch.float8_e4m3fn: "FLOAT_8_E4M3_FN",
+    torch.float8_e5m2: "FLOAT_8_E5M2",
+    torch.float8_e4m3fnuz: "FLOAT_8_E4M3_FNUZ",
+    torch.float8_e5m2fnuz: "FLOAT_8_E5M2_FNUZ",
+    torch.complex64: "COMPLEX_64",
+    torch.complex128: "COMPLEX_128",
+    torch.bool: "BOOL_8",
+}
+"""IREE's names of what is no integer."""
+
+
+@dataclass(frozen=True)
+class IreeBackend:
+    """IREE, for the CPU."""
+
+    name: str = "iree"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Compile the function ``func_name`` of ``module``, which stays as it is.
+
+        Raises:
+            NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
+            UsageError: if there is no such function, or it takes or returns anything but tensors.
+            StageFailed: if IREE cannot compile it, with what it said.
+        """
+        require(self.name, "iree", "iree.compiler", "iree.runtime")
+        copy, function = alone(module, func_name)
+        signature = read_signature(function, IREE)
+        kind = "stablehlo" if dialects_of(copy) & {"stablehlo", "chlo"} else "none"
+        scratch = Scratch()
+        source, compiled = scratch.path / "module.mlirbc", scratch.path / "module.vmfb"
+        copy.operation.write_bytecode(str(source))
+        tools = imported(self.name, "iree", "iree.compiler.tools.binaries")
+        command = [tools.find_tool("iree-compile"), source, f"--iree-input-type={kind}", *_FLAGS, "-o", compiled]
+        with Trace().stage("iree-compile"):
+            _compile(command)
+        source.unlink()
+        return _Function(signature, *_loaded(compiled), scratch)
+
+
+def _compile(command: Sequence[str | Path]) -> None:
+    try:
+        run_command("iree-compile", command)
+    except CrashedError as error:
+        found = [line.partition("error: ")[2] for line in error.said.splitlines() if "error: " in line]
+        if error.signal or not found:
+            raise
+        raise ValueError("; ".join(dict.fromkeys(found))) from error
+
+
+def _loaded(compiled: Path) -> tuple[Any, Any, Any]:
+    """Return IREE's runtime, the device and the function ``main``."""
+    runtime = imported("iree", "iree", "iree.runtime")
+    config = runtime.Config("local-sync")
+    module = runtime.load_vm_module(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config)
+    return runtime, config.device, module["main"]
+
+
+@dataclass(frozen=True)
+class _Function:
+    signature: Signature
+    runtime: Any
+    device: Any
+    main: Any
+    scratch: Scratch
+    """Has the file that the code is in."""
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        self.signature.check(arguments)
+        tensors = [self._pass(each) for each in arguments if isinstance(each, torch.Tensor)]
+        with Trace().stage("iree"):
+            returned = self.main(*tensors)
+        results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+        kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
+        return tuple(_tensor(each.to_host(), kind) for each, kind in zip(results, kinds, strict=True))
+
+    def _pass(self, tensor: torch.Tensor) -> Any:
+        """Return a copy of ``tensor`` on the device. It is passed by its bits, as numpy lacks some dtypes."""
+        bits = dense(tensor)
+        if bits.dtype not in _BY_ITSELF:
+            bits = bits.view(_INTEGERS[bits.dtype.itemsize])
+        element = _ELEMENTS.get(tensor.dtype, f"SINT_{8 * tensor.dtype.itemsize}")
+        buffer = self.device.allocator.allocate_buffer_copy(
+            memory_type=self.runtime.MemoryType.DEVICE_LOCAL,
+            allowed_usage=self.runtime.BufferUsage.DEFAULT,
+            device=self.device,
+            buffer=bits.numpy(),
+            element_type=getattr(self.runtime.HalElementType, element),
+        )
+        return self.runtime.DeviceArray(self.device, buffer)
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BY_ITSELF = (torch.complex128, torch.complex64, torch.bool)
+
+
+def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:
+    (dtype, *_) = kind.dtypes
+    assert array.dtype.itemsize == dtype.itemsize
+    if dtype not in _BY_ITSELF:
+        array = array.view(f"i{dtype.itemsize}")
+    return torch.from_numpy(np.array(array)).view(dtype)

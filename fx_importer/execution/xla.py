@@ -1,0 +1,101 @@
+"""Runs StableHLO through XLA, which ``jaxlib`` carries and ``jax`` feeds, on this machine's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.bindings import ir, portable_artifact
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.constants import take_resources
+from fx_importer.execution.extras import imported, require
+from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.modules import alone, refuse_foreign_dialects
+from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.trace import Trace
+
+XLA = Passes("XLA", "stablehlo", DTYPES | UNSIGNED, dynamic=False)
+
+
+@dataclass(frozen=True)
+class XlaBackend:
+    """XLA, for the CPU."""
+
+    name: str = "xla"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Compile the function ``func_name`` of ``module``, which stays as it is, from a portable artifact.
+
+        Weights are passed as arguments: an artifact holds no ``dense_resource``.
+
+        Raises:
+            NotInstalledError: without ``jax`` and ``jaxlib``.
+            UsageError: if there is no such function, or it takes or returns anything but tensors of static shapes, or
+                holds operations of other dialects.
+            StageFailed: if there is no artifact of the module, or XLA cannot compile it.
+        """
+        require(self.name, "xla", "jax", "jaxlib")
+        copy, function = alone(module, func_name)
+        signature = read_signature(function, XLA)
+        refuse_foreign_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
+        jax = imported(self.name, "xla", "jax")
+        with Trace().stage("constants"):
+            weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
+        with Trace().stage("artifact"):
+            artifact = portable_artifact(copy)
+        with Trace().stage("xla-compile"):
+            client = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu")
+            xla_client = imported(self.name, "xla", "jaxlib.xla_client")
+            device = client.local_devices()[0]
+            devices = xla_client.DeviceList((device,))
+            executable = client.compile_and_load(artifact, devices, xla_client.CompileOptions())
+            kept = _put(jax, device, weights)
+        return _Function(signature, jax, device, executable, kept)
+
+
+def _put(jax: Any, device: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    with jax.enable_x64(True):  # without it, 64 bits become 32
+        return [jax.device_put(_array(each), device) for each in tensors]
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """Return a copy of ``tensor`` in numpy, where the dtypes that it lacks have torch's names in ``ml_dtypes``."""
+    if tensor.dtype in _IN_NUMPY:
+        return dense(tensor).numpy().copy()
+    types = imported("xla", "xla", "ml_dtypes")
+    name = str(tensor.dtype).removeprefix("torch.")
+    return dense(tensor).view(_BITS[tensor.dtype.itemsize]).numpy().copy().view(getattr(types, name))
+
+
+_BITS = {1: torch.int8, 2: torch.int16}
+_IN_NUMPY = {dtypes[0] for name, dtypes in (DTYPES | UNSIGNED).items() if not name.startswith(("bf", "f8"))}
+
+
+@dataclass(frozen=True)
+class _Function:
+    """Compiled code and its weights."""
+
+    signature: Signature
+    jax: Any
+    device: Any
+    executable: Any
+    weights: Sequence[Any]
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        self.signature.check(arguments)
+        inputs = _put(self.jax, self.device, [each for each in arguments if isinstance(each, torch.Tensor)])
+        with Trace().stage("xla"), self.jax.enable_x64(True):
+            returned = self.executable.execute_sharded([*inputs, *self.weights])
+            arrays = [np.array(each[0]) for each in returned.disassemble_into_single_device_arrays()]
+        kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
+        return tuple(_tensor(array, kind.dtypes[0]) for array, kind in zip(arrays, kinds, strict=True))
+
+
+def _tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
+    if dtype not in _IN_NUMPY:
+        array = array.view(f"i{dtype.itemsize}")
+    return torch.from_numpy(array).view(dtype)
