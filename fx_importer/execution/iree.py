@@ -1,4 +1,4 @@
-"""Runs linalg on tensors, and StableHLO, through the IREE compiler and its runtime, on this machine's CPU."""
+"""Runs modules of every output type but raw through the IREE compiler and its runtime, on this machine's CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorK
 from fx_importer.isolation import Scratch, run_command
 from fx_importer.trace import Trace
 
-IREE = Passes("IREE", "linalg-on-tensors", DTYPES | UNSIGNED)
+IREE = Passes("IREE", "linalg-on-tensors", DTYPES | UNSIGNED, torch_dialect=True)
 
 _FLAGS = (
     "--iree-hal-target-backends=llvm-cpu",
@@ -28,6 +28,8 @@ _FLAGS = (
     "--iree-input-demote-f64-to-f32=false",  # which it does unless told, and the function's type with it
     "--mlir-print-op-on-diagnostic=false",
 )
+_INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
+"""By a dialect in the module; else it is of those that IREE compiles as they are."""
 _ELEMENTS = {
     torch.float64: "FLOAT_64",
     torch.float32: "FLOAT_32",
@@ -61,7 +63,8 @@ class IreeBackend:
         require(self.name, "iree", "iree.compiler", "iree.runtime")
         copy, function = alone(module, func_name)
         signature = read_signature(function, IREE)
-        kind = "stablehlo" if dialects_of(copy) & {"stablehlo", "chlo"} else "none"
+        there = dialects_of(copy)
+        kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
         scratch = Scratch()
         source, compiled = scratch.path / "module.mlirbc", scratch.path / "module.vmfb"
         copy.operation.write_bytecode(str(source))

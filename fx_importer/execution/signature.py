@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,6 +114,8 @@ class Passes:
     dtypes: Mapping[str, tuple[torch.dtype, ...]] = field(default_factory=lambda: DTYPES)
     scalars: bool = False
     dynamic: bool = True
+    torch_dialect: bool = False
+    """Whether the tensors of the torch dialect, with value semantics, are taken too."""
 
 
 JIT = Passes("The JIT", "linalg-on-tensors", scalars=True)
@@ -152,7 +155,14 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
     return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))
 
 
+_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>[\w<>]+)>")
+
+
 def _kind(mlir_type: ir.Type, passes: Passes) -> Kind | None:
+    if passes.torch_dialect and (found := _VTENSOR.fullmatch(str(mlir_type))):
+        sizes = found["sizes"].split(",") if found["sizes"] else []
+        dtypes = passes.dtypes.get(found["element"].removeprefix("s"))
+        return TensorKind(dtypes, tuple(None if size == "?" else int(size) for size in sizes)) if dtypes else None
     memory = isinstance(mlir_type, ir.MemRefType)
     if not memory and not isinstance(mlir_type, ir.RankedTensorType):
         return _SCALARS.get(str(mlir_type)) if passes.scalars else None

@@ -98,6 +98,8 @@ class Weights(nn.Module):
         ("stablehlo", None),
         pytest.param("tosa", None, marks=needs_tosa),
         pytest.param("linalg", "iree", marks=needs_iree),
+        pytest.param("torch", "iree", marks=needs_iree),
+        pytest.param("tosa", "iree", marks=needs_iree),
         pytest.param("stablehlo", "iree", marks=needs_iree),
         pytest.param("stablehlo", "xla", marks=needs_xla),
     ],
@@ -204,8 +206,11 @@ def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
     for rows in (1, 7):
         x = torch.randn(rows, 10)
         torch.testing.assert_close(caller(x), model(x))
-    with pytest.raises(StageFailed, match="stage 'iree-compile' failed:\n.*'tosa.transpose' op"):
-        backend_named("iree").load(parse(transpose("tosa", "f32")))
+    text = """func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+        %0 = stablehlo.custom_call @foo(%a) : (tensor<2xf32>) -> tensor<2xf32>
+        return %0 : tensor<2xf32> }"""
+    with pytest.raises(StageFailed, match="stage 'iree-compile' failed:\n.*stablehlo.custom_call"):
+        backend_named("iree").load(parse(text))
 
 
 def test_names():
