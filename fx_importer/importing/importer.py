@@ -178,6 +178,9 @@ class FxImporter:
         """Import the nodes of ``graph`` where ``build`` stands, and return its results.
 
         What cannot be imported is left in ``build.refused``; stand-ins take the place of results that depend on it.
+
+        Raises:
+            Refused: if a result has no type, and so no stand-in.
         """
         walker, outer = Walker(build, self.locations), build.refused
         build.refused = []
@@ -188,7 +191,9 @@ class FxImporter:
         build.refused = [*outer, *walker.refusals]
         returned: Any = graph.output_node().args[0]
         results = returned if isinstance(returned, (list, tuple)) else [returned]
-        return [walker.stand_in(each) if each in walker.missing else build.value(each) for each in results]
+        if missing := [each.name for each in results if isinstance(each, fx.Node) and each in walker.missing]:
+            raise Refused(f"its graph returns {missing[0]}, which cannot be imported")
+        return build.values(results)
 
     def _import(
         self,

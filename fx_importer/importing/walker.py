@@ -14,6 +14,7 @@ from fx_importer.importing.builder import NodeBuilder, Refused, as_dtype_of
 from fx_importer.importing.handlers import import_call
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.symbols import Symbols
+from fx_importer.importing.types import UnknownDtype
 
 
 class Walker:
@@ -25,7 +26,7 @@ class Walker:
         self._symbols = symbols
         self.refusals: list[Refusal] = []
         self.missing: set[fx.Node] = set()
-        """The nodes that were refused, or need one that was."""
+        """The nodes that were refused and have no stand-in, and those that need one of these."""
 
     def bind(self, node: fx.Node, value: ir.Value) -> None:
         """Bind a node that no handler imports: a placeholder."""
@@ -42,7 +43,7 @@ class Walker:
             build.location = locations.of(node)
             try:
                 if self.missing and not self.missing.isdisjoint(node.all_input_nodes):
-                    self.missing.add(node)  # not at fault itself
+                    self._stand_in(node)  # not at fault itself
                 elif node.op == "call_function":
                     self._call(node)
                 elif node.op == "get_attr":
@@ -67,19 +68,30 @@ class Walker:
     def _call(self, node: fx.Node) -> None:
         value = import_call(node, self._build)
         if self._build.refused:  # what its subgraphs hold
-            self.missing.add(node)
+            self._stand_in(node)
         else:
             self._build.environment.bind(node, value)
 
-    def stand_in(self, node: fx.Node) -> ir.Value:
-        """Return a value in the place of a missing one, so that what else is wrong can be found."""
-        name = ir.StringAttr.get("missing", context=self._build.fx_importer.context)
-        return self._build.op("torch.operator", [self._build.type_of(node)], [], {"name": name}).result
+    def _stand_in(self, node: fx.Node) -> None:
+        """Bind ``node``, which was refused, to a value of its type: so what else is wrong can be found.
+
+        The function that it stands in is never seen: it goes with the refusal.
+        """
+        build, name = self._build, ir.StringAttr.get("missing", context=self._build.fx_importer.context)
+        try:
+            example = build.example(node)
+            several = isinstance(example, list | tuple)
+            types = [build.types.of(each) for each in example] if several else [build.type_of(node)]
+        except (Refused, TypeError, UnknownDtype):
+            self.missing.add(node)
+            return
+        results = list(build.op("torch.operator", types, [], {"name": name}).results)
+        build.environment.bind(node, results if several else results[0])
 
     def refuse(self, node: fx.Node, reason: str) -> None:
         """Note that ``node`` cannot be imported."""
-        self.missing.add(node)
         self.refusals.append(refusal_of(node, reason))
+        self._stand_in(node)
 
     def finish(self) -> None:
         """Raise `UnsupportedProgramError` if anything was refused."""
