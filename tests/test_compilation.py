@@ -328,6 +328,7 @@ def test_running_keeps_the_sign_of_integers():
     assert lowered.run(torch.tensor([253], dtype=torch.uint8)).tolist() == [254]
 
 
-def test_only_linalg_runs():
-    with pytest.raises(UsageError, match="linalg-on-tensors"):
-        lower(Affine(), X, output_type="tosa").run(X)
+@pytest.mark.parametrize("output_type", ["raw", "torch"])
+def test_what_nothing_runs_by_itself(output_type):
+    with pytest.raises(UsageError, match="lower to one of linalg-on-tensors, stablehlo, tosa"):
+        lower(Affine(), X, output_type=output_type).run(X)
