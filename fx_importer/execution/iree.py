@@ -20,7 +20,7 @@ from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorK
 from fx_importer.isolation import Scratch, run_command
 from fx_importer.trace import Trace
 
-IREE = Passes("IREE", "linalg-on-tensors", DTYPES | UNSIGNED, torch_dialect=True)
+IREE = Passes("IREE", "linalg-on-tensors", DTYPES | UNSIGNED, scalars=True, torch_dialect=True)
 
 _FLAGS = (
     "--iree-hal-target-backends=llvm-cpu",
@@ -105,19 +105,23 @@ class _Function:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
-        tensors = [self._pass(each) for each in arguments if isinstance(each, torch.Tensor)]
+        values = [self._pass(each) for each in arguments]
         with Trace().stage("iree"):
-            returned = self.main(*tensors)
+            returned = self.main(*values)
         results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
-        kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
-        return tuple(_tensor(each.to_host(), kind) for each, kind in zip(results, kinds, strict=True))
+        pairs = zip(self.signature.results, results, strict=True)
+        return tuple(
+            _tensor(each.to_host(), kind) if isinstance(kind, TensorKind) else kind.python(each) for kind, each in pairs
+        )
 
-    def _pass(self, tensor: torch.Tensor) -> Any:
-        """Return a copy of ``tensor`` on the device. It is passed by its bits, as numpy lacks some dtypes."""
-        bits = dense(tensor)
+    def _pass(self, value: Value) -> Any:
+        """Return a copy of a tensor on the device; it is passed by its bits, as numpy lacks some dtypes."""
+        if not isinstance(value, torch.Tensor):
+            return int(value) if isinstance(value, bool) else value
+        bits = dense(value)
         if bits.dtype not in _BY_ITSELF:
             bits = bits.view(_INTEGERS[bits.dtype.itemsize])
-        element = _ELEMENTS.get(tensor.dtype, f"SINT_{8 * tensor.dtype.itemsize}")
+        element = _ELEMENTS.get(value.dtype, f"SINT_{8 * value.dtype.itemsize}")
         buffer = self.device.allocator.allocate_buffer_copy(
             memory_type=self.runtime.MemoryType.DEVICE_LOCAL,
             allowed_usage=self.runtime.BufferUsage.DEFAULT,

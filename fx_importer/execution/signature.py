@@ -136,7 +136,7 @@ def read_signature(function: func_d.FuncOp, passes: Passes = JIT) -> Signature:
         kinds[role] = [kind for kind in found if kind is not None]
     if strange:
         sizes = "" if passes.dynamic else " of static shapes"
-        scalars = f", and scalars of {', '.join(_SCALARS)}" if passes.scalars else ""
+        scalars = f", and scalars of {', '.join(_SCALARS)}" if passes.scalars else ", and no numbers"
         raise UsageError(
             f"'{name}' cannot be run: {'; '.join(strange)}. {passes.runner} passes builtin tensors of "
             f"{', '.join(passes.dtypes)}{sizes}{scalars}: lower the program with output_type='{passes.output_type}'"

@@ -116,6 +116,40 @@ def test_weights_state_and_nesting(output_type, backend):
     assert torch.equal(caller.state["calls"], model.calls)
 
 
+class Constants(nn.Module):
+    """Of many dtypes, large, small and empty."""
+
+    def __init__(self):
+        super().__init__()
+        self.empty, self.truths, self.small, self.large, self.wide = map(
+            nn.Buffer,
+            (
+                torch.zeros(0, 3),
+                torch.arange(1600) % 3 == 0,
+                torch.arange(3, dtype=torch.int8),
+                torch.arange(300),
+                torch.arange(200).double(),
+            ),
+        )
+
+    def forward(self, x):
+        return torch.cat([self.empty, x]), self.truths, self.small + 1, self.large * 2, self.wide
+
+
+@pytest.mark.parametrize(
+    "output_type, backend",
+    [
+        ("stablehlo", None),
+        pytest.param("stablehlo", "xla", marks=needs_xla),
+        pytest.param("linalg", "iree", marks=needs_iree),
+    ],
+)
+def test_constants(output_type, backend):
+    model, x = Constants(), torch.randn(2, 3)
+    results = lower(model, x, output_type=output_type).caller(backend=backend)(x)
+    torch.testing.assert_close(results, model(x))
+
+
 @torch.no_grad()
 def test_eager_writes_in_place():
     model, inputs = Weights(), {"x": torch.randn(2, 20), "flag": torch.tensor([True])}
@@ -196,6 +230,17 @@ def test_a_backend_that_is_not_installed_names_its_extra(parse, monkeypatch, nam
     with pytest.raises(NotInstalledError, match=rf"pip install 'fx-importer\[{extra}\]'$") as raised:
         backend_named(name).load(parse(transpose("stablehlo", "f32")))
     assert raised.value.extra == extra
+
+
+@pytest.mark.parametrize("backend", ["jit", "eager", pytest.param("iree", marks=needs_iree)])
+def test_numbers(backend):
+    def program(x, count, factor, flag):
+        return x * count + factor, count + 1, factor * 2, flag
+
+    x, dynamic = torch.randn(3), (None, torch.export.Dim.DYNAMIC, None, None)
+    caller = lower(program, x, 3, 1.5, True, output_type="linalg", dynamic_shapes=dynamic).caller(backend=backend)
+    for count in (2, 7):
+        torch.testing.assert_close(caller(x, count, 1.5, True), program(x, count, 1.5, True))
 
 
 @needs_iree
