@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from fx_importer.compilation import Lowered, export_and_import, lower, stateless_fx_import
     from fx_importer.decompositions import get_decomposition_table
     from fx_importer.errors import (
+        ContractWarning,
         CrashedError,
         ExportError,
         FxImporterError,
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
     from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
     from fx_importer.manifest import Manifest
-    from fx_importer.options import Mutation
+    from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
 
 __all__ = [
     "BackendLoweringOptions",
     "Caller",
+    "Contract",
+    "ContractWarning",
     "CrashedError",
     "ExportError",
     "FxImporter",
@@ -56,6 +59,7 @@ _HOMES = {
     "compilation": ("Lowered", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
     "errors": (
+        "ContractWarning",
         "CrashedError",
         "ExportError",
         "FxImporterError",
@@ -69,7 +73,7 @@ _HOMES = {
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
     "execution": ("Caller",),
     "manifest": ("Manifest",),
-    "options": ("Mutation",),
+    "options": ("Contract", "Mutation"),
     "output_types": ("OutputType",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -24,6 +24,7 @@ from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
 from fx_importer.manifest import Manifest
 from fx_importer.options import (
+    Contract,
     ExportOptions,
     ImportOptions,
     LoweringOptions,
@@ -211,6 +212,7 @@ def lower(
     enable_ir_printing: bool = False,
     backend_legal_ops: Sequence[str] | None = None,
     allow_non_finites: bool = True,
+    contract: str | Contract = Contract.ERROR,
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Lowered:
@@ -238,6 +240,8 @@ def lower(
         enable_ir_printing: print the module after each pass, weights elided.
         backend_legal_ops: torch ops that the torch backend stage leaves whole.
         allow_non_finites: whether a lowering may emit infinities.
+        contract: what becomes of a module that holds what its output type may not hold, a `Contract` or its name: an
+            error, or a `ContractWarning`.
         kwargs: the model's keyword arguments, for names that are options here too.
         **model_kwargs: the model's keyword arguments.
 
@@ -258,7 +262,7 @@ def lower(
             symbolic_shapes=import_symbolic_shape_expressions,
             runtime_asserts=runtime_asserts,
         ),
-        lowering=LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites),
+        lowering=LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites, Contract.get(contract)),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
         decompositions=decomposition_table,
     )
@@ -313,6 +317,7 @@ def stateless_fx_import(
     enable_ir_printing: bool = False,
     backend_legal_ops: Sequence[str] | None = None,
     allow_non_finites: bool = True,
+    contract: str | Contract = Contract.ERROR,
 ) -> ir.Module:
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
@@ -332,6 +337,6 @@ def stateless_fx_import(
         legal = legalize_graph(gm, target.dtypes)
     with trace.stage("import"):
         importer.import_graph_module(legal, func_name=model_name)
-    lowering = LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites)
+    lowering = LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites, Contract.get(contract))
     run_pipeline(target.pipeline(lowering), importer.module, trace, printing)
     return importer.module

@@ -15,6 +15,10 @@ class FxImporterError(Exception):
     """The base of every error that this package raises on purpose."""
 
 
+class ContractWarning(UserWarning):
+    """A module holds an operation that its output type may not hold, and that was to be no error."""
+
+
 class UsageError(FxImporterError, ValueError):
     """A call that cannot be carried out as it was made: an option, a name, a path, an input."""
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fx_importer.errors import UsageError
 from fx_importer.output_types import OutputType
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class Mutation(Enum):
+
+class _Policy(Enum):
+    @classmethod
+    def get(cls, spec: str | Self) -> Self:
+        """Parse ``spec``; raises `UsageError` with the accepted spellings."""
+        try:
+            return cls(spec)
+        except ValueError:
+            accepted = ", ".join(f"'{member.value}'" for member in cls)
+            raise UsageError(f"unknown {cls.__name__.lower()} policy {spec!r}: accepted are {accepted}") from None
+
+
+class Mutation(_Policy):
     """What becomes of the buffers and inputs that a program mutates."""
 
     ERROR = "error"
@@ -21,14 +35,14 @@ class Mutation(Enum):
     MUTABLE = "mutable"
     """Mutated inputs are ``!torch.tensor`` arguments that are overwritten in place."""
 
-    @classmethod
-    def get(cls, spec: str | Mutation) -> Mutation:
-        """Parse ``spec``; raises `UsageError` with the accepted spellings."""
-        try:
-            return cls(spec)
-        except ValueError:
-            accepted = ", ".join(f"'{member.value}'" for member in cls)
-            raise UsageError(f"unknown mutation policy {spec!r}: accepted are {accepted}") from None
+
+class Contract(_Policy):
+    """What becomes of a module that holds what its output type may not hold."""
+
+    ERROR = "error"
+    """The lowering fails, naming every operation."""
+    WARN = "warn"
+    """A `ContractWarning` for each kind of operation."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,8 @@ class LoweringOptions:
     """Torch ops, spelled ``aten.foo`` or ``torch.aten.foo``, that the torch backend stage must leave whole."""
     allow_non_finites: bool = True
     """Whether a lowering may emit infinities (as the initial value of a maximum, say)."""
+    contract: Contract = Contract.ERROR
+    """What becomes of a module that holds what its output type may not hold."""
 
 
 @dataclass(frozen=True)

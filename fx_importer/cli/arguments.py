@@ -26,6 +26,7 @@ HELP = {
     "runtime_asserts": "Emit what the program asserts, and the ranges of its inputs' sizes, as assertions.",
     "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
+    "contract": "What becomes of a module that holds other dialects than its output type may: fail, or warn.",
 }
 
 NOT_ON_THE_COMMAND_LINE = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
 from fx_importer.pipelines.rewrite_steps import SCF_LOOPS, STATE_TO_VALUES, TM_TENSOR_LOOPS, VALUES_TO_MEMORY
 
@@ -46,5 +48,6 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 (TM_TENSOR_LOOPS, on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse")),
             ),
             Stage("in-place", "State that a function overwrites is in memrefs.", (VALUES_TO_MEMORY,)),
+            contract(OutputType.LINALG_ON_TENSORS, options.contract),
         ),
     )

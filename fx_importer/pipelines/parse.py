@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fx_importer.errors import UsageError
+from fx_importer.pipelines.contracts import CHECKS
 from fx_importer.pipelines.pipeline import Pass, Step
 from fx_importer.pipelines.rewrite_steps import REWRITES
 
@@ -18,7 +19,8 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     anchor, _, rest = text.strip().partition("(")
     if anchor.strip() != "builtin.module" or not rest.endswith(")"):
         raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
-    return tuple(REWRITES.get(part.strip()) or Pass(part) for part in _split(rest[:-1]))
+    known = {**REWRITES, **{step.name: step for step in CHECKS.values()}}
+    return tuple(known.get(part.strip()) or Pass(part) for part in _split(rest[:-1]))
 
 
 def _split(text: str) -> Iterator[str]:

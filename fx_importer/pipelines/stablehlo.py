@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
 from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_CONSTANTS,
@@ -55,5 +57,6 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                     STABLEHLO_CONSTANTS,
                 ),
             ),
+            contract(OutputType.STABLEHLO, options.contract),
         ),
     )

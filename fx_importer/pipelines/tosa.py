@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
 from fx_importer.pipelines.rewrite_steps import TOSA_CONSTANTS, TOSA_CONTROL_FLOW, TOSA_ISOLATION
 
 
 def tosa(options: LoweringOptions) -> Pipeline:
-    """Return the pipeline to TOSA. ``options`` hold nothing that a TOSA pass takes."""
+    """Return the pipeline to TOSA. No TOSA pass takes any of ``options``."""
     return Pipeline(
         "tosa",
         (
@@ -47,5 +49,6 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 "Constant tensors are TOSA's; regions have inputs and constants, and read nothing from outside.",
                 (TOSA_CONSTANTS, TOSA_ISOLATION),
             ),
+            contract(OutputType.TOSA, options.contract),
         ),
     )

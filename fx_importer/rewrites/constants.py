@@ -11,7 +11,8 @@ def constants_to_tosa(module: ir.Operation) -> None:
 
 
 def constants_to_stablehlo(module: ir.Operation) -> None:
-    """Turn every constant tensor into a ``stablehlo.constant``."""
+    """Turn every constant tensor into a ``stablehlo.constant``; uninitialized ones are zeros."""
+    _initialize(module)
     _rewrite(module, "stablehlo.constant", "value")
 
 
@@ -40,6 +41,36 @@ def literals_to_stablehlo(module: ir.Operation) -> None:
             op.erase()
             if not list(literal.results[0].uses):
                 literal.erase()
+
+
+def _initialize(module: ir.Operation) -> None:
+    """Turn every ``tensor.empty`` of a static shape into constant zeros."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "tensor.empty" and not op.operands:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    for op in found:
+        zeros = ir.Attribute.parse(f"dense<{_zero(op.results[0].type)}> : {op.results[0].type}", module.context)
+        new = ir.Operation.create(
+            "arith.constant",
+            results=[op.results[0].type],
+            attributes={"value": zeros},
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
+        )
+        op.results[0].replace_all_uses_with(new.result)
+        op.erase()
+
+
+def _zero(type_: ir.Type) -> str:
+    element = ir.RankedTensorType(type_).element_type
+    if isinstance(element, ir.ComplexType):
+        return "(0.0, 0.0)"
+    return "0" if isinstance(element, ir.IntegerType) else "0.0"
 
 
 def _owner_name(value: ir.Value) -> str:

@@ -1,0 +1,120 @@
+"""What an output type may hold, and what becomes of a module that holds more."""
+
+import warnings
+
+import pytest
+
+from fx_importer import ContractWarning, OutputType, StageFailed, UsageError
+from fx_importer.bindings import ir, new_context
+from fx_importer.options import Contract
+from fx_importer.pipelines.contracts import contract
+from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.runner import run_stage
+from fx_importer.trace import Trace
+
+LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
+
+FOREIGN = """
+func.func @main(%x: tensor<2xi32>) -> tensor<2xi32> {
+  %0 = arith.addi %x, %x : tensor<2xi32> loc("MODEL":1:1)
+  %1 = arith.addi %0, %x : tensor<2xi32> loc("MODEL":2:1)
+  %2 = "tosa.identity"(%1) : (tensor<2xi32>) -> tensor<2xi32> loc("MODEL":2:1)
+  return %2 : tensor<2xi32>
+}
+"""
+SIZES = """
+func.func @main(%x: tensor<{n}xi32>) -> tensor<i32> {{
+  %c0 = arith.constant 0 : index
+  %0 = tensor.extract %x[%c0] : tensor<{n}xi32>
+  %1 = tensor.from_elements %0 : tensor<i32>
+  return %1 : tensor<i32>
+}}
+"""
+NUMBER = """
+func.func @main(%x: i32) -> tensor<i32> {
+  %0 = tensor.from_elements %x : tensor<i32>
+  return %0 : tensor<i32>
+}
+"""
+
+
+def check(output_type: OutputType, text: str, policy: Contract = Contract.ERROR) -> None:
+    module, stage = ir.Module.parse(text, new_context()), contract(output_type, policy)
+    before = str(module)
+    with Trace().stage(stage.name):
+        run_stage(stage, module)
+    assert str(module) == before
+
+
+@pytest.fixture
+def foreign(tmp_path) -> str:
+    model = tmp_path / "model.py"
+    model.write_text("y = x + x\nreturn identity(y + x)\n")
+    return FOREIGN.replace("MODEL", str(model))
+
+
+@pytest.mark.parametrize(
+    "output_type, sentences",
+    [
+        (LINALG, ["error: linalg-on-tensors may not hold 'tosa.identity': its dialects are "]),
+        (TOSA, ["error: tosa may not hold 'arith.addi', 2 times: its dialects are func, tosa"]),
+        (
+            STABLEHLO,
+            [
+                "error: stablehlo may not hold 'arith.addi', 2 times: its dialects are func, stablehlo",
+                "error: stablehlo may not hold 'tosa.identity': its dialects are func, stablehlo",
+            ],
+        ),
+    ],
+    ids=["linalg", "tosa", "stablehlo"],
+)
+def test_all_that_may_not_be_there_is_named_with_its_line(output_type, sentences, foreign):
+    with pytest.raises(StageFailed) as caught:
+        check(output_type, foreign)
+    assert caught.value.stage == "contract"
+    assert len(caught.value.diagnostics) == len(sentences)
+    for sentence, diagnostic in zip(sentences, caught.value.diagnostics, strict=True):
+        assert sentence in str(diagnostic)
+        assert ("x + x" if "arith" in sentence else "identity(y + x)") in str(diagnostic)
+
+
+def test_a_warning_instead(foreign):
+    with pytest.warns(ContractWarning, match=r"tosa may not hold 'arith.addi', 2 times: .* \(at .*model.py:1\)"):
+        check(TOSA, foreign, Contract.WARN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(LINALG, SIZES.format(n=3), Contract.WARN)
+
+
+def test_arithmetic_of_sizes_and_numbers_where_there_are_any():
+    check(STABLEHLO, NUMBER)
+    check(STABLEHLO, SIZES.format(n="?"))
+    with pytest.raises(StageFailed, match=r"stablehlo may not hold 'tensor.extract'"):
+        check(STABLEHLO, SIZES.format(n=3))
+
+
+MEMORY = """
+func.func @main(%x: {type}<2xi32>) {{
+  %0 = memref.alloc() : memref<2xi32>
+  return
+}}
+"""
+
+
+def test_memory_where_there_is_state():
+    check(LINALG, MEMORY.format(type="memref"))
+    with pytest.raises(StageFailed, match=r"linalg-on-tensors may not hold 'memref.alloc'"):
+        check(LINALG, MEMORY.format(type="tensor"))
+
+
+@pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
+@pytest.mark.parametrize("policy", Contract, ids=lambda each: each.value)
+def test_the_text_is_read_back(output_type, policy):
+    stage = contract(output_type, policy)
+    assert parse_steps(str(stage)) == stage.passes
+
+
+def test_policies():
+    assert Contract.get("warn") is Contract.WARN
+    with pytest.raises(UsageError, match="unknown contract policy 'ignore': accepted are 'error', 'warn'"):
+        Contract.get("ignore")
