@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -11,18 +12,45 @@ from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
 
+_counted_from_the_start: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
+"""Set while a rule emits what it stands for: an ``index_put`` whose indices are not negative."""
+
 
 @decomposes(aten.index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write along the leading axes, whichever axes ``indices`` are of: TOSA scatters rows.
+    """Write at indices that count from the start: the lowerings take a negative one for one that is out of range."""
+    if _counted_from_the_start.get() or any(each is not None and each.dtype == torch.bool for each in indices):
+        return NotImplemented
+    token = _counted_from_the_start.set(True)
+    try:
+        return aten.index_put(x, from_the_start(x, indices), values, accumulate)
+    finally:
+        _counted_from_the_start.reset(token)
 
-    ``x[:, i] = values`` is written as ``x.T[i] = values.T``. Indices with axes between them are left alone, and so is
-    what indexes the leading axes already.
+
+def from_the_start(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return ``indices`` of the first axes of ``x`` without negative ones."""
+    sizes = x.shape[: len(indices)]
+    return [
+        None if each is None else torch.where(each < 0, each + size, each)
+        for each, size in zip(indices, sizes, strict=True)
+    ]
+
+
+@decomposes(aten.index_put.default)
+def index_put_of_leading_axes(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """Write along the leading axes, whichever axes ``indices`` are of, and whole rows: TOSA scatters such.
+
+    ``x[:, i] = values`` is written as ``x.T[i] = values.T``. Indices with axes between them stay where they are.
     """
+    if _counted_from_the_start.get():
+        return NotImplemented
     given = [axis for axis, index in enumerate(indices) if index is not None]
     first = given[0] if given else 0
-    if first == 0 or given != list(range(first, first + len(given))):
-        return NotImplemented
+    if not given or given != list(range(first, first + len(given))):
+        return index_put(x, indices, values, accumulate)
     tensors = [index for index in indices if index is not None]
     if any(index.dtype == torch.bool for index in tensors):
         return NotImplemented  # a mask takes as many axes as it has
@@ -32,5 +60,5 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     middle = list(range(first, first + len(picked)))
     rest = list(range(first + len(picked), values.dim()))
     order = [*given, *before, *after]
-    written = aten.index_put(x.permute(order), tensors, values.permute([*middle, *before, *rest]), accumulate)
+    written = index_put(x.permute(order), tensors, values.permute([*middle, *before, *rest]), accumulate)
     return written.permute([order.index(axis) for axis in range(x.dim())])

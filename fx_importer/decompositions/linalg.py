@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions import complex_numbers, scans
+from fx_importer.decompositions import complex_numbers, indexing, scans
 from fx_importer.decompositions.base import BASE
 
 LINALG = BASE.replacing(
     *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
     *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
+    indexing.index_put,  # the C++ lowering takes negative indices as they are
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fx_importer.decompositions import scalars, unsigned, windows
+from fx_importer.decompositions import indexing, scalars, unsigned, windows
 from fx_importer.decompositions.base import BASE
 
 aten = torch.ops.aten
@@ -14,6 +14,7 @@ STABLEHLO = BASE.replacing(
     *scalars.COMPARISONS,  # the same
     *windows.WINDOWS,  # it has no lowering
     *unsigned.UNSIGNED,  # computed as if signed, or not at all
+    indexing.index_put,  # the C++ lowering takes negative indices as they are
 ).from_torch(
     aten.leaky_relu.default,  # the same, of the slope
     aten.elu.default,  # the same, of the scales

@@ -377,10 +377,19 @@ def test_index_put(shape: tuple[int, ...], axes: tuple[int, ...], accumulate: bo
     if not accumulate:
         indices = [None if index is None else index[:1, :1] for index in indices]  # no place twice
         values = torch.randn(aten.index(x, indices).shape)
-    assert_close(indexing.index_put(x, indices, values, accumulate), aten.index_put(x, indices, values, accumulate))
+    expected = aten.index_put(x, indices, values, accumulate)
+    assert_close(indexing.index_put_of_leading_axes(x, indices, values, accumulate), expected)
+    assert_close(indexing.index_put(x, indices, values, accumulate), expected)
 
 
-@pytest.mark.parametrize("indices", [[torch.tensor([1])], [torch.tensor([1]), None, torch.tensor([0])], []])
-def test_index_put_of_leading_axes_is_left_alone(indices: list[torch.Tensor | None]) -> None:
-    x = torch.zeros(2, 3, 4)
-    assert indexing.index_put(x, indices, torch.ones(())) is NotImplemented
+def test_index_put_counts_negative_indices_from_the_end() -> None:
+    x, indices = torch.zeros(2, 3, 4), [torch.tensor([-1]), None, torch.tensor([-2])]
+    expected = aten.index_put(x, indices, torch.ones(()))
+    assert_close(indexing.index_put(x, indices, torch.ones(())), expected)
+    (first, _, last) = indexing.from_the_start(x, indices)
+    assert (first, last) == (torch.tensor([1]), torch.tensor([2]))
+
+
+def test_index_put_by_a_mask_is_left_alone() -> None:
+    x = torch.zeros(2, 3)
+    assert indexing.index_put(x, [x > 0], torch.ones(())) is NotImplemented

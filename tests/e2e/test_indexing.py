@@ -52,6 +52,7 @@ def write(x: torch.Tensor) -> torch.Tensor:
         fails={TOSA: "torch.aten.index_put.hacked_twin"},
     ),
     Case("written_slices", lambda: (write, (X,))),
+    Case("written_from_the_end", lambda: (lambda x, i: x.index_put((i,), x[:1]), (X, torch.tensor([-1, 0])))),
     Case("select_scatter", lambda: (lambda x: (x.select_scatter(x[0], 0, 2), x.slice_scatter(x[:2], 0, 1, 3)), (X,))),
     Case("masked_fill", lambda: (lambda x: x.masked_fill(x > 0, -1.0), (X,))),
     Case("one_hot", lambda: (lambda i: F.one_hot(i, 4), (ROWS,))),
