@@ -141,8 +141,12 @@ def compile_programs(calls: Mapping[str, Call], importer: FxImporter, options: O
         for name, program in legal.items():
             importer.import_exported_program(program, replace(importing, func_name=name), state)
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
-    functions = {name: importer.functions[name] for name in programs}
-    manifest = Manifest(options.output_type.value, functions, importer.state, importer.constants)
+    manifest = Manifest(
+        options.output_type.value,
+        {name: importer.functions[name] for name in programs},
+        {name: held for function in programs for name, held in importer.state[function].items()},
+        {name: held for function in programs for name, held in importer.constants[function].items()},
+    )
     return Lowered(programs, importer.module, manifest, trace, options)
 
 

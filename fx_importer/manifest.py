@@ -119,10 +119,13 @@ class Manifest:
         """Read what `to_json` wrote.
 
         Raises:
-            UsageError: if ``text`` is no such document.
+            UsageError: if ``text`` is no such document, or holds a type of inputs or outputs that is not registered
+                with torch.
         """
         try:
             return _manifest(json.loads(text))
+        except NotImplementedError as error:
+            raise UsageError(f"the manifest holds a type that is not registered here: {error}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"not a manifest of format {FORMAT}: {type(error).__name__}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Modules as files. A file is either whole or not there."""
+"""Modules, and what goes with them, as files. A file is either whole or not there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fx_importer.bindings import ir
@@ -46,16 +48,29 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
     needed = _weight_bytes(module) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
+    with _whole(path) as temporary:
+        if path.suffix == ".mlirbc":
+            module.operation.write_bytecode(str(temporary))
+        else:
+            with temporary.open("wb") as file:
+                module.operation.print(file=file, binary=True)
+
+
+def save_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
+    with _whole(check_writable(path, module=False)) as temporary:
+        temporary.write_text(text)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Give a new file beside ``path`` that takes its place in the end, or is removed."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(descriptor)
         temporary = Path(name)
         try:
-            if path.suffix == ".mlirbc":
-                module.operation.write_bytecode(name)
-            else:
-                with temporary.open("wb") as file:
-                    module.operation.print(file=file, binary=True)
+            yield temporary
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:

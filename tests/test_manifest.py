@@ -82,6 +82,11 @@ def test_other_text_is_no_manifest(text):
         Manifest.from_json(text)
 
 
+def test_a_type_that_is_not_registered_is_named(manifest):
+    with pytest.raises(UsageError, match="a type that is not registered here: .*elsewhere.Type"):
+        Manifest.from_json(manifest.to_json().replace("builtins.dict", "elsewhere.Type"))
+
+
 def test_a_caller_of_a_device(manifest):
     """A manifest from JSON, and a runtime that is not ours."""
 
@@ -130,3 +135,5 @@ def test_what_a_caller_needs_is_named(manifest):
         Caller(manifest, {"main": lambda *_: ()})
     with pytest.raises(UsageError, match="no function was given for 'main'"):
         Caller(manifest, {}, {"seen": torch.zeros(1)})
+    with pytest.raises(UsageError, match="the state 'seen' is of type int, and not a tensor"):
+        Caller(manifest, {"main": lambda *_: ()}, {"seen": 0})  # pyright: ignore[reportArgumentType]

@@ -14,7 +14,7 @@ from fx_importer.compilation import compile_programs
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options
-from fx_importer.saving import check_writable
+from fx_importer.saving import check_writable, save_text
 
 STDOUT = "-"
 
@@ -38,12 +38,14 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
         # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
         torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
     lowered = compile_programs({options.importing.func_name: (f, args, kwargs)}, FxImporter(), options)
-    if manifest is not None:
-        manifest.write_text(lowered.manifest.to_json())
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
+    else:
+        lowered.save(output)
+    if manifest is not None:
+        save_text(lowered.manifest.to_json(), manifest)
+    if output == STDOUT:
         return
-    lowered.save(output)
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)
     total = sum(stage.seconds for stage in lowered.trace.stages)
     size = Path(output).stat().st_size

@@ -26,7 +26,7 @@ class Caller:
         state: what the state is to begin with, by name; a whole state dict may be given. It is copied.
 
     Raises:
-        UsageError: if a function or a part of the state is missing.
+        UsageError: if a function or a part of the state is missing, or the state is no tensors.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Caller:
         self._functions = dict(functions)
         _require("function", manifest.functions, functions)
         _require("state", manifest.state, state or {})
-        self.state = {name: (state or {})[name].detach().clone() for name in manifest.state}
+        self.state = {name: _copied(name, (state or {})[name]) for name in manifest.state}
         """The state as of now, by its name in the state dict."""
         self.gradients: dict[str, torch.Tensor] = {}
         """Of a training program: the gradients that the last call returned, by the name of what they belong to."""
@@ -136,6 +136,12 @@ def _as_declared(value: Any, dtype: str) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype != (declared := getattr(torch, dtype)):
         return value.view(declared)
     return value
+
+
+def _copied(name: str, value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise UsageError(f"the state '{name}' is of type {type(value).__name__}, and not a tensor")
+    return value.detach().clone()
 
 
 def _require(what: str, needed: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -16,7 +16,11 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.manifest import Function, Manifest
 
-_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+_WRITES = {
+    OutputKind.BUFFER_MUTATION: "state",
+    OutputKind.PARAMETER_MUTATION: "state",
+    OutputKind.USER_INPUT_MUTATION: "input",
+}
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,11 @@ class _Function:
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
-        given: dict[str, Any] = {
-            each.name: value for each, value in zip(self.function.arguments, arguments, strict=True)
+        # An input and a buffer may have the same name.
+        given: dict[tuple[str, str], Any] = {
+            (each.kind, each.name): value for each, value in zip(self.function.arguments, arguments, strict=True)
         }
-        in_place = {each.name for each in self.function.arguments if each.overwritten}
+        in_place = {(each.kind, each.name) for each in self.function.arguments if each.overwritten}
         placeholders = [self._input(spec, given) for spec in self.program.graph_signature.input_specs]
         with torch.no_grad():
             returned = fx.Interpreter(self.program.graph_module).run(*placeholders)
@@ -58,19 +63,20 @@ class _Function:
             ending: Any = self.program.graph.output_node().args[0]
             specs = self.program.graph_signature.output_specs
             for spec, node, value in zip(specs, ending, returned, strict=True):
-                if spec.kind in _WRITES and spec.target in in_place:
-                    given[spec.target].copy_(value)
+                written = (_WRITES.get(spec.kind, ""), spec.target or "")
+                if written in in_place:
+                    given[written].copy_(value)
                 elif spec.kind is not OutputKind.TOKEN and isinstance(node, fx.Node | bool | int | float):
                     results.append(value.clone() if isinstance(value, torch.Tensor) else value)
         return tuple(results)
 
-    def _input(self, spec: Any, given: Mapping[str, Any]) -> Any:
+    def _input(self, spec: Any, given: Mapping[tuple[str, str], Any]) -> Any:
         """Return what goes to a placeholder. Python numbers were fixed by the export."""
         if spec.kind is InputKind.TOKEN:
             return torch.empty(0)
         if spec.kind is InputKind.USER_INPUT:
-            return spec.arg.value if isinstance(spec.arg, ConstantArgument) else given[spec.arg.name]
-        if spec.target in given:
-            return given[spec.target]
+            return spec.arg.value if isinstance(spec.arg, ConstantArgument) else given["input", spec.arg.name]
+        if ("state", spec.target) in given:
+            return given["state", spec.target]
         held = self.program.state_dict.get(spec.target)
         return self.program.constants[spec.target] if held is None else held

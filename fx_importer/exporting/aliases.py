@@ -26,38 +26,43 @@ def separate(
 
     The exported program then reads each of its inputs, as it must for inputs that differ.
     """
-    seen = [tensor for tensor in (*module.parameters(), *module.buffers()) if _has_memory(tensor)]
+    seen: dict[int, list[torch.Tensor]] = {}  # by storage
+
+    def is_new(tensor: torch.Tensor) -> bool:
+        there = seen.setdefault(tensor.untyped_storage().data_ptr(), [])
+        new = not any(_share(tensor, other) for other in there)
+        there.append(tensor)
+        return new
 
     def apart(leaf: Any) -> Any:
-        if not _has_memory(leaf):
+        if not _has_memory(leaf) or is_new(leaf):
             return leaf
-        if any(_share(leaf, other) for other in seen):
-            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
-        seen.append(leaf)
-        return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    for tensor in (*module.parameters(), *module.buffers()):
+        if _has_memory(tensor):
+            is_new(tensor)
 
     separated = pytree.tree_map(apart, (tuple(args), dict(kwargs)))
     return separated[0], separated[1]
 
 
-def check_writes(program: ExportedProgram, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> None:
+def check_writes(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise `UnsupportedProgramError` listing all that ``program``, as exported, writes to and must not.
 
     That is memory which it reaches by another input, parameter or buffer too. ``args`` and ``kwargs`` are what it was
-    exported with.
+    exported with, if that is known.
     """
     written = dict(writes(program.graph))
     if not written:
         return
-    tensors = dict(_tensors(program, args, kwargs or {}))
+    tensors = dict(_tensors(program, args, kwargs))
     refusals: list[Refusal] = []
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
-        if name not in written:
+        if name not in written or name not in tensors:
             continue
-        if name in tensors and (
-            others := [each for each in tensors if each != name and _share(tensors[name], tensors[each])]
-        ):
+        if others := [each for each in tensors if each != name and _share(tensors[name], tensors[each])]:
             shared = " and ".join(_describe(program, other) for other in others)
             reason = f"the program writes to {_describe(program, name)}, which shares memory with {shared}"
             refusals.append(refusal_at(written[name], spec.target or name, reason))
@@ -145,10 +150,9 @@ def _tensors(
 
 def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:
     return (
-        isinstance(value, torch.Tensor)
+        type(value) in (torch.Tensor, torch.nn.Parameter)  # others wrap tensors that have it
         and value.layout is torch.strided
         and not value.is_meta
-        and not isinstance(value, torch._subclasses.FakeTensor)
         and value.numel() > 0
     )
 

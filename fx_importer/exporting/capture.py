@@ -26,10 +26,12 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
         UsageError: if ``f`` is none of these, or a tensor has a quantized dtype.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
-    if isinstance(f, ExportedProgram):
-        program = attributes_as_buffers(f)
-        check_writes(program)
-        return program
+    program = attributes_as_buffers(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
+    check_writes(program, args, kwargs)
+    return program
+
+
+def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
@@ -37,9 +39,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     example = separate(args, kwargs, module)
     try:
         with lines_of_calls(), writes_undone(module):
-            program = torch.export.export(
-                module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict
-            )
+            return torch.export.export(module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict)
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(
@@ -48,9 +48,6 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
             f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
             f"strict={not options.strict} takes another way through the Python code."
         ) from error
-    program = attributes_as_buffers(program)
-    check_writes(program, args, kwargs)
-    return program
 
 
 class FunctionModule(torch.nn.Module):

@@ -37,7 +37,8 @@ def _attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
             continue
         seen.add(id(each))
         if isinstance(each, torch.Tensor):
-            if not isinstance(each, torch._subclasses.FakeTensor) and not each.is_meta:
+            # Parameters are faked wherever they are; an inference tensor cannot be written to here.
+            if type(each) is torch.Tensor and not each.is_meta and not each.is_inference():
                 yield each
         elif isinstance(each, dict):
             todo += each.values()

@@ -60,10 +60,10 @@ class FxImporter:
         """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
         self.functions: dict[str, manifest.Function] = {}
         """What each imported program's function takes and returns, by the function's name."""
-        self.state: dict[str, manifest.Held] = {}
-        """The state that these functions take and return, by its name in the state dict."""
-        self.constants: dict[str, manifest.Held] = {}
-        """The tensors that these functions hold, by name."""
+        self.state: dict[str, dict[str, manifest.Held]] = {}
+        """By function, the state that it takes, by its name in the state dict."""
+        self.constants: dict[str, dict[str, manifest.Held]] = {}
+        """By function, the tensors that it holds, by name."""
         self._registered: dict[str, bool] = {}
         self.hooks.prepare_module(self._module.operation)
 
@@ -138,10 +138,11 @@ class FxImporter:
         """Note what the function ``name`` takes, returns and holds."""
         assert signature.function is not None
         self.functions[name] = signature.function
+        state, kept = self.state[name], self.constants[name] = {}, {}
         arguments = {each.node.name: each.name for each in signature.arguments if each.state}
         constants = {each.node.name: each.spec.target for each in signature.constants}
         for spec in program.graph_signature.input_specs:
-            for names, held in ((arguments, self.state), (constants, self.constants)):
+            for names, held in ((arguments, state), (constants, kept)):
                 if (target := names.get(spec.arg.name)) is not None:
                     type_ = value_type(tensor_of(program, spec))
                     held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)

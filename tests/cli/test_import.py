@@ -12,6 +12,7 @@ import torch
 
 from fx_importer.bindings import ir, new_context
 from fx_importer.cli import main
+from fx_importer.manifest import Manifest
 
 MODELS = """
     import torch
@@ -126,6 +127,18 @@ def test_options_reach_the_compilation(run: Run):
     text = Path("out.mlir").read_text()
     assert "func.func @forward(" in text
     assert text.count("!torch.vtensor<[],f32>") > 1
+
+
+def test_a_manifest(run: Run):
+    flags = ["--mutation", "functional", "--manifest", "out.json"]
+    assert run("import", "models:counts", "-o", "out.mlir", *flags)[0] == 0
+    assert list(Manifest.from_json(Path("out.json").read_text()).state) == ["calls"]
+    assert not list(Path().glob(".out*"))
+
+
+def test_a_manifest_that_cannot_be_written(run: Run):
+    ran = run("import", "models:args", "-o", "out.mlir", "--manifest", "no/out.json")
+    assert_mistake(ran, 2, "the directory 'no' does not exist")
 
 
 def test_an_existing_file_is_replaced(run: Run):

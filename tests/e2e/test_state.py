@@ -11,7 +11,7 @@ from torch.export import export, load, save
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-from fx_importer import UnsupportedProgramError, UsageError, lower
+from fx_importer import FxImporter, UnsupportedProgramError, UsageError, lower
 
 
 class Kept(nn.Module):
@@ -306,3 +306,39 @@ def test_export_leaves_attributes_as_they_were():
     model = Kept("constant", writes=True)
     lower(model, X, mutation="functional")
     assert torch.equal(model.value, torch.arange(3.0))
+
+
+def test_an_attribute_made_for_inference():
+    model = Kept("persistent", writes=False)
+    with torch.inference_mode():
+        model.other = torch.ones(3)
+    model.forward = lambda x: x + model.other
+    assert torch.equal(lower(model, X, output_type="linalg").run(X), X + 1)
+
+
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_an_input_and_a_buffer_of_one_name_in_eager(mutation):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x: torch.Tensor
+            self.register_buffer("x", torch.zeros(3))
+
+        def forward(self, x):
+            self.x.add_(x)
+            return self.x * 1
+
+    model = Model()
+    caller = lower(copy.deepcopy(model), X, mutation=mutation, output_type="linalg").caller(backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(caller(X), model(X))
+    torch.testing.assert_close(caller.state["x"], model.x)
+
+
+def test_a_manifest_is_of_its_own_functions():
+    importer = FxImporter()
+    lower(Kept("persistent", writes=True), X, fx_importer=importer, func_name="first", mutation="functional")
+    second = lower(nn.Linear(3, 3), X, fx_importer=importer, func_name="second")
+    assert list(second.manifest.functions) == ["second"]
+    assert not second.manifest.state
+    assert sorted(second.manifest.constants) == ["bias", "weight"]

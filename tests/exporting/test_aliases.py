@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from fx_importer import UnsupportedProgramError, lower
 
@@ -77,6 +78,14 @@ def test_a_parameter_given_as_input_stands_for_any():
     lowered = lower(model, model.weight, output_type="linalg")
     x = torch.randn(3, 3)
     torch.testing.assert_close(lowered.run(x), model(x).detach())
+
+
+def test_parameters_that_wrap_other_tensors_share_nothing():
+    model = nn.Module()
+    model.one, model.other = (nn.Parameter(TwoTensor(torch.ones(2), torch.ones(2)), False) for _ in range(2))
+    model.forward = lambda x: x + 1
+    x = torch.zeros(2)
+    assert torch.equal(lower(model, x, output_type="linalg").run(x), torch.ones(2))
 
 
 def test_tied_weights_are_no_trouble():
