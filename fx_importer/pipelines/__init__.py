@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.pipeline import Nested, Pass, Pipeline, RewriteStep, Stage, Step
@@ -55,9 +56,11 @@ def pipeline_for(output_type: OutputType, options: LoweringOptions) -> Pipeline:
 
 
 def pipeline_from_torch(output_type: OutputType, options: LoweringOptions) -> Pipeline:
-    """Return what takes the torch backend form to ``output_type``: no stage for the torch dialect itself."""
-    family = _FROM_TORCH.get(output_type)
-    return family(options) if family else Pipeline(output_type.value, ())
+    """Return what takes the torch backend form to ``output_type``: for the torch dialect itself, only its contract."""
+    if family := _FROM_TORCH.get(output_type):
+        return family(options)
+    stages = () if output_type is OutputType.RAW else (contract(output_type, options.contract),)
+    return Pipeline(output_type.value, stages)
 
 
 PIPELINES: Mapping[str, Pipeline] = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import read_location, user_frame
@@ -37,6 +40,25 @@ def _has_state(op: ir.Operation) -> bool:
     return any(isinstance(argument.type, ir.MemRefType) for argument in arguments)
 
 
+class Rules(Protocol):
+    """What a contract asks."""
+
+    def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+        """Yield all that breaks it, each with a sentence. ``module`` stays as it is."""
+        ...
+
+
+def _check(rules: Rules, module: ir.Operation) -> None:
+    for location, sentence in rules.violations(module):
+        location.emit_error(sentence)
+
+
+def _warn(rules: Rules, module: ir.Operation) -> None:
+    for location, sentence in rules.violations(module):
+        frame = user_frame(read_location(location)[0])
+        warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
+
+
 @dataclass(frozen=True)
 class Dialects:
     """The dialects that an output type may hold, beside ``builtin`` and ``func``."""
@@ -47,18 +69,8 @@ class Dialects:
     """More, in a module that holds an operation of which ``when`` is true."""
     when: Callable[[ir.Operation], bool] = lambda op: False
 
-    def check(self, module: ir.Operation) -> None:
-        """Report every operation that may not be there as an error: once for each name, where it comes first."""
-        for location, sentence in self._violations(module):
-            location.emit_error(sentence)
-
-    def warn(self, module: ir.Operation) -> None:
-        """Warn of the same, with the user's line."""
-        for location, sentence in self._violations(module):
-            frame = user_frame(read_location(location)[0])
-            warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
-
-    def _violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+    def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+        """Yield every operation that may not be there: once for each name, where it comes first."""
         allowed = self.always | _ALWAYS
         found = _foreign(module, allowed)
         if found and self.sometimes and _any(module, self.when):
@@ -98,6 +110,34 @@ def _any(module: ir.Operation, holds: Callable[[ir.Operation], bool]) -> bool:
     return bool(found)
 
 
+@dataclass(frozen=True)
+class KnownTypes:
+    """In the torch dialect: each tensor has a rank and a dtype, and nothing is of any type at all."""
+
+    output_type: OutputType
+
+    def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+        """Yield each operation that has a result of an unknown type: once for each name and type."""
+        known: dict[ir.Type, bool] = {}
+        found: dict[tuple[str, str], ir.Location] = {}
+
+        def see(op: ir.Operation) -> ir.WalkResult:
+            for value in op.results:
+                if value.type not in known:
+                    known[value.type] = not _UNKNOWN.search(str(value.type))
+                if not known[value.type]:
+                    found.setdefault((op.name, str(value.type)), op.location)
+            return ir.WalkResult.ADVANCE
+
+        module.walk(see, ir.WalkOrder.PRE_ORDER)
+        for (name, kind), location in found.items():
+            yield location, f"{self.output_type.value} may not leave a type unknown: '{name}' returns {kind}"
+
+
+_UNKNOWN = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
+"""Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``. A list is of any tensors."""
+
+TORCH = KnownTypes(OutputType.TORCH)
 LINALG = Dialects(
     OutputType.LINALG_ON_TENSORS,
     frozenset(("linalg", "tensor", "arith", "math", "complex", "affine", "scf", "cf", "ml_program")),
@@ -112,11 +152,11 @@ STABLEHLO = Dialects(
     when=_has_dynamic_sizes_or_numbers,
 )
 
-CONTRACTS = {dialects.output_type: dialects for dialects in (LINALG, TOSA, STABLEHLO)}
+CONTRACTS: Mapping[OutputType, Rules] = {rules.output_type: rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)}
 CHECKS = {
-    (kind, policy): RewriteStep(f"fx-importer-{verb}-{kind.value}-contract", run)
-    for kind, dialects in CONTRACTS.items()
-    for policy, verb, run in ((Contract.ERROR, "check", dialects.check), (Contract.WARN, "warn-of", dialects.warn))
+    (kind, policy): RewriteStep(f"fx-importer-{verb}-{kind.value}-contract", partial(run, rules))
+    for kind, rules in CONTRACTS.items()
+    for policy, verb, run in ((Contract.ERROR, "check", _check), (Contract.WARN, "warn-of", _warn))
 }
 
 

@@ -13,6 +13,7 @@ from fx_importer.pipelines.runner import run_stage
 from fx_importer.trace import Trace
 
 LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
+TORCH = OutputType.TORCH
 
 FOREIGN = """
 func.func @main(%x: tensor<2xi32>) -> tensor<2xi32> {
@@ -107,7 +108,35 @@ def test_memory_where_there_is_state():
         check(LINALG, MEMORY.format(type="tensor"))
 
 
-@pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
+UNKNOWN = """
+func.func @main(%x: !torch.vtensor<[2],f32>) -> !torch.vtensor<[?,3],f32> {{
+  %0 = torch.operator "mylib.op"(%x) : (!torch.vtensor<[2],f32>) -> {type}
+  %1 = torch.operator "mylib.op"(%0) : ({type}) -> !torch.vtensor<[?,3],f32>
+  return %1 : !torch.vtensor<[?,3],f32>
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["!torch.vtensor", "!torch.tensor", "!torch.vtensor<*,f32>", "!torch.vtensor<[2,?],unk>", "!torch.any"],
+)
+def test_no_type_is_left_unknown_in_the_torch_dialect(kind):
+    expected = f"torch may not leave a type unknown: 'torch.operator' returns {kind}"
+    with pytest.raises(StageFailed) as caught:
+        check(TORCH, UNKNOWN.format(type=kind))
+    assert expected in str(caught.value)
+    assert len(caught.value.diagnostics) == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["!torch.vtensor<[],si64>", "!torch.tensor<[2,?],f32>", "!torch.int", "!torch.list<optional<vtensor>>"]
+)
+def test_known_types(kind):
+    check(TORCH, UNKNOWN.format(type=kind))
+
+
+@pytest.mark.parametrize("output_type", [TORCH, LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("policy", Contract, ids=lambda each: each.value)
 def test_the_text_is_read_back(output_type, policy):
     stage = contract(output_type, policy)
