@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,10 +20,15 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/pip|fx-importer demo)\b")
 """Commands that install, or that `make demo` and `make test` are themselves."""
+
+OTHERS = re.compile(r"\b(iree-compile|mlir-opt-\d+|tosa-opt)\b")
+"""Programs of others, which are not installed everywhere."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +67,19 @@ ALL = [block for page in PAGES for block in blocks(page)]
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.runs], ids=str)
 def test_block_runs_as_shown(block: Block, tmp_path: Path):
+    if missing := [name for name in set(OTHERS.findall(block.text)) if block.language == "sh" and not find(name)]:
+        pytest.skip(f"{' and '.join(missing)} is not installed")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     command = [sys.executable, "-c", block.text] if block.language == "python" else ["bash", "-euc", block.text]
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "100",
-    }
+    environment = os.environ | {"PATH": PATH, "COLUMNS": "100"}
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     if block.output is not None:
         assert_printed(block.output, ran.stdout)
+
+
+def find(program: str) -> str | None:
+    return shutil.which(program, path=PATH)
 
 
 def assert_printed(expected: str, printed: str) -> None:
