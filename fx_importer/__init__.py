@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fx_importer.manifest import Manifest
     from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
+    from fx_importer.verification import Inputs, MismatchError, Verdict
 
 __all__ = [
     "BackendLoweringOptions",
@@ -35,8 +36,10 @@ __all__ = [
     "FxImporterError",
     "FxImporterHooks",
     "InputInfo",
+    "Inputs",
     "Lowered",
     "Manifest",
+    "MismatchError",
     "Mutation",
     "NodeBuilder",
     "NotInstalledError",
@@ -46,6 +49,7 @@ __all__ = [
     "StageFailed",
     "UnsupportedProgramError",
     "UsageError",
+    "Verdict",
     "export_and_import",
     "get_decomposition_table",
     "lower",
@@ -75,6 +79,7 @@ _HOMES = {
     "manifest": ("Manifest",),
     "options": ("Contract", "Mutation"),
     "output_types": ("OutputType",),
+    "verification": ("Inputs", "MismatchError", "Verdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -38,6 +38,7 @@ from fx_importer.reports import write_report
 from fx_importer.saving import save_module
 from fx_importer.targets import TARGETS
 from fx_importer.trace import Trace
+from fx_importer.verification import Inputs, Tolerance, Verdict, verify
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +51,8 @@ class Lowered:
     programs: Mapping[str, ExportedProgram]
     """The programs, decomposed and canonical, by the names of their functions. What is imported may have other dtypes,
     where the output type needs it."""
+    exported: Mapping[str, ExportedProgram]
+    """The programs as they were exported, before anything was decomposed. They share the weights."""
     module: ir.Module
     manifest: Manifest
     """What the functions take and return, and what is state; ``manifest.to_json()`` is for other tools."""
@@ -83,9 +86,10 @@ class Lowered:
             eager = backend == "eager"
             backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend)
         loaded = {name: backend.load(self.module, name) for name in self.manifest.functions}
-        return Caller(self.manifest, loaded, self._exported_state() if state is None else state)
+        return Caller(self.manifest, loaded, self.initial_state() if state is None else state)
 
-    def _exported_state(self) -> dict[str, torch.Tensor]:
+    def initial_state(self) -> dict[str, torch.Tensor]:
+        """Return the state that the programs were exported with, by its name in the state dict."""
         return {
             name: tensor
             for program in self.programs.values()
@@ -109,6 +113,41 @@ class Lowered:
         """
         return self._caller(*args, **kwargs)
 
+    def verify(
+        self,
+        *args: Any,
+        inputs: Sequence[Inputs] = (),
+        backends: Sequence[str | Backend] | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        isolate: bool = True,
+        **kwargs: Any,
+    ) -> Verdict:
+        """Run the programs as they were exported, in PyTorch, and the module on backends, and compare all results.
+
+        Outputs, new state, gradients and inputs that are written to are compared, as `compare` does it. State begins
+        afresh for each backend, and is kept from one input set to the next.
+
+        Args:
+            *args: what the model takes. With no inputs at all, what the programs were exported with.
+            inputs: several input sets instead, or those of other functions than the only one.
+            backends: names or backends of your own. Without it, all that run the output type and are installed; the
+                output type's own has to be.
+            rtol: instead of the dtype's own, in ``|a - e| <= rtol * |e| + atol``.
+            atol: the same. By default it goes with the largest magnitude of the output: see `Tolerance`.
+            isolate: whether what may end its process gets one of its own. It takes some seconds to start; all input
+                sets and backends share it. Backends of your own run in this one.
+            **kwargs: the model's keyword arguments.
+
+        Raises:
+            UsageError: for inputs that the programs were not exported for, a name that is no backend, or an output type
+                that nothing runs.
+        """
+        if (args or kwargs) and inputs:
+            raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
+        sets = [Inputs(args, kwargs)] if args or kwargs else inputs
+        return verify(self, sets, backends, Tolerance(rtol, atol), isolate)
+
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 """A model and what it is called with. An exported program needs no inputs."""
@@ -120,7 +159,8 @@ def compile_programs(calls: Mapping[str, Call], importer: FxImporter, options: O
     importing = target.importing(options.importing)
     trace = Trace(reporter=write_report)
     with trace.stage("export"):
-        programs = {name: export_program(*call, options.export) for name, call in calls.items()}
+        exported = {name: export_program(*call, options.export) for name, call in calls.items()}
+    programs = dict(exported)
     with trace.stage("decompose"):
         given = options.decompositions
         for name, program in programs.items():
@@ -147,7 +187,7 @@ def compile_programs(calls: Mapping[str, Call], importer: FxImporter, options: O
         {name: held for function in programs for name, held in importer.state[function].items()},
         {name: held for function in programs for name, held in importer.constants[function].items()},
     )
-    return Lowered(programs, importer.module, manifest, trace, options)
+    return Lowered(programs, exported, importer.module, manifest, trace, options)
 
 
 def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: OutputType) -> None:

@@ -50,10 +50,10 @@ def run_command(what: str, command: Sequence[str | Path]) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     if ran.returncode:
-        raise CrashedError(what, _signal_name(-ran.returncode), ran.stderr)
+        raise CrashedError(what, signal_name(-ran.returncode), ran.stderr)
 
 
-def _signal_name(number: int) -> str | None:
+def signal_name(number: int) -> str | None:
     try:
         return signal.Signals(number).name
     except ValueError:

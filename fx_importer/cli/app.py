@@ -41,17 +41,20 @@ def fx_importer(
     """Carry a PyTorch model to MLIR."""
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A .pt2 file that torch.export.save wrote, or package.module:callable. The callable takes nothing and "
+        "returns (model, args) or (model, args, kwargs); the current directory is importable.",
+    ),
+]
+
+
 @app.command("import")
 @takes_options
 def import_(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A .pt2 file that torch.export.save wrote, or package.module:callable. The callable takes nothing and "
-            "returns (model, args) or (model, args, kwargs); the current directory is importable.",
-        ),
-    ],
+    model: Model,
     output: Annotated[
         str,
         typer.Option(
@@ -71,6 +74,25 @@ def import_(
     from fx_importer.cli.importing import import_model
 
     import_model(model, output, options, manifest)
+
+
+@app.command()
+@takes_options
+def verify(
+    model: Model,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A backend to run it on. May be repeated; without, all that are installed."),
+    ] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+) -> None:
+    """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 if they differ."""
+    from fx_importer.cli.verifying import verify_model
+
+    if not verify_model(model, options, backend, rtol, atol):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -36,18 +36,23 @@ NOT_ON_THE_COMMAND_LINE = {
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return ``command`` with its parameter ``options: Options`` spelled out as one parameter per option."""
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "options"]
-    derived = _parameters()
+    """Return ``command`` with its parameter ``options: Options`` spelled out as one parameter per option.
+
+    The defaults are those of the parameter's own default, where it has one.
+    """
+    parameters = inspect.signature(command, eval_str=True).parameters
+    own = [p for p in parameters.values() if p.name != "options"]
+    given = parameters["options"].default
+    derived = _parameters(Options() if given is inspect.Parameter.empty else given)
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
         command(**{p.name: values[p.name] for p in own}, options=_read(values))
 
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
+    spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
     # Typer reads both.
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(spelled)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in spelled}
     return run
 
 
@@ -55,10 +60,11 @@ def _offered(group: type) -> list[str]:
     return [f.name for f in dataclasses.fields(group) if f.name not in NOT_ON_THE_COMMAND_LINE]
 
 
-def _parameters() -> list[inspect.Parameter]:
+def _parameters(defaults: Options) -> list[inspect.Parameter]:
     """Return the options as parameters that typer understands: the name, the default and the type of the field."""
-    fields = [(Options, "output_type"), *((group, name) for group in GROUPS.values() for name in _offered(group))]
-    return [_parameter(name, get_type_hints(group)[name], getattr(group, name)) for group, name in fields]
+    groups = [(getattr(defaults, field), _offered(group)) for field, group in GROUPS.items()]
+    fields = [(defaults, "output_type"), *((group, name) for group, names in groups for name in names)]
+    return [_parameter(name, get_type_hints(type(group))[name], getattr(group, name)) for group, name in fields]
 
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fx_importer.cli.model import load_model
-from fx_importer.compilation import compile_programs
+from fx_importer.compilation import Lowered, compile_programs
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options
@@ -32,12 +32,7 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
         check_writable(output)
     if manifest is not None:
         check_writable(manifest, module=False)
-    f, args, kwargs = load_model(model)
-    check_inputs(f, args, kwargs, options=())
-    if "TORCH_LOGS" not in os.environ:
-        # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
-        torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
-    lowered = compile_programs({options.importing.func_name: (f, args, kwargs)}, FxImporter(), options)
+    lowered = lower_model(model, options)
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
     else:
@@ -50,3 +45,13 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
     total = sum(stage.seconds for stage in lowered.trace.stages)
     size = Path(output).stat().st_size
     print(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
+
+
+def lower_model(model: str, options: Options) -> Lowered:
+    """Lower what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    f, args, kwargs = load_model(model)
+    check_inputs(f, args, kwargs, options=())
+    if "TORCH_LOGS" not in os.environ:
+        # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
+        torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
+    return compile_programs({options.importing.func_name: (f, args, kwargs)}, FxImporter(), options)

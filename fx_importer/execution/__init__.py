@@ -1,10 +1,11 @@
 """Runs lowered modules."""
 
 from fx_importer.execution.backend import Backend, Loaded, Value
-from fx_importer.execution.backends import BACKENDS, backend_for, backend_named
+from fx_importer.execution.backends import BACKENDS, DEFAULTS, ISOLATED, RUNS, backend_for, backend_named, default_for
 from fx_importer.execution.calling import Caller
 from fx_importer.execution.eager import EagerBackend
 from fx_importer.execution.iree import IreeBackend
+from fx_importer.execution.isolated import IsolatedBackend, Worker
 from fx_importer.execution.jit import JitBackend
 from fx_importer.execution.stablehlo import StablehloBackend
 from fx_importer.execution.tosa_reference import TosaReferenceBackend
@@ -12,16 +13,22 @@ from fx_importer.execution.xla import XlaBackend
 
 __all__ = [
     "BACKENDS",
+    "DEFAULTS",
+    "ISOLATED",
+    "RUNS",
     "Backend",
     "Caller",
     "EagerBackend",
     "IreeBackend",
+    "IsolatedBackend",
     "JitBackend",
     "Loaded",
     "StablehloBackend",
     "TosaReferenceBackend",
     "Value",
+    "Worker",
     "XlaBackend",
     "backend_for",
     "backend_named",
+    "default_for",
 ]

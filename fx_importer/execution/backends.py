@@ -22,11 +22,23 @@ BACKENDS: Mapping[str, Callable[[], Backend]] = {
 }
 """What runs a module, by name. ``eager`` needs the programs, and is not among them."""
 
-_DEFAULTS = {
+RUNS: Mapping[OutputType, tuple[str, ...]] = {
+    OutputType.LINALG_ON_TENSORS: ("jit", "iree"),
+    OutputType.STABLEHLO: ("stablehlo", "xla", "iree"),
+    OutputType.TOSA: ("tosa_reference", "iree"),
+    OutputType.TORCH: ("iree",),
+}
+"""Which backends run an output type."""
+
+DEFAULTS: Mapping[OutputType, str] = {
     OutputType.LINALG_ON_TENSORS: "jit",
     OutputType.STABLEHLO: "stablehlo",
     OutputType.TOSA: "tosa_reference",
 }
+"""Which one runs it unless told otherwise."""
+
+ISOLATED = frozenset(("stablehlo", "tosa_reference"))
+"""Backends that run each call in a process of its own already."""
 
 
 def backend_named(name: str) -> Backend:
@@ -38,10 +50,15 @@ def backend_named(name: str) -> Backend:
 
 def backend_for(output_type: OutputType) -> Backend:
     """Return what runs ``output_type`` unless told otherwise; raises `UsageError` where nothing does."""
-    if output_type not in _DEFAULTS:
-        runs = ", ".join(each.value for each in _DEFAULTS)
+    return backend_named(default_for(output_type))
+
+
+def default_for(output_type: OutputType) -> str:
+    """Return the name of what runs ``output_type`` unless told otherwise; raises `UsageError` where nothing does."""
+    if output_type not in DEFAULTS:
+        runs = ", ".join(each.value for each in DEFAULTS)
         raise UsageError(
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
             "the program in PyTorch"
         )
-    return backend_named(_DEFAULTS[output_type])
+    return DEFAULTS[output_type]

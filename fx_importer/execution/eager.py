@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
@@ -56,9 +56,8 @@ class _Function:
             (each.kind, each.name): value for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         in_place = {(each.kind, each.name) for each in self.function.arguments if each.overwritten}
-        placeholders = [self._input(spec, given) for spec in self.program.graph_signature.input_specs]
         with torch.no_grad():
-            returned = fx.Interpreter(self.program.graph_module).run(*placeholders)
+            returned = fx.Interpreter(self.program.graph_module).run(*placeholder_values(self.program, given))
             results: list[Any] = []
             ending: Any = self.program.graph.output_node().args[0]
             specs = self.program.graph_signature.output_specs
@@ -70,13 +69,23 @@ class _Function:
                     results.append(value.clone() if isinstance(value, torch.Tensor) else value)
         return tuple(results)
 
-    def _input(self, spec: Any, given: Mapping[tuple[str, str], Any]) -> Any:
-        """Return what goes to a placeholder. Python numbers were fixed by the export."""
-        if spec.kind is InputKind.TOKEN:
-            return torch.empty(0)
-        if spec.kind is InputKind.USER_INPUT:
-            return spec.arg.value if isinstance(spec.arg, ConstantArgument) else given["input", spec.arg.name]
-        if ("state", spec.target) in given:
-            return given["state", spec.target]
-        held = self.program.state_dict.get(spec.target)
-        return self.program.constants[spec.target] if held is None else held
+
+def placeholder_values(program: ExportedProgram, given: Mapping[tuple[str, str], Any]) -> list[Any]:
+    """Return what goes to the placeholders of ``program``.
+
+    ``given`` has the inputs and the state, by ``("input" or "state", name)``; what it lacks is what the program holds.
+    """
+    return [_placeholder(program, spec, given) for spec in program.graph_signature.input_specs]
+
+
+def _placeholder(program: ExportedProgram, spec: InputSpec, given: Mapping[tuple[str, str], Any]) -> Any:
+    """Return what goes to a placeholder. Python numbers were fixed by the export."""
+    if spec.kind is InputKind.TOKEN:
+        return torch.empty(0)
+    if spec.kind is InputKind.USER_INPUT:
+        return spec.arg.value if isinstance(spec.arg, ConstantArgument) else given["input", spec.arg.name]
+    target = spec.target or ""
+    if ("state", target) in given:
+        return given["state", target]
+    held = program.state_dict.get(target)
+    return program.constants[target] if held is None else held

@@ -1,0 +1,38 @@
+"""``fx-importer verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from fx_importer.cli.importing import lower_model
+from fx_importer.execution import backend_named
+from fx_importer.options import Options
+from fx_importer.verification.verdict import WIDTH
+
+
+def verify_model(
+    model: str, options: Options, backends: Sequence[str] | None, rtol: float | None, atol: float | None
+) -> bool:
+    """Lower what ``model`` names, run it on ``backends`` and on its own example inputs, and print the verdict.
+
+    Returns:
+        Whether it passed.
+
+    Raises:
+        UsageError: for a ``model`` that names none or has no example inputs, or a name that is no backend.
+        FxImporterError: if the model cannot be lowered.
+    """
+    for name in backends or ():
+        if name != "eager":
+            backend_named(name)  # before any work
+    lowered = lower_model(model, options)
+    verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
+    console = Console(width=WIDTH)
+    if console.is_terminal:
+        console.print(verdict.table())
+        print("\n".join(verdict.remarks()))
+    else:
+        print(verdict)
+    return verdict.passed

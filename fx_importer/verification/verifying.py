@@ -1,0 +1,229 @@
+"""Runs a lowered program on backends, and holds every output against eager PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fx_importer.bindings import ir
+from fx_importer.errors import CrashedError, NotInstalledError, UsageError
+from fx_importer.execution import (
+    ISOLATED,
+    RUNS,
+    Backend,
+    Caller,
+    EagerBackend,
+    IsolatedBackend,
+    Loaded,
+    Worker,
+    backend_named,
+    default_for,
+)
+from fx_importer.manifest import Manifest
+from fx_importer.options import Options
+from fx_importer.verification.comparing import Tolerance, compare
+from fx_importer.verification.reference import Reference
+from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
+
+
+class Subject(Protocol):
+    """What is verified: a `Lowered`."""
+
+    @property
+    def exported(self) -> Mapping[str, ExportedProgram]: ...
+    @property
+    def programs(self) -> Mapping[str, ExportedProgram]: ...
+    @property
+    def module(self) -> ir.Module: ...
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def options(self) -> Options: ...
+    def initial_state(self) -> dict[str, torch.Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a function is called with."""
+
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    function: str | None = None
+    """Its name; None where there is only one."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A backend that is to run."""
+
+    name: str
+    load: Callable[[ir.Module, str], Loaded]
+    required: bool = True
+
+
+def verify(
+    subject: Subject,
+    inputs: Sequence[Inputs],
+    backends: Sequence[str | Backend] | None,
+    tolerance: Tolerance,
+    isolate: bool,
+) -> Verdict:
+    """Call ``subject`` with each of ``inputs``, in order, in eager and on each backend: see `Lowered.verify`."""
+    calls = [_named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
+    chosen = choose(subject, backends, isolate)
+    expected = expected_results(subject, calls)
+    numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
+    checks = [
+        check
+        for backend in chosen
+        for check in _run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
+    ]
+    return Verdict(subject.options.output_type, tuple(checks))
+
+
+def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
+    """Return what each program was exported with. Raises `UsageError` for one that does not know."""
+    found: list[Inputs] = []
+    for name, program in programs.items():
+        if program.example_inputs is None:
+            raise UsageError(f"the exported program '{name}' has no example inputs: pass some")
+        args, kwargs = program.example_inputs
+        found.append(Inputs(args, kwargs, name))
+    return found
+
+
+def _named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
+    if inputs.function is None and len(programs) == 1:
+        return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
+    if inputs.function not in programs:
+        there = ", ".join(f"'{each}'" for each in programs)
+        raise UsageError(f"Inputs(..., function={inputs.function!r}) names no function: there is {there}")
+    return inputs
+
+
+def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: bool) -> list[Chosen]:
+    """Return the backends by name, each in a process of its own where that is wanted; one process serves all.
+
+    Raises:
+        UsageError: for a name that is none, or if nothing runs the output type.
+    """
+    output_type = subject.options.output_type
+    if isinstance(backends, str):
+        backends = [backends]
+    names = backends if backends is not None else (RUNS.get(output_type) or (default_for(output_type),))
+    default = names[0] if backends is None else None
+    worker = Worker()
+    chosen: list[Chosen] = []
+    for each in names:
+        required = default is None or each == default
+        if not isinstance(each, str):
+            chosen.append(Chosen(each.name, each.load, required))
+        elif each == "eager":
+            chosen.append(Chosen(each, EagerBackend(subject.programs, subject.manifest).load, required))
+        else:
+            backend = backend_named(each)  # the name is wrong here and now, or never
+            apart = isolate and each not in ISOLATED
+            chosen.append(Chosen(each, (IsolatedBackend(each, worker) if apart else backend).load, required))
+    return chosen
+
+
+Named = list[tuple[str, Any]]
+"""Results by what people call them."""
+
+
+def expected_results(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
+    """Return what eager PyTorch has after each call, of the programs as they were exported."""
+    functions = subject.manifest.functions
+    loaded = {name: Reference(subject.exported[name], function) for name, function in functions.items()}
+    caller = Caller(subject.manifest, loaded, subject.initial_state())
+    return [call_named(caller, each) for each in calls]
+
+
+def call_named(caller: Caller, inputs: Inputs) -> Named:
+    """Call a function with copies of ``inputs``, and return its outputs, and what it wrote to."""
+    name = inputs.function or ""
+    function = caller.manifest.functions[name]
+    # Not one by one: what shares memory in the model's inputs does so in the copies.
+    args, kwargs = _copied((tuple(inputs.args), dict(inputs.kwargs)))
+    returned = pytree.tree_leaves(caller[name](*args, **kwargs))
+    results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
+    written = [*function.results, *(each for each in function.arguments if each.overwritten)]
+    leaves = pytree.tree_leaves((args, {key: kwargs[key] for key in _order(function) if key in kwargs}))
+    for each in written:
+        if each.kind == "state":
+            results.append((f"state '{each.name}'", caller.state[each.name].clone()))
+        elif each.kind == "gradient":
+            results.append((f"gradient '{each.name}'", caller.gradients[each.name]))
+        elif each.kind == "input" and each.leaf is not None:
+            results.append((f"input '{each.name}'", leaves[each.leaf]))
+    return results
+
+
+def _order(function: Any) -> list[str]:
+    return function.inputs.spec.child(1).context
+
+
+def _copied(tree: Any) -> Any:
+    memo: dict[int, Any] = {}
+    with torch.no_grad():
+        return pytree.tree_map_only(torch.Tensor, lambda each: copy.deepcopy(each.detach(), memo), tree)
+
+
+def _run(
+    subject: Subject, backend: Chosen, calls: Sequence[tuple[Inputs, int, Named]], tolerance: Tolerance
+) -> list[Check]:
+    """Compile for ``backend`` what is called, and make the calls; the state is its own."""
+    manifest = subject.manifest
+    unloaded: dict[str, Exception] = {}
+    loaded: dict[str, Loaded] = dict.fromkeys(manifest.functions, _never)
+    for name in dict.fromkeys(each.function or "" for each, _, _ in calls):
+        try:
+            loaded[name] = backend.load(subject.module, name)
+        except Exception as error:  # all that a backend can do wrong is an answer here
+            unloaded[name] = error
+    caller = Caller(manifest, loaded, subject.initial_state())
+    checks: list[Check] = []
+    for inputs, number, expected in calls:
+        name = inputs.function or ""
+        start = time.perf_counter()
+        try:
+            if name in unloaded:
+                raise unloaded[name]
+            results = call_named(caller, inputs)
+        except Exception as error:
+            status, reason = _failure(error, loading=name in unloaded)
+            signal = error.signal if isinstance(error, CrashedError) else None
+            checks.append(Check(name, number, backend.name, status, (), reason, signal, required=backend.required))
+            continue
+        seconds = time.perf_counter() - start
+        outputs = tuple(
+            OutputCheck(what, compare(value, wanted, tolerance))
+            for (what, value), (_, wanted) in zip(results, expected, strict=True)
+        )
+        status = Status.PASSED if all(each.comparison.passed for each in outputs) else Status.MISMATCH
+        checks.append(Check(name, number, backend.name, status, outputs, "", None, seconds, backend.required))
+    return checks
+
+
+def _never(*_: Any) -> tuple[Any, ...]:
+    raise AssertionError("a function that is not called was not loaded")
+
+
+def _failure(error: Exception, *, loading: bool) -> tuple[Status, str]:
+    match error:
+        case NotInstalledError():
+            return Status.NOT_INSTALLED, str(error)
+        case CrashedError():
+            return Status.CRASHED, str(error)
+        case UsageError() if loading:
+            return Status.REFUSED, str(error)
+        case _:
+            kind = "" if type(error).__module__.startswith("fx_importer.") else f"{type(error).__name__}: "
+            return Status.FAILED, f"{kind}{error}"
