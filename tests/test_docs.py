@@ -57,7 +57,7 @@ def blocks(page: Path) -> list[Block]:
     outputs = [match["text"] if match["info"].endswith(" output") else None for match in found]
     return [
         Block(page, text.count("\n", 0, match.start()) + 1, match["info"], match["text"], following)
-        for match, output, following in zip(found, outputs, [*outputs[1:], None], strict=True)
+        for match, output, following in zip(found, outputs, [*outputs, None][1:], strict=True)
         if output is None
     ]
 

@@ -96,6 +96,32 @@ def verify(
 
 
 @app.command()
+@takes_options
+def matrix(
+    model: Model,
+    output_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated; without, all but raw."),
+    ] = None,
+    backend: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A backend. May be repeated; without, all.")
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Input sets, of torch.save([(args, kwargs), ...], FILE)."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as JSON.")] = None,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+) -> None:
+    """Lower a model to every output type, run each on every backend that is installed, and compare with eager."""
+    from fx_importer.cli.matrix import OUTPUT_TYPES, show_matrix
+
+    kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
+    if not show_matrix(model, options, kinds, backend, inputs, json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def pipelines(
     output_type: Annotated[
         str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only what this output type runs.")

@@ -38,16 +38,20 @@ NOT_ON_THE_COMMAND_LINE = {
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return ``command`` with its parameter ``options: Options`` spelled out as one parameter per option.
 
-    The defaults are those of the parameter's own default, where it has one.
+    The defaults are those of the parameter's own default, where it has one. An option that ``command`` has itself is
+    its own.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
     own = [p for p in parameters.values() if p.name != "options"]
     given = parameters["options"].default
-    derived = _parameters(Options() if given is inspect.Parameter.empty else given)
+    names = {p.name for p in own}
+    derived = [p for p in _parameters(Options() if given is inspect.Parameter.empty else given) if p.name not in names]
+    defaults = {p.name: p.default for p in _parameters(Options())}
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        command(**{p.name: values[p.name] for p in own}, options=_read(values))
+        options = _read(defaults | {p.name: values[p.name] for p in derived})
+        command(**{name: values[name] for name in names}, options=options)
 
     spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
     # Typer reads both.

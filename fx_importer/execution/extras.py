@@ -11,11 +11,11 @@ from fx_importer.errors import NotInstalledError
 
 def require(backend: str, extra: str, *packages: str) -> None:
     """Raise `NotInstalledError` unless all ``packages``, by the names that they are imported by, are installed."""
-    if missing := [name for name in packages if not _is_installed(name)]:
+    if missing := [name for name in packages if not is_installed(name)]:
         raise NotInstalledError(f"the backend '{backend}'", " and ".join(missing), extra)
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # of the package that ``name`` is in

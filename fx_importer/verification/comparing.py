@@ -58,6 +58,8 @@ class Comparison:
     """Over eager's elements that are not 0."""
     max_ulp: float = 0.0
     """How many numbers of the dtype lie between the two; 0 for integers."""
+    magnitude: float = 0.0
+    """The largest finite one of eager's tensor."""
     out_of_tolerance: int = 0
     """Elements; those with a NaN or an infinity on one side only are among them."""
     worst: tuple[int, ...] | None = None
@@ -130,7 +132,7 @@ def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, tolerance: To
     rtol = rtol if tolerance.rtol is None else tolerance.rtol
     finite = a.isfinite() & e.isfinite()
     bound = torch.where(e.isfinite(), e.abs(), 0.0) * rtol
-    bound += atol * _scale(e) if tolerance.atol is None else tolerance.atol
+    bound += atol * (_magnitude(e) or 1.0) if tolerance.atol is None else tolerance.atol
     nans, infinities = a.isnan() == e.isnan(), _infinities(a) == _infinities(e)
     difference = torch.where(finite, (a - e).abs(), 0.0)
     wrong = (difference > bound) | ~nans | ~infinities
@@ -146,6 +148,7 @@ def _compare_tensors(actual: torch.Tensor, expected: torch.Tensor, tolerance: To
         max_absolute=_max(difference),
         max_relative=_max(difference / nonzero),
         max_ulp=_max(torch.where(finite, (_steps(parts[0]) - _steps(parts[1])).abs(), 0.0)),
+        magnitude=_magnitude(e),
         out_of_tolerance=int(count.sum()),
         **_worst(excess, actual, expected),
     )
@@ -161,6 +164,7 @@ def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor, dtype: str, s
         expected.numel(),
         max_absolute=_max(difference),
         max_relative=_max(difference / torch.where(e != 0, e.abs(), torch.inf)),
+        magnitude=_max(e.abs()),
         out_of_tolerance=int(wrong.sum()),
         **_worst(torch.where(wrong, difference.clamp(min=1.0), 0.0), actual, expected),
     )
@@ -171,8 +175,8 @@ def _parts(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
-def _scale(expected: torch.Tensor) -> float:
-    return _max(torch.where(expected.isfinite(), expected.abs(), 0.0)) or 1.0
+def _magnitude(values: torch.Tensor) -> float:
+    return _max(torch.where(values.isfinite(), values.abs(), 0.0))
 
 
 def _infinities(values: torch.Tensor) -> torch.Tensor:

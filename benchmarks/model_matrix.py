@@ -1,0 +1,150 @@
+"""Model × output type × backend over the zoo, by ``fx-importer matrix``: the table of docs/models.md.
+
+    python -m benchmarks.model_matrix --json models.json              # all of them; goes on where it stopped
+    python -m benchmarks.model_matrix --models lstm,unet --dynamic    # a dynamic batch, run with other sizes
+    python -m benchmarks.model_matrix --json models.json --write      # renew the page from the file
+
+Each cell is a process of its own with a time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+BEGIN, END = "<!-- begin {} -->\n", "<!-- end {} -->\n"
+
+COLUMNS = (
+    ("torch", "iree"),
+    ("linalg-on-tensors", "jit"),
+    ("linalg-on-tensors", "iree"),
+    ("tosa", "tosa_reference"),
+    ("stablehlo", "stablehlo"),
+    ("stablehlo", "xla"),
+    ("stablehlo", "iree"),
+)
+DYNAMIC_COLUMNS = tuple(column for column in COLUMNS if column[0] != "tosa")
+SIZES = (3, 5)
+"""Batches that a dynamic module is run with; it was exported with two."""
+
+Cell = dict[str, Any]
+"""``{"model", "dynamic", "output_type", "backend", "status", "error", "seconds", "remark"}``"""
+
+
+def export(name: str, dynamic: bool, folder: Path) -> tuple[Path, Path]:
+    """Write the program of the model ``name``, and its input sets."""
+    import torch
+
+    from benchmarks.zoo import ZOO
+
+    entry = ZOO[name]
+    model, args, kwargs = entry.build()
+    program = torch.export.export(model, args, kwargs, dynamic_shapes=entry.dynamic_shapes if dynamic else None)
+    torch.export.save(program, folder / "model.pt2")
+    sets = [(args, kwargs)]
+    if dynamic:
+        sets = [(tuple(torch.cat([each] * size)[:size] for each in args), kwargs) for size in SIZES]
+    torch.save(sets, folder / "inputs.pt")
+    return folder / "model.pt2", folder / "inputs.pt"
+
+
+def measure(name: str, dynamic: bool, wanted: Sequence[tuple[str, str]], limit: float) -> Iterator[Cell]:
+    """Yield the cells of one model."""
+    with tempfile.TemporaryDirectory(prefix="fx-importer-models-") as folder:
+        program, inputs = export(name, dynamic, Path(folder))
+        for output_type, backend in wanted:
+            out = Path(folder, "cell.json")
+            out.unlink(missing_ok=True)
+            command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "matrix", program, "--inputs", inputs]
+            command += ["--output-type", output_type, "--backend", backend, "--json", out]
+            start = time.perf_counter()
+            cell: Cell = {"model": name, "dynamic": dynamic, "output_type": output_type, "backend": backend}
+            cell |= {"status": "time-out", "error": None, "remark": f"over {limit:.0f} s"}
+            try:
+                ran = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+                if out.exists():
+                    (row,) = json.loads(out.read_text())
+                    cell |= row["backends"][backend] | {"remark": "\n".join(row["remarks"])}
+                else:
+                    cell |= {"status": "failed", "remark": ran.stderr.strip()[-300:]}
+            except subprocess.TimeoutExpired:
+                pass
+            yield cell | {"seconds": round(time.perf_counter() - start, 1)}
+
+
+def table(cells: Sequence[Cell], columns: Sequence[tuple[str, str]]) -> str:
+    """Return the cells as a table in Markdown."""
+    found = {(each["model"], each["output_type"], each["backend"]): each for each in cells}
+    heads = [f"{output_type} → {backend}" for output_type, backend in columns]
+    lines = [f"| model | {' | '.join(heads)} |", "|---|" + "---|" * len(columns)]
+    for name in dict.fromkeys(each["model"] for each in cells):
+        row = [_text(found.get((name, *column))) for column in columns]
+        lines.append(f"| {name} | {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _text(cell: Cell | None) -> str:
+    if cell is None:
+        return "not run"
+    if cell["status"] == "passed":
+        return f"{cell['error']:.0e}" if cell["error"] else "0"
+    return f"{cell['status']}: {cell['remark'].splitlines()[0][:80]}" if cell["remark"] else cell["status"]
+
+
+def write_page(cells: Sequence[Cell]) -> None:
+    """Renew the tables of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, columns, dynamic in (("static", COLUMNS, False), ("dynamic", DYNAMIC_COLUMNS, True)):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = before + begin + table([each for each in cells if each["dynamic"] is dynamic], columns) + end + after
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print each cell; the exit code is 1 if any of them did not pass."""
+    from benchmarks.zoo import ZOO
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", help="names, separated by commas; all by default")
+    parser.add_argument("--backends", help="names, separated by commas; all by default")
+    parser.add_argument("--dynamic", action="store_true", help="with a dynamic batch")
+    parser.add_argument("--seconds", type=float, default=600, help="time limit for one cell")
+    parser.add_argument("--json", type=Path, help="a file of JSON lines; what has passed there is not run again")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")
+    options = parser.parse_args(arguments)
+    cells: list[Cell] = []
+    if options.json and options.json.exists():
+        cells = [json.loads(line) for line in options.json.read_text().splitlines()]
+    if options.write:
+        write_page(cells)
+        return 0
+    names = options.models.split(",") if options.models else [*ZOO]
+    if options.dynamic:
+        names = [name for name in names if ZOO[name].dynamic_shapes is not None]
+    columns = DYNAMIC_COLUMNS if options.dynamic else COLUMNS
+    if options.backends:
+        columns = [column for column in columns if column[1] in options.backends.split(",")]
+    keys = ("model", "dynamic", "output_type", "backend")
+    done = {tuple(cell[key] for key in keys) for cell in cells if cell["status"] == "passed"}
+    for name in names:
+        left = [column for column in columns if (name, options.dynamic, *column) not in done]
+        for cell in measure(name, options.dynamic, left, options.seconds):
+            cells = [each for each in cells if any(each[key] != cell[key] for key in keys)] + [cell]
+            print(f"{name:24} {cell['output_type']:18} {cell['backend']:15} {cell['seconds']:6.1f} s  {_text(cell)}")
+            if options.json:
+                options.json.write_text("".join(json.dumps(each) + "\n" for each in cells), encoding="utf-8")
+    return int(any(each["status"] != "passed" for each in cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

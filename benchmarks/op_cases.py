@@ -1,0 +1,170 @@
+"""One operator of PyTorch's OpInfo database to one output type: exported, lowered, run, held against eager."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, lower
+from fx_importer.execution import backend_named
+from fx_importer.execution.extras import is_installed
+from fx_importer.verification import compare
+
+OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
+
+STATUSES = ("pass", "export", "import", "lower", "contract", "run", "mismatch", "crash", "timeout", "skip")
+"""What can become of a case. ``export``: torch.export refuses it; ``skip``: there is nothing to compare with."""
+
+PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
+"""An operator is tried with the first of these that it takes, unless a dtype is asked for."""
+
+UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+"""What returns whatever was in memory."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case, or of the first of its samples that did not pass."""
+
+    status: str
+    reason: str = ""
+    sample: int = 0
+
+
+def operators() -> dict[str, Any]:
+    """Return every OpInfo by its name, with the variant's behind a dot."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""): op for op in op_db}
+
+
+def dtype_for(op: Any) -> torch.dtype | None:
+    """Return the dtype that ``op`` is tried with."""
+    return next((dtype for dtype in PREFERRED if dtype in op.dtypes), None)
+
+
+class Call(nn.Module):
+    """An operator with its arguments: the tensors among them are the inputs, the rest is fixed."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        super().__init__()
+        self.function = function
+        self.leaves, self.spec = pytree.tree_flatten((args, kwargs))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return the inputs that the arguments were made of."""
+        return tuple(leaf.detach().clone() for leaf in self.leaves if isinstance(leaf, Tensor))
+
+    def forward(self, *tensors: Tensor) -> Any:
+        """Call the operator with ``tensors`` in the places of its own."""
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.function(*args, **kwargs)
+
+
+def calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
+    """Return the first sample inputs of ``op``, always the same."""
+    torch.manual_seed(0)
+    found = islice(op.sample_inputs("cpu", dtype, requires_grad=False), samples)
+    return [Call(op.op, (each.input, *each.args), dict(each.kwargs)) for each in found]
+
+
+class Exported:
+    """The samples of one operator, exported: kept for all output types."""
+
+    def __init__(self, name: str, dtype: torch.dtype, samples: int):
+        self.ready: list[tuple[int, ExportedProgram, tuple[Tensor, ...], Any]] = []
+        self.outcome: Outcome | None = None
+        """What became of it, where there is nothing to lower."""
+        refused: Outcome | None = None
+        try:
+            tried = calls(operators()[name], dtype, samples)
+        except Exception as error:
+            self.outcome = Outcome("skip", f"no sample inputs: {_line(error)}")
+            return
+        for number, call in enumerate(tried):
+            inputs = call.tensors()
+            try:
+                expected = [call(*(each.clone() for each in inputs)) for _ in range(2)]
+            except Exception as error:
+                refused = Outcome("skip", f"eager fails: {_line(error)}", number)
+                continue
+            try:
+                program = torch.export.export(call.eval(), inputs)
+            except Exception as error:
+                refused = Outcome("export", _line(error), number)
+                continue
+            if name.split(".")[0] in UNDEFINED or differences(*expected) or _is_random(program):
+                self.outcome = Outcome("skip", "random", number)
+                self.ready.clear()
+                return
+            self.ready.append((number, program, inputs, expected[0]))
+        if not self.ready:
+            self.outcome = refused or Outcome("skip", "no sample inputs")
+
+    def lowered(self, output_type: str) -> Outcome:
+        """Lower and run every sample; return the first outcome that is not ``pass``."""
+        for number, program, inputs, expected in self.ready:
+            outcome = _one(program, inputs, expected, output_type)
+            if outcome.status != "pass":
+                return Outcome(outcome.status, outcome.reason, number)
+        return self.outcome or Outcome("pass")
+
+
+def _is_random(program: ExportedProgram) -> bool:
+    tags = [tag for node in program.graph.nodes for tag in getattr(node.target, "tags", ())]
+    return torch.Tag.nondeterministic_seeded in tags
+
+
+def _one(program: ExportedProgram, inputs: tuple[Tensor, ...], expected: Any, output_type: str) -> Outcome:
+    try:
+        lowered = lower(program, output_type=output_type, mutation="functional")
+    except UnsupportedProgramError as error:
+        return Outcome("import", "; ".join(each.reason for each in error.refusals))
+    except StageFailed as error:
+        reasons = [each.message for each in error.diagnostics] or [_line(error)]
+        return Outcome("contract" if error.stage == "contract" else "lower", "; ".join(dict.fromkeys(reasons)))
+    except Exception as error:
+        return Outcome("lower", f"{type(error).__name__}: {_line(error)}")
+    try:
+        results = _run(lowered, output_type, inputs)
+    except FxImporterError as error:
+        return Outcome("run", " ".join(str(error).split()))
+    except Exception as error:
+        return Outcome("run", f"{type(error).__name__}: {_line(error)}")
+    found = differences(results, expected)
+    return Outcome("mismatch", found) if found else Outcome("pass")
+
+
+def _run(lowered: Any, output_type: str, inputs: tuple[Tensor, ...]) -> Any:
+    """Run on the output type's backend; StableHLO on XLA where it is installed, and what XLA refuses by itself too."""
+    given = [each.clone() for each in inputs]
+    if output_type == "stablehlo" and is_installed("jax"):
+        try:
+            return lowered.caller(backend=backend_named("xla"))(*given)
+        except FxImporterError:
+            given = [each.clone() for each in inputs]
+    return lowered.run(*given)
+
+
+def differences(results: Any, expected: Any) -> str:
+    """Return how ``results`` differ from ``expected``, of the first leaf that does; nothing if none does."""
+    got, wanted = pytree.tree_leaves(results), pytree.tree_leaves(expected)
+    if len(got) != len(wanted):
+        return f"{len(got)} results where {len(wanted)} are expected"
+    found = (compare(each, wish) for each, wish in zip(got, wanted, strict=True))
+    return next((str(each) for each in found if not each.passed), "")
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -1,0 +1,256 @@
+"""Operator × output type over OpInfo, PyTorch's own operator database: lowered, run, and held against eager.
+
+    python -m benchmarks.op_matrix --json ops.json                   # everything; goes on where it stopped
+    python -m benchmarks.op_matrix --ops 'linalg\\..*' --output-types tosa
+    python -m benchmarks.op_matrix --json ops.json --write           # renew docs/op-coverage.md from the file
+
+An operator passes if all of its first samples do. Each runs in a worker process, with a time limit: a native crash is a
+status of one case, and the worker is started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
+PAGE = Path(__file__).parents[1] / "docs" / "op-coverage.md"
+
+Row = dict[str, Any]
+"""``{"op", "dtype", "output_type", "status", "reason", "sample"}``"""
+
+
+def work() -> None:
+    """Answer requests on standard input: a line of JSON for each output type of each operator."""
+    import warnings
+
+    import torch
+
+    from benchmarks.op_cases import Exported, Outcome, dtype_for, operators
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what operators print is no answer
+    known = operators()
+    for line in sys.stdin:
+        request = json.loads(line)
+        name = request["op"]
+        dtype = getattr(torch, request["dtype"]) if request["dtype"] else dtype_for(known[name])
+        if dtype is None or dtype not in known[name].dtypes:
+            exported, nothing = None, Outcome("skip", "it does not take the dtype")
+        else:
+            exported = Exported(name, dtype, request["samples"])
+            nothing = exported.outcome
+        for output_type in request["output_types"]:
+            if exported is None or (nothing is not None and not exported.ready):
+                outcome = nothing or Outcome("skip")
+            else:
+                outcome = exported.lowered(output_type)
+            row = {"output_type": output_type, **vars(outcome), "dtype": str(dtype).removeprefix("torch.")}
+            print(json.dumps(row), file=answers, flush=True)
+
+
+class Worker:
+    """A worker process, started again whenever it ends."""
+
+    def __init__(self, scratch: str, seconds: float):
+        self.scratch, self.seconds = scratch, seconds
+        self._process: subprocess.Popen[str] | None = None
+
+    def ask(self, request: dict[str, Any]) -> Iterable[Row]:
+        """Yield a row for each output type of ``request``."""
+        left = list(request["output_types"])
+        while left:
+            process = self._running()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps({**request, "output_types": left}) + "\n")
+            process.stdin.flush()
+            while left:
+                timer = threading.Timer(self.seconds, process.kill)
+                timer.start()
+                line = process.stdout.readline()
+                late = not timer.is_alive()
+                timer.cancel()
+                if not line:
+                    yield {**self._ended(process, late), "output_type": left.pop(0), "dtype": request["dtype"] or ""}
+                    break
+                row = json.loads(line)
+                left.remove(row["output_type"])
+                yield row
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            command = [sys.executable, "-m", "benchmarks.op_matrix", "--work"]
+            environment = os.environ | {"TMPDIR": self.scratch, "OMP_NUM_THREADS": "1"}
+            pipe = subprocess.PIPE
+            with Path(self.scratch, "stderr.txt").open("a") as log:
+                self._process = subprocess.Popen(
+                    command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=log
+                )
+        return self._process
+
+    def _ended(self, process: subprocess.Popen[str], late: bool) -> Row:
+        code = process.wait()
+        self._process = None
+        if late:
+            return {"status": "timeout", "reason": f"after {self.seconds:.0f} s", "sample": 0}
+        return {"status": "crash", "reason": f"exit code {code}", "sample": 0}
+
+
+def measure(requests: Sequence[dict[str, Any]], workers: int, seconds: float) -> Iterable[Row]:
+    """Yield the rows of ``requests`` as they come."""
+    waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    rows: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+    for request in [*requests, *[None] * workers]:
+        waiting.put(request)
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory(prefix="fx-importer-ops-", ignore_cleanup_errors=True) as scratch:
+            worker = Worker(scratch, seconds)
+            try:
+                while (request := waiting.get()) is not None:
+                    for row in worker.ask(request):
+                        rows.put({"op": request["op"], **row})
+            finally:
+                worker.stop()
+                rows.put(None)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    ended = 0
+    while ended < workers:
+        row = rows.get()
+        if row is None:
+            ended += 1
+        else:
+            yield row
+
+
+def summary(rows: Iterable[Row]) -> str:
+    """Return how many operators have which status, by output type; those that torch.export refuses are left out."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        counts.setdefault(row["output_type"], Counter())[row["status"]] += 1
+    lines = []
+    for kind, found in counts.items():
+        tried = sum(found.values()) - found["skip"] - found["export"]
+        others = ", ".join(f"{number} {status}" for status, number in found.most_common() if status != "pass")
+        lines.append(f"{kind}: {found['pass']} of {tried} ({found['pass'] / max(tried, 1):.1%}); {others}")
+    return "\n".join(lines)
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Return docs/op-coverage.md: the counts, and every operator that does not pass with its reasons."""
+    by_op: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_op.setdefault(row["op"], {})[row["output_type"]] = row
+    kinds = [kind for kind in OUTPUT_TYPES if any(kind in each for each in by_op.values())]
+    lines = [
+        "# Operators",
+        "",
+        "PyTorch's own operator database, OpInfo: up to three samples of each operator, exported, lowered, run on the",
+        "backend of the output type, and compared with eager. `python -m benchmarks.op_matrix` makes this page.",
+        "",
+        "```text",
+        summary(rows),
+        "```",
+        "",
+        "`skip` is what is random or fails in eager, `export` what `torch.export` refuses; neither counts.",
+        "What does not pass:",
+        "",
+        f"| operator | {' | '.join(kinds)} |",
+        "|---|" + "---|" * len(kinds),
+    ]
+    for name, found in sorted(by_op.items()):
+        if any(row["status"] not in ("pass", "skip", "export") for row in found.values()):
+            lines.append(f"| {name} | {' | '.join(_cell(found.get(kind)) for kind in kinds)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row | None) -> str:
+    if row is None or row["status"] == "pass":
+        return "" if row is None else "pass"
+    reason = row["reason"][:120].replace("|", "\\|").replace("\n", " ")
+    return f"{row['status']}: {reason}"
+
+
+def _read(path: Path | None) -> list[Row]:
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is not in the file yet; print each row that does not pass, and the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", default=".*", help="a regular expression that the whole name matches")
+    parser.add_argument("--output-types", default=",".join(OUTPUT_TYPES), help="separated by commas")
+    parser.add_argument("--dtype", default="", help="instead of float32, or what the operator has instead")
+    parser.add_argument("--samples", type=int, default=3, help="how many of each operator")
+    parser.add_argument("--shard", default="0/1", help="this part of that many")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=120, help="time limit for one operator and output type")
+    parser.add_argument("--json", type=Path, help="a file of JSON lines; what it holds already is not run again")
+    parser.add_argument("--again", default="", help="statuses, separated by commas, that are run again all the same")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.work:
+        work()
+        return 0
+    rows = _read(options.json)
+    if options.write:
+        PAGE.write_text(page(rows), encoding="utf-8")
+        return 0
+    again = set(filter(None, options.again.split(",")))
+    kept = [row for row in rows if row["status"] not in again or not re.fullmatch(options.ops, row["op"])]
+    if options.json:
+        options.json.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    done = {(row["op"], row["output_type"]) for row in kept}
+    fresh: list[Row] = []
+    for row in measure(_requests(options, done), options.workers, options.seconds):
+        fresh.append(row)
+        if row["status"] not in ("pass", "skip", "export"):
+            print(f"{row['op']:40} {row['output_type']:18} {row['status']:9} {row['reason'][:140]}", flush=True)
+        if options.json:
+            with options.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    print(summary([*kept, *fresh]))
+    return 0
+
+
+def _requests(options: Any, done: set[tuple[str, str]]) -> list[dict[str, Any]]:
+    from benchmarks.op_cases import operators
+
+    part, parts = map(int, options.shard.split("/"))
+    names = [name for name in operators() if re.fullmatch(options.ops, name)][part::parts]
+    kinds = options.output_types.split(",")
+    requests = []
+    for name in names:
+        if left := [kind for kind in kinds if (name, kind) not in done]:
+            requests.append({"op": name, "output_types": left, "dtype": options.dtype, "samples": options.samples})
+    return requests
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""One program, every output type, every backend: what became of each pair, as a table."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fx_importer.execution import BACKENDS, RUNS
+from fx_importer.output_types import OutputType
+from fx_importer.verification.verdict import WIDTH, Check, Status, Verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one output type."""
+
+    output_type: OutputType
+    verdict: Verdict | None
+    """None where it did not lower."""
+    problem: str = ""
+    """Why it did not."""
+    signal: str | None = None
+    """Of what ended the process that lowered it."""
+
+    def cells(self) -> dict[str, tuple[str, float | None]]:
+        """Return for each backend that runs the output type the status of its worst check, and the largest error.
+
+        Errors are absolute, divided by the largest magnitude of eager's tensor; None where nothing came out.
+        """
+        if self.verdict is None:
+            return dict.fromkeys(RUNS.get(self.output_type, ()), ("crashed" if self.signal else "not lowered", None))
+        found: dict[str, list[Check]] = {}
+        for check in self.verdict.checks:
+            found.setdefault(check.backend, []).append(check)
+        return {name: (_worst(checks).value, _error(checks)) for name, checks in found.items()}
+
+    @property
+    def passed(self) -> bool:
+        """Whether it lowered, and no backend that takes it and is installed has anything against it."""
+        fine = (Status.PASSED.value, Status.REFUSED.value, Status.NOT_INSTALLED.value)
+        return self.verdict is not None and all(status in fine for status, _ in self.cells().values())
+
+
+_SEVERITY = (Status.PASSED, Status.NOT_INSTALLED, Status.REFUSED, Status.MISMATCH, Status.FAILED, Status.CRASHED)
+
+
+def _worst(checks: list[Check]) -> Status:
+    return max((check.status for check in checks), key=_SEVERITY.index)
+
+
+def _error(checks: list[Check]) -> float | None:
+    compared = [each.comparison for check in checks for each in check.outputs if not each.comparison.problem]
+    return max((each.max_absolute / (each.magnitude or 1.0) for each in compared), default=None)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The rows, in order. ``print`` shows a table, and a line for each thing that went wrong."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(row.passed for row in self.rows)
+
+    def table(self) -> Table:
+        """Return the table for `rich`: a column for each backend that runs any of the output types."""
+        names = [name for name in BACKENDS if any(name in row.cells() for row in self.rows)]
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("output type", *names):
+            table.add_column(heading, no_wrap=True)
+        for row in self.rows:
+            cells = row.cells()
+            texts = [_text(*cells[name]) if name in cells else Text("-", "dim") for name in names]
+            table.add_row(Text(row.output_type.value), *texts)
+        return table
+
+    def remarks(self) -> list[str]:
+        """Return a line for each thing that went wrong."""
+        found: list[str] = []
+        for row in self.rows:
+            lines = [f"not lowered: {row.problem}"] if row.verdict is None else row.verdict.remarks()
+            found += [f"{row.output_type.value}, {line}" for line in lines]
+        return found
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
+        console.print(self.table())
+        assert isinstance(console.file, io.StringIO)
+        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+        return "\n".join([*filter(None, lines), *self.remarks()])
+
+    def to_json(self) -> str:
+        """Return every cell, and what went wrong, as JSON."""
+        rows: list[dict[str, Any]] = []
+        for row in self.rows:
+            cells = {name: {"status": status, "error": error} for name, (status, error) in row.cells().items()}
+            remarks = [row.problem] if row.verdict is None else row.verdict.remarks()
+            rows.append({"output_type": row.output_type.value, "backends": cells, "remarks": remarks})
+        return json.dumps(rows, indent=1)
+
+
+def _text(status: str, error: float | None) -> Text:
+    style = {"passed": "", "refused": "yellow", "not installed": "yellow"}.get(status, "bold red")
+    return Text(status if error is None else f"{status} {error:.1e}" if error else f"{status} 0", style)

@@ -1,0 +1,38 @@
+"""The table of models: a cell is measured, and the page is renewed between its marks."""
+
+import json
+
+from benchmarks import model_matrix
+from benchmarks.model_matrix import COLUMNS, DYNAMIC_COLUMNS, main, table, write_page
+
+
+def test_a_cell_is_measured(tmp_path, capsys):
+    file = tmp_path / "cells.json"
+    arguments = ["--models", "lstm", "--dynamic", "--backends", "jit", "--json", str(file)]
+    assert main(arguments) == 0
+    (cell,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (cell["status"], cell["error"] < 1e-5) == ("passed", True)
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_the_page_is_renewed_between_its_marks(tmp_path, monkeypatch):
+    cell = {"model": "lstm", "output_type": "linalg-on-tensors", "backend": "jit", "dynamic": True}
+    cell |= {"status": "passed", "error": 2e-7, "remark": ""}
+    monkeypatch.setattr(model_matrix, "PAGE", tmp_path / "page.md")
+    begin = "a\n<!-- begin static -->\nold\n<!-- end static -->\nb\n"
+    model_matrix.PAGE.write_text(begin + begin.replace("static", "dynamic"))
+    for _ in range(2):
+        write_page([cell])
+    text = model_matrix.PAGE.read_text()
+    assert text.count("| lstm | not run | 2e-07 | not run") == 1
+    assert "old" not in text
+    assert text.startswith("a\n<!-- begin static -->\n| model |")
+    assert text.endswith("<!-- end dynamic -->\nb\n")
+
+
+def test_the_page_is_what_its_columns_say():
+    text = model_matrix.PAGE.read_text()
+    for columns in (COLUMNS, DYNAMIC_COLUMNS):
+        assert table([], columns).splitlines()[0] in text

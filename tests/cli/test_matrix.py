@@ -1,0 +1,102 @@
+"""``fx-importer matrix``: the table, the exit code, the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer.cli import main
+
+MODEL = """
+import os
+import torch
+
+
+def fine():
+    return torch.nn.Tanh(), (torch.zeros(2, 3),)
+
+
+def missing():
+    return lambda x, y: torch.special.bessel_j0(x) + torch.logcumsumexp(y, 0), (torch.ones(3), torch.ones(3))
+
+
+def deadly():
+    os.abort()
+"""
+
+
+@pytest.fixture
+def matrix(monkeypatch, capfd, tmp_path):
+    (tmp_path / "matrix_models.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+
+    def matrix(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fx-importer", "matrix", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = capfd.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
+
+    return matrix
+
+
+def test_every_pair_is_a_cell(matrix, tmp_path):
+    file = tmp_path / "matrix.json"
+    code, out, _ = matrix("matrix_models:fine", "--output-type", "linalg", "--output-type", "stablehlo", "--json", file)
+    assert code == 0
+    heading, _, linalg, stablehlo = out.splitlines()[:4]
+    assert heading.split()[:4] == ["output", "type", "jit", "stablehlo"]
+    assert linalg.split()[:2] == ["linalg-on-tensors", "passed"]
+    assert stablehlo.split()[:3] == ["stablehlo", "-", "passed"]
+    rows = {row["output_type"]: row["backends"] for row in json.loads(file.read_text())}
+    assert rows["linalg-on-tensors"]["jit"]["status"] == "passed"
+    assert rows["stablehlo"]["stablehlo"]["error"] < 1e-6
+
+
+def test_a_dynamic_program_at_several_sizes(matrix, tmp_path):
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(torch.nn.Tanh(), (torch.zeros(2, 3),), dynamic_shapes=({0: rows},))
+    torch.export.save(program, tmp_path / "tanh.pt2")
+    torch.save([((torch.ones(size, 3),), {}) for size in (1, 5)], tmp_path / "inputs.pt")
+    code, out, _ = matrix("tanh.pt2", "--output-type", "linalg", "--inputs", tmp_path / "inputs.pt")
+    assert (code, "passed" in out) == (0, True)
+
+
+def test_what_does_not_lower(matrix):
+    code, out, _ = matrix("matrix_models:missing", "--output-type", "tosa")
+    assert code == 1
+    assert "not lowered" in out
+    assert "special_bessel_j0" in out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_crash_is_a_cell(matrix):
+    code, out, _ = matrix("matrix_models:deadly", "--output-type", "linalg")
+    assert code == 1
+    assert "crashed" in out
+    assert "SIGABRT" in out
+
+
+@pytest.mark.parametrize(
+    "content, sentence",
+    [(b"no", "is not what torch.save writes"), ([torch.ones(2)], "does not hold a list of input sets")],
+    ids=["bytes", "tensors"],
+)
+def test_inputs_that_are_none(matrix, tmp_path, content, sentence):
+    file = tmp_path / "inputs.pt"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(content, file)
+    code, _, said = matrix("matrix_models:fine", "--inputs", file)
+    assert (code, sentence in said) == (2, True)
+
+
+def test_a_model_that_is_none(matrix):
+    code, _, said = matrix("no_such:model", "--output-type", "linalg")
+    assert (code, "there is no module 'no_such'" in said) == (2, True)
