@@ -7,7 +7,9 @@ from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.dialects import func as func_d
 from torch_mlir.dialects import torch as torch_d
 
-__all__ = ["func_d", "ir", "load_dialects", "new_context", "passmanager", "portable_artifact", "torch_d"]
+__all__ = ["func_d", "ir", "load_dialects", "new_context", "passmanager", "portable_artifact", "stablehlo_d", "torch_d"]
+
+stablehlo_d = _stablehlo
 
 # The wheel registers StableHLO's own passes, unlike all others, only when asked. Asking twice does no harm.
 _stablehlo.register_stablehlo_passes()

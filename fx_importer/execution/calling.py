@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
 from fx_importer.manifest import Function, Manifest
+from fx_importer.output_types import OutputType
 
 
 class Caller:
@@ -68,11 +69,14 @@ class Caller:
             if argument.kind == "input" and argument.leaf is not None:
                 _check_dtype(argument.name, leaves[argument.leaf], argument.type.dtype)
         flat = [
-            self.state[each.name] if each.kind == "state" else leaves[each.leaf or 0] for each in function.arguments
+            self.state[each.name] if each.kind == "state" else self._passed(leaves[each.leaf or 0])
+            for each in function.arguments
         ]
         returned = self._functions[name](*flat)
         outputs = [leaf.value for leaf in function.outputs.leaves]
         for result, value in zip(function.results, returned, strict=True):
+            if result.type.shape is None and isinstance(value, torch.Tensor):
+                value = value.item()
             value = _as_declared(value, result.type.dtype)
             if result.kind == "state":
                 self.state[result.name] = value
@@ -86,6 +90,15 @@ class Caller:
         if function.outputs.spec is None:
             raise UsageError(f"'{name}' returns a type that the manifest could not name: register it with a name")
         return pytree.tree_unflatten(outputs, function.outputs.spec)
+
+    def _passed(self, value: Any) -> Any:
+        """Return what the function takes for ``value``: StableHLO has no numbers, and takes rank-0 tensors."""
+        if self.manifest.output_type == OutputType.STABLEHLO.value and type(value) in _NUMBERS:
+            return torch.tensor(value, dtype=_NUMBERS[type(value)])
+        return value
+
+
+_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

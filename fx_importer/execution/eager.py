@@ -53,7 +53,10 @@ class _Function:
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
         # An input and a buffer may have the same name.
         given: dict[tuple[str, str], Any] = {
-            (each.kind, each.name): value for each, value in zip(self.function.arguments, arguments, strict=True)
+            (each.kind, each.name): value.item()
+            if each.type.shape is None and isinstance(value, torch.Tensor)
+            else value
+            for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         in_place = {(each.kind, each.name) for each in self.function.arguments if each.overwritten}
         with torch.no_grad():

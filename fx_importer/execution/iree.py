@@ -17,6 +17,7 @@ from fx_importer.execution.extras import imported, require
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.modules import alone, dialects_of
 from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.isolation import Scratch, run_command
 from fx_importer.trace import Trace
 
@@ -55,6 +56,8 @@ class IreeBackend:
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which stays as it is.
 
+        Of dynamic sizes in StableHLO, a static copy is compiled for each set that it is called with.
+
         Raises:
             NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
             UsageError: if there is no such function, or it takes or returns anything but tensors.
@@ -65,15 +68,22 @@ class IreeBackend:
         signature = read_signature(function, IREE)
         there = dialects_of(copy)
         kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
-        scratch = Scratch()
-        source, compiled = scratch.path / "module.mlirbc", scratch.path / "module.vmfb"
-        copy.operation.write_bytecode(str(source))
-        tools = imported(self.name, "iree", "iree.compiler.tools.binaries")
-        command = [tools.find_tool("iree-compile"), source, f"--iree-input-type={kind}", *_FLAGS, "-o", compiled]
-        with Trace().stage("iree-compile"):
-            _compile(command)
-        source.unlink()
-        return _Function(signature, *_loaded(compiled), scratch)
+        if kind == "stablehlo" and is_dynamic(signature):
+            # IREE 3.13 lowers no dynamic_reshape.
+            return Specialized(signature, copy, lambda module, static: _load(module, static, kind))
+        return _load(copy, signature, kind)
+
+
+def _load(module: ir.Module, signature: Signature, kind: str) -> _Function:
+    scratch = Scratch()
+    source, compiled = scratch.path / "module.mlirbc", scratch.path / "module.vmfb"
+    module.operation.write_bytecode(str(source))
+    tools = imported("iree", "iree", "iree.compiler.tools.binaries")
+    command = [tools.find_tool("iree-compile"), source, f"--iree-input-type={kind}", *_FLAGS, "-o", compiled]
+    with Trace().stage("iree-compile"):
+        _compile(command)
+    source.unlink()
+    return _Function(signature, *_loaded(compiled), scratch)
 
 
 def _compile(command: Sequence[str | Path]) -> None:

@@ -20,8 +20,9 @@ from fx_importer.bindings import func_d, ir
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.constants import take_resources
 from fx_importer.execution.memref import DTYPES, dense
-from fx_importer.execution.modules import alone, refuse_foreign_dialects
+from fx_importer.execution.modules import alone, functions_of, refuse_foreign_dialects
 from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_child import interpret
 from fx_importer.isolation import Scratch, run_isolated
 from fx_importer.trace import Trace
@@ -38,7 +39,8 @@ class StablehloBackend:
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Make the function ``func_name`` of ``module`` ready to run; ``module`` stays as it is.
 
-        Each call starts a process. It raises `CrashedError` where the interpreter ends it.
+        Each call starts a process. It raises `CrashedError` where the interpreter ends it. Of dynamic sizes there is a
+        static copy for each set that it is called with.
 
         Raises:
             UsageError: if there is no such function, or it takes or returns anything but tensors, or holds operations
@@ -49,11 +51,18 @@ class StablehloBackend:
         refuse_foreign_dialects(copy, ("builtin", "func", "stablehlo"), STABLEHLO)
         with Trace().stage("constants"):
             weights = take_resources(function, "stablehlo.constant", STABLEHLO.dtypes)
-            _return_bits(function)
         scratch = Scratch()
-        copy.operation.write_bytecode(str(scratch.path / "module.mlirbc"))
         kept = [_write(weight, scratch.path / f"weight_{i}") for i, weight in enumerate(weights)]
-        return _Function(signature, kept, scratch)
+        if is_dynamic(signature):
+            return Specialized(signature, copy, lambda module, static: _load(module, static, kept, scratch))
+        return _load(copy, signature, kept, scratch)
+
+
+def _load(module: ir.Module, signature: Signature, weights: Sequence[_File], scratch: Scratch) -> _Function:
+    _return_bits(functions_of(module)["main"])
+    code = Scratch()
+    module.operation.write_bytecode(str(code.path / "module.mlirbc"))
+    return _Function(signature, weights, code, scratch)
 
 
 _File = tuple[str, str, Sequence[int]]
@@ -66,7 +75,9 @@ class _Function:
 
     signature: Signature
     weights: Sequence[_File]
-    scratch: Scratch
+    code: Scratch
+    held: Scratch
+    """Has the files of the weights."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
@@ -75,7 +86,7 @@ class _Function:
             files = [_write(each, Path(folder, f"input_{i}")) for i, each in enumerate(tensors)]
             request = Path(folder, "request.json")
             request.write_text(json.dumps([*files, *self.weights]))
-            run_isolated(STABLEHLO.runner, interpret, self.scratch.path / "module.mlirbc", request, folder)
+            run_isolated(STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder)
             bits = iter([np.load(each) for each in _numbered(folder)])
         return tuple(_as(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
 

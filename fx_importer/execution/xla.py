@@ -16,9 +16,10 @@ from fx_importer.execution.extras import imported, require
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.modules import alone, refuse_foreign_dialects
 from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.trace import Trace
 
-XLA = Passes("XLA", "stablehlo", DTYPES | UNSIGNED, dynamic=False)
+XLA = Passes("XLA", "stablehlo", DTYPES | UNSIGNED)
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,12 @@ class XlaBackend:
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which stays as it is, from a portable artifact.
 
-        Weights are passed as arguments: an artifact holds no ``dense_resource``.
+        Weights are passed as arguments: an artifact holds no ``dense_resource``. Of dynamic sizes, a static copy is
+        compiled for each set that it is called with.
 
         Raises:
             NotInstalledError: without ``jax`` and ``jaxlib``.
-            UsageError: if there is no such function, or it takes or returns anything but tensors of static shapes, or
+            UsageError: if there is no such function, or it takes or returns anything but tensors, or
                 holds operations of other dialects.
             StageFailed: if there is no artifact of the module, or XLA cannot compile it.
         """
@@ -45,16 +47,22 @@ class XlaBackend:
         jax = imported(self.name, "xla", "jax")
         with Trace().stage("constants"):
             weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
-        with Trace().stage("artifact"):
-            artifact = portable_artifact(copy)
-        with Trace().stage("xla-compile"):
-            client = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu")
-            xla_client = imported(self.name, "xla", "jaxlib.xla_client")
-            device = client.local_devices()[0]
-            devices = xla_client.DeviceList((device,))
-            executable = client.compile_and_load(artifact, devices, xla_client.CompileOptions())
-            kept = _put(jax, device, weights)
-        return _Function(signature, jax, device, executable, kept)
+        client = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu")
+        device = client.local_devices()[0]
+        kept = _put(jax, device, weights)
+
+        def compiled(module: ir.Module, static: Signature) -> _Function:
+            return _Function(static, jax, device, _compiled(module, client, device), kept)
+
+        return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
+
+
+def _compiled(module: ir.Module, client: Any, device: Any) -> Any:
+    with Trace().stage("artifact"):
+        artifact = portable_artifact(module)
+    with Trace().stage("xla-compile"):
+        xla_client = imported("xla", "xla", "jaxlib.xla_client")
+        return client.compile_and_load(artifact, xla_client.DeviceList((device,)), xla_client.CompileOptions())
 
 
 def _put(jax: Any, device: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:

@@ -19,21 +19,6 @@ from fx_importer.pipelines.pipeline import RewriteStep, Stage
 _ALWAYS = frozenset(("builtin", "func"))
 
 
-def _is_dynamic(op: ir.Operation) -> bool:
-    """Whether ``op`` has a tensor of dynamic size, as a result or an argument of a region."""
-    values = [*op.results, *(argument for region in op.regions for block in region for argument in block.arguments)]
-    return any(isinstance(v.type, ir.RankedTensorType) and not v.type.has_static_shape for v in values)
-
-
-def _has_dynamic_sizes_or_numbers(op: ir.Operation) -> bool:
-    """Whether ``op`` has a tensor of dynamic size, or is a function that takes or returns a number."""
-    if op.name != "func.func":
-        return _is_dynamic(op)
-    signature = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
-    types = [*signature.inputs, *signature.results]
-    return _is_dynamic(op) or not all(isinstance(each, ir.RankedTensorType) for each in types)
-
-
 def _has_state(op: ir.Operation) -> bool:
     """Whether ``op`` is a function that takes memory to overwrite."""
     arguments = op.regions[0].blocks[0].arguments if op.name == "func.func" and op.regions[0].blocks else []
@@ -145,12 +130,7 @@ LINALG = Dialects(
     when=_has_state,
 )
 TOSA = Dialects(OutputType.TOSA, frozenset(("tosa",)))
-STABLEHLO = Dialects(
-    OutputType.STABLEHLO,
-    frozenset(("stablehlo",)),
-    sometimes=frozenset(("tensor", "arith", "shape")),  # which compute sizes, and take numbers out of tensors
-    when=_has_dynamic_sizes_or_numbers,
-)
+STABLEHLO = Dialects(OutputType.STABLEHLO, frozenset(("stablehlo",)))
 
 CONTRACTS: Mapping[OutputType, Rules] = {rules.output_type: rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)}
 CHECKS = {

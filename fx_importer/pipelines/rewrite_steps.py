@@ -13,6 +13,7 @@ from fx_importer.rewrites import (
     control_flow_to_tosa,
     isolate_tosa_regions,
     literals_to_stablehlo,
+    numbers_to_stablehlo,
     refine_shapes,
     state_to_values,
     tm_tensor_to_loops,
@@ -26,6 +27,7 @@ TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_re
 STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", control_flow_to_stablehlo)
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
+STABLEHLO_NUMBERS = RewriteStep("fx-importer-numbers-to-stablehlo", numbers_to_stablehlo)
 STABLEHLO_REFINEMENT = RewriteStep("fx-importer-refine-stablehlo-shapes", refine_shapes)
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
 TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
@@ -41,6 +43,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_CONTROL_FLOW,
         STABLEHLO_CONSTANTS,
         STABLEHLO_LITERALS,
+        STABLEHLO_NUMBERS,
         STABLEHLO_REFINEMENT,
         STATE_TO_VALUES,
         TM_TENSOR_LOOPS,

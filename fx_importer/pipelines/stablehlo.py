@@ -10,6 +10,7 @@ from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_CONSTANTS,
     STABLEHLO_CONTROL_FLOW,
     STABLEHLO_LITERALS,
+    STABLEHLO_NUMBERS,
     STABLEHLO_REFINEMENT,
 )
 
@@ -45,15 +46,12 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 "stablehlo-shapes",
                 "Shapes that can be known are static, deprecated ops are gone, and constant tensors are StableHLO's.",
                 (
-                    on_functions("stablehlo-canonicalize-dynamism", "canonicalize"),
+                    on_functions(Pass("stablehlo-legalize-deprecated-ops", {"fail-on-unused": False})),
+                    STABLEHLO_CONSTANTS,
+                    STABLEHLO_NUMBERS,
+                    on_functions("canonicalize", "stablehlo-canonicalize-dynamism", "canonicalize"),
                     STABLEHLO_REFINEMENT,
-                    on_functions(
-                        "canonicalize",
-                        "stablehlo-canonicalize-dynamism",
-                        "canonicalize",
-                        Pass("stablehlo-legalize-deprecated-ops", {"fail-on-unused": False}),
-                        "canonicalize",
-                    ),
+                    on_functions("canonicalize", "stablehlo-canonicalize-dynamism", "canonicalize", "cse"),
                     STABLEHLO_CONSTANTS,
                 ),
             ),

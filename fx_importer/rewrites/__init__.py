@@ -14,6 +14,7 @@ from fx_importer.rewrites.control_flow import (
 )
 from fx_importer.rewrites.isolation import isolate_tosa_regions
 from fx_importer.rewrites.refinement import refine_shapes
+from fx_importer.rewrites.stablehlo import numbers_to_stablehlo
 from fx_importer.rewrites.state import state_to_values, values_to_memory
 from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
 
@@ -25,6 +26,7 @@ __all__ = [
     "control_flow_to_tosa",
     "isolate_tosa_regions",
     "literals_to_stablehlo",
+    "numbers_to_stablehlo",
     "refine_shapes",
     "state_to_values",
     "tm_tensor_to_loops",

@@ -27,7 +27,6 @@ class Constants(nn.Module):
     Case(
         "none_and_numbers",
         lambda: (lambda x: (x + 1, None, 3, 2.5, True), (X,)),
-        numbers=True,
         fails={TOSA: "func.func"},
     ),
     Case("the_same_twice", lambda: (lambda x: ((y := x + 1), y, y.view(3, 2)), (X,))),

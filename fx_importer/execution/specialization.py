@@ -1,0 +1,116 @@
+"""Static copies of a dynamic StableHLO module: one for each set of sizes that it is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fx_importer.bindings import func_d, ir, passmanager
+from fx_importer.errors import UsageError
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.modules import copied, functions_of
+from fx_importer.execution.signature import Signature, TensorKind
+from fx_importer.trace import Trace
+
+_REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize,cse))"
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A function of dynamic sizes, for a runner that takes static ones. It keeps what it made for each set of them.
+
+    Integers that are passed as rank-0 tensors may be sizes too: where they are, there is a copy for each value.
+    """
+
+    signature: Signature
+    module: ir.Module
+    """With the one function, ``main``."""
+    load: Callable[[ir.Module, Signature], Loaded]
+    """Makes a static copy ready to run."""
+    held: dict[Any, Loaded] = field(default_factory=dict)
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        self.signature.check(arguments)
+        tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+        shapes = tuple(tuple(each.shape) for each in tensors)
+        numbers = tuple(int(each) if _is_number(each) else None for each in tensors)
+        for key in (shapes, (shapes, numbers)):
+            if key in self.held:
+                return self.held[key](*arguments)
+        with Trace().stage("specialize"):
+            key, module = shapes, _specialize(self.module, shapes)
+            if not _is_static(module):
+                key, module = (shapes, numbers), _specialize(self.module, shapes, numbers)
+        if not _is_static(module):
+            sizes = ", ".join(str(list(shape)) for shape in shapes)
+            raise UsageError(f"'{self.signature.name}' has sizes that do not follow from those of its inputs, {sizes}")
+        function = functions_of(module)["main"]
+        results = tuple(
+            TensorKind(kind.dtypes, tuple(ir.RankedTensorType(type_).shape)) if isinstance(kind, TensorKind) else kind
+            for kind, type_ in zip(self.signature.results, function.type.results, strict=True)
+        )
+        signature = Signature(self.signature.name, self.signature.arguments, results, self.signature.names)
+        self.held[key] = self.load(module, signature)
+        return self.held[key](*arguments)
+
+
+def is_dynamic(signature: Signature) -> bool:
+    """Whether a function takes or returns tensors of dynamic sizes."""
+    return any(
+        isinstance(kind, TensorKind) and None in kind.shape for kind in (*signature.arguments, *signature.results)
+    )
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 0 and tensor.dtype == torch.int64
+
+
+def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:
+    """Return a copy that takes tensors of ``shapes``, and then more; and takes ``numbers`` for known."""
+    copy = copied(module)
+    function = functions_of(copy)["main"]
+    with copy.context, function.location:
+        for argument, shape in zip(function.entry_block.arguments, shapes, strict=False):
+            argument.set_type(ir.RankedTensorType.get(shape, argument.type.element_type))
+        for argument, number in zip(function.entry_block.arguments, numbers, strict=False):
+            if number is not None:
+                _fix(function, argument, number)
+        _retype(function)
+        passes = passmanager.PassManager.parse(_REFINE, copy.context)
+        passes.enable_verifier(False)  # an operand is more static than its user says, until shapes are refined
+        passes.run(copy.operation)
+        _retype(function)
+    copy.operation.verify()
+    return copy
+
+
+def _fix(function: func_d.FuncOp, argument: ir.Value, number: int) -> None:
+    value = ir.DenseElementsAttr.get_splat(
+        argument.type, ir.IntegerAttr.get(ir.RankedTensorType(argument.type).element_type, number)
+    )
+    with ir.InsertionPoint.at_block_begin(function.entry_block):
+        known = ir.Operation.create("stablehlo.constant", results=[argument.type], attributes={"value": value}).result
+    argument.replace_all_uses_with(known)
+
+
+def _retype(function: func_d.FuncOp) -> None:
+    """Let the type of ``function`` be what its body takes and returns."""
+    block = function.entry_block
+    inputs, results = ([each.type for each in values] for values in (block.arguments, block.operations[-1].operands))
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+
+
+def _is_static(module: ir.Module) -> bool:
+    found: list[ir.Value] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.extend(
+            each for each in op.results if isinstance(each.type, ir.RankedTensorType) and not each.type.has_static_shape
+        )
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return not found

@@ -1,0 +1,7 @@
+"""Rewrites of StableHLO: sizes and numbers in its own operations, and no operation that does nothing."""
+
+from __future__ import annotations
+
+from fx_importer.rewrites.stablehlo.numbers import numbers_to_stablehlo
+
+__all__ = ["numbers_to_stablehlo"]
