@@ -243,6 +243,21 @@ def test_numbers(backend):
         torch.testing.assert_close(caller(x, count, 1.5, True), program(x, count, 1.5, True))
 
 
+@pytest.mark.parametrize(
+    "backend", ["stablehlo", "eager", pytest.param("iree", marks=needs_iree), pytest.param("xla", marks=needs_xla)]
+)
+def test_sizes_and_numbers_in_stablehlo(backend):
+    def program(x, count, factor):
+        return (x * factor).view(x.shape[0] * 2, -1) + torch.arange(count).sum(), torch.ones(count), count + x.shape[0]
+
+    x = torch.randn(3, 4)
+    shapes = ({0: torch.export.Dim.DYNAMIC}, torch.export.Dim.DYNAMIC, None)
+    caller = lower(program, x, 3, 1.5, dynamic_shapes=shapes, output_type="stablehlo").caller(backend=backend)
+    for rows, count in ((3, 3), (5, 7), (3, 3)):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(caller(x, count, 1.5), program(x, count, 1.5))
+
+
 @needs_iree
 def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
     model, example = nn.Softmax(1), torch.randn(4, 10)

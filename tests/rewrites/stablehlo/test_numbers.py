@@ -23,7 +23,8 @@ func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
   %w = shape.cstr_broadcastable %1, %2 : tensor<2xindex>, tensor<2xindex>
   %3 = shape.assuming %w -> (tensor<?x4xf32>) {
     %4 = shape.broadcast %1, %2 : tensor<2xindex>, tensor<2xindex> -> tensor<2xindex>
-    %5 = stablehlo.dynamic_broadcast_in_dim %0, %4, dims = [0, 1] : (tensor<?x4xf32>, tensor<2xindex>) -> tensor<?x4xf32>
+    %5 = stablehlo.dynamic_broadcast_in_dim %0, %4, dims = [0, 1]
+      : (tensor<?x4xf32>, tensor<2xindex>) -> tensor<?x4xf32>
     %6 = stablehlo.add %5, %x : tensor<?x4xf32>
     shape.assuming_yield %6 : tensor<?x4xf32>
   }
@@ -47,7 +48,8 @@ func.func @main(%n: i64, %x: f64, %b: i1) -> (i64, f64, index) {
   %q = arith.floordivsi %n, %n : i64
   return %n, %z, %i : i64, f64, index
 }""")
-    assert "(%arg0: tensor<i64>, %arg1: tensor<f64>, %arg2: tensor<i1>) -> (tensor<i64>, tensor<f64>, tensor<i64>)" in text
+    assert "(%arg0: tensor<i64>, %arg1: tensor<f64>, %arg2: tensor<i1>)" in text
+    assert "-> (tensor<i64>, tensor<f64>, tensor<i64>)" in text
     assert "arith" not in text
 
 
