@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fx_importer.compilation import Lowered, export_and_import, lower, stateless_fx_import
+    from fx_importer.compilation import Lowered, compare_decompositions, export_and_import, lower, stateless_fx_import
     from fx_importer.decompositions import get_decomposition_table
     from fx_importer.errors import (
         ContractWarning,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fx_importer.manifest import Manifest
     from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
-    from fx_importer.verification import Inputs, MismatchError, Verdict
+    from fx_importer.verification import Divergence, Inputs, MismatchError, Verdict
 
 __all__ = [
     "BackendLoweringOptions",
@@ -31,6 +31,7 @@ __all__ = [
     "Contract",
     "ContractWarning",
     "CrashedError",
+    "Divergence",
     "ExportError",
     "FxImporter",
     "FxImporterError",
@@ -50,6 +51,7 @@ __all__ = [
     "UnsupportedProgramError",
     "UsageError",
     "Verdict",
+    "compare_decompositions",
     "export_and_import",
     "get_decomposition_table",
     "lower",
@@ -60,7 +62,7 @@ __all__ = [
 
 # A name is imported when it is first asked for: `fx-importer --help` must not wait for torch.
 _HOMES = {
-    "compilation": ("Lowered", "export_and_import", "lower", "stateless_fx_import"),
+    "compilation": ("Lowered", "compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
     "errors": (
         "ContractWarning",
@@ -79,7 +81,7 @@ _HOMES = {
     "manifest": ("Manifest",),
     "options": ("Contract", "Mutation"),
     "output_types": ("OutputType",),
-    "verification": ("Inputs", "MismatchError", "Verdict"),
+    "verification": ("Divergence", "Inputs", "MismatchError", "Verdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

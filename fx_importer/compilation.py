@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -16,7 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, legalize, legalize_graph
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
-from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named
+from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named, default_for
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -37,8 +37,8 @@ from fx_importer.pipelines import Pipeline, run_stage
 from fx_importer.reports import write_report
 from fx_importer.saving import save_module
 from fx_importer.targets import TARGETS
-from fx_importer.trace import Trace
-from fx_importer.verification import Inputs, Tolerance, Verdict, verify
+from fx_importer.trace import Reporter, Trace
+from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,6 +58,8 @@ class Lowered:
     """What the functions take and return, and what is state; ``manifest.to_json()`` is for other tools."""
     trace: Trace
     options: Options
+    _relower: Callable[[Any, Sequence[Any], Mapping[Any, Callable[..., Any]] | None], Lowered] = field(repr=False)
+    """Lowers another model or program as this one was; with another decomposition table, if there is one."""
 
     @property
     def program(self) -> ExportedProgram:
@@ -148,16 +150,53 @@ class Lowered:
         sets = [Inputs(args, kwargs)] if args or kwargs else inputs
         return verify(self, sets, backends, Tolerance(rtol, atol), isolate)
 
+    def bisect(
+        self,
+        *args: Any,
+        inputs: Inputs | None = None,
+        backend: str | Backend | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        isolate: bool = True,
+        **kwargs: Any,
+    ) -> Divergence | None:
+        """Find the first operation of the exported program whose value differs on ``backend``; None if all agrees.
+
+        The program is lowered again, with its values on the way as outputs; what differs is then lowered alone. A
+        script that shows the operation without the model is written to a new directory. State is as it was exported.
+
+        Args:
+            *args: what the model takes. With no inputs at all, what the program was exported with.
+            inputs: the inputs of another function than the only one, instead.
+            backend: a name or a backend of your own; without it, the output type's. ``"eager"`` finds wrong
+                decompositions.
+            rtol: as for `verify`.
+            atol: as for `verify`.
+            isolate: as for `verify`.
+            **kwargs: the model's keyword arguments.
+
+        Raises:
+            UsageError: if the program does not run there, so that there are no values; and as `verify` does.
+        """
+        if (args or kwargs) and inputs:
+            raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
+        if not inputs:
+            inputs = Inputs(args, kwargs) if args or kwargs else example_inputs(self.exported)[0]
+        backend = default_for(self.options.output_type) if backend is None else backend
+        return bisect(self, self._relower, inputs, backend, Tolerance(rtol, atol), isolate)
+
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 """A model and what it is called with. An exported program needs no inputs."""
 
 
-def compile_programs(calls: Mapping[str, Call], importer: FxImporter, options: Options) -> Lowered:
+def compile_programs(
+    calls: Mapping[str, Call], importer: FxImporter, options: Options, reporter: Reporter | None = write_report
+) -> Lowered:
     """Carry models to functions of one module, keeping a record of every stage."""
     target = TARGETS[options.output_type]
     importing = target.importing(options.importing)
-    trace = Trace(reporter=write_report)
+    trace = Trace(reporter=reporter)
     with trace.stage("export"):
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
     programs = dict(exported)
@@ -187,7 +226,26 @@ def compile_programs(calls: Mapping[str, Call], importer: FxImporter, options: O
         {name: held for function in programs for name, held in importer.state[function].items()},
         {name: held for function in programs for name, held in importer.constants[function].items()},
     )
-    return Lowered(programs, exported, importer.module, manifest, trace, options)
+    relower = functools.partial(_relower, importer, options)
+    return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
+
+
+def _relower(
+    importer: FxImporter,
+    options: Options,
+    f: Any,
+    args: Sequence[Any],
+    table: Mapping[Any, Callable[..., Any]] | None,
+) -> Lowered:
+    """Lower ``f`` with the options of another program; no failure is reported, and nothing printed."""
+    options = replace(
+        options,
+        export=ExportOptions(),
+        printing=PrintOptions(),
+        decompositions=options.decompositions if table is None else table,
+    )
+    new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
+    return compile_programs({options.importing.func_name: (f, args, {})}, new, options, reporter=None)
 
 
 def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: OutputType) -> None:
@@ -348,6 +406,43 @@ def _returning_the_module(function: Callable[P, Lowered]) -> Callable[P, ir.Modu
 
 
 export_and_import = _returning_the_module(lower)
+
+
+def compare_decompositions(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    *args: Any,
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    dynamic_shapes: Any = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Divergence | None:
+    """Run ``f`` in PyTorch before and after it is decomposed, and find the first operation whose rule is wrong.
+
+    Args:
+        f: the model, a plain function, or an exported program (which is called with its own example inputs).
+        *args: inputs.
+        decomposition_table: the table; without it, that of RAW, which keeps what it can.
+        dynamic_shapes: as `torch.export.export` takes it.
+        rtol: as for `Lowered.verify`.
+        atol: as for `Lowered.verify`.
+        kwargs: the model's keyword arguments.
+
+    Returns:
+        None if all agrees.
+
+    Raises:
+        FxImporterError: as `lower` does.
+    """
+    lowered = lower(
+        f,
+        *args,
+        mutation=Mutation.FUNCTIONAL,
+        dynamic_shapes=dynamic_shapes,
+        decomposition_table=decomposition_table,
+        kwargs=kwargs,
+    )
+    return lowered.bisect(backend="eager", rtol=rtol, atol=atol)
 
 
 def stateless_fx_import(

@@ -86,12 +86,15 @@ def verify(
     ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Where it differs, find the first operation that does, and write a script.")
+    ] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
 ) -> None:
     """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 if they differ."""
     from fx_importer.cli.verifying import verify_model
 
-    if not verify_model(model, options, backend, rtol, atol):
+    if not verify_model(model, options, backend, rtol, atol, bisect):
         raise typer.Exit(1)
 
 

@@ -9,13 +9,20 @@ from rich.console import Console
 from fx_importer.cli.importing import lower_model
 from fx_importer.execution import backend_named
 from fx_importer.options import Options
-from fx_importer.verification.verdict import WIDTH
+from fx_importer.verification.verdict import WIDTH, Status
 
 
 def verify_model(
-    model: str, options: Options, backends: Sequence[str] | None, rtol: float | None, atol: float | None
+    model: str,
+    options: Options,
+    backends: Sequence[str] | None,
+    rtol: float | None,
+    atol: float | None,
+    bisect: bool,
 ) -> bool:
     """Lower what ``model`` names, run it on ``backends`` and on its own example inputs, and print the verdict.
+
+    With ``bisect``, also print the first operation that differs on each backend with a mismatch.
 
     Returns:
         Whether it passed.
@@ -35,4 +42,7 @@ def verify_model(
         print("\n".join(verdict.remarks()))
     else:
         print(verdict)
+    for check in verdict.checks:
+        if bisect and check.status is Status.MISMATCH:
+            print(f"\n{lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)}")
     return verdict.passed

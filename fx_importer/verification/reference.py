@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree
 
 from fx_importer.execution import Value
 from fx_importer.execution.eager import placeholder_values
@@ -23,8 +26,8 @@ _NAMED = {
     OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
 }
 
-Observer = Callable[[fx.Node, Any], None]
-"""Sees each node and its value, before anything can be written to it."""
+Observer = Callable[[fx.Node, tuple[Any, ...], Mapping[str, Any], Any], None]
+"""Sees each node with its arguments, as they were before it ran, and its value, before anything else runs."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,26 @@ class _Interpreter(fx.Interpreter):
         self._observe = observe
 
     def run_node(self, n: fx.Node) -> Any:
+        if self._observe is None or n.op != "call_function":
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if writes(n):
+            args, kwargs = copied((args, kwargs))
         value = super().run_node(n)
-        if self._observe is not None:
-            self._observe(n, value)
+        self._observe(n, args, kwargs, value)
         return value
+
+
+def writes(node: fx.Node) -> bool:
+    """Whether the operator of ``node`` writes to an argument."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def copied(tree: Any) -> Any:
+    """Return ``tree`` with copies of its tensors. What shares memory does so in the copies."""
+    memo: dict[int, Any] = {}
+    with torch.no_grad():
+        return pytree.tree_map_only(torch.Tensor, lambda each: copy.deepcopy(each.detach(), memo), tree)
 
 
 def _copy(value: Any) -> Any:

@@ -124,7 +124,7 @@ class Verdict:
         return table
 
     def remarks(self) -> list[str]:
-        """Return a line for each thing that went wrong."""
+        """Return a line for each thing that went wrong, and how to find out more."""
         found: list[str] = []
         for check in self.checks:
             if check.reason:
@@ -134,7 +134,10 @@ class Verdict:
                 for each in check.outputs
                 if not each.comparison.passed
             ]
-        return list(dict.fromkeys(found))
+        lines = list(dict.fromkeys(found))
+        if wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
+            lines.append(f"lowered.bisect(..., backend='{wrong.backend}') finds the operation that differs first")
+        return lines
 
 
 def _rows(check: Check) -> Iterator[tuple[str, ...]]:

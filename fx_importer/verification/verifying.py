@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from fx_importer.execution import (
 from fx_importer.manifest import Manifest
 from fx_importer.options import Options
 from fx_importer.verification.comparing import Tolerance, compare
-from fx_importer.verification.reference import Reference
+from fx_importer.verification.reference import Reference, copied
 from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
 
 
@@ -76,14 +75,13 @@ def verify(
     isolate: bool,
 ) -> Verdict:
     """Call ``subject`` with each of ``inputs``, in order, in eager and on each backend: see `Lowered.verify`."""
-    calls = [_named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
-    chosen = choose(subject, backends, isolate)
+    calls = [named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
     expected = expected_results(subject, calls)
     numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
     checks = [
         check
-        for backend in chosen
-        for check in _run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
+        for backend in choose(subject, backends, isolate)
+        for check in run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
     ]
     return Verdict(subject.options.output_type, tuple(checks))
 
@@ -99,7 +97,7 @@ def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
     return found
 
 
-def _named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
+def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
     if inputs.function is None and len(programs) == 1:
         return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
     if inputs.function not in programs:
@@ -120,18 +118,22 @@ def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: 
     names = backends if backends is not None else (RUNS.get(output_type) or (default_for(output_type),))
     default = names[0] if backends is None else None
     worker = Worker()
-    chosen: list[Chosen] = []
-    for each in names:
-        required = default is None or each == default
-        if not isinstance(each, str):
-            chosen.append(Chosen(each.name, each.load, required))
-        elif each == "eager":
-            chosen.append(Chosen(each, EagerBackend(subject.programs, subject.manifest).load, required))
-        else:
-            backend = backend_named(each)  # the name is wrong here and now, or never
-            apart = isolate and each not in ISOLATED
-            chosen.append(Chosen(each, (IsolatedBackend(each, worker) if apart else backend).load, required))
-    return chosen
+    return [chosen(subject, each, worker if isolate else None, default is None or each == default) for each in names]
+
+
+def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, required: bool = True) -> Chosen:
+    """Return a backend, in the process of ``worker`` where it may end its own.
+
+    Raises:
+        UsageError: for a name that is none.
+    """
+    if not isinstance(backend, str):
+        return Chosen(backend.name, backend.load, required)
+    if backend == "eager":
+        return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
+    here = backend_named(backend)  # the name is wrong here and now, or never
+    apart = None if worker is None or backend in ISOLATED else IsolatedBackend(backend, worker)
+    return Chosen(backend, (apart or here).load, required)
 
 
 Named = list[tuple[str, Any]]
@@ -151,7 +153,7 @@ def call_named(caller: Caller, inputs: Inputs) -> Named:
     name = inputs.function or ""
     function = caller.manifest.functions[name]
     # Not one by one: what shares memory in the model's inputs does so in the copies.
-    args, kwargs = _copied((tuple(inputs.args), dict(inputs.kwargs)))
+    args, kwargs = copied((tuple(inputs.args), dict(inputs.kwargs)))
     returned = pytree.tree_leaves(caller[name](*args, **kwargs))
     results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
     written = [*function.results, *(each for each in function.arguments if each.overwritten)]
@@ -170,13 +172,7 @@ def _order(function: Any) -> list[str]:
     return function.inputs.spec.child(1).context
 
 
-def _copied(tree: Any) -> Any:
-    memo: dict[int, Any] = {}
-    with torch.no_grad():
-        return pytree.tree_map_only(torch.Tensor, lambda each: copy.deepcopy(each.detach(), memo), tree)
-
-
-def _run(
+def run(
     subject: Subject, backend: Chosen, calls: Sequence[tuple[Inputs, int, Named]], tolerance: Tolerance
 ) -> list[Check]:
     """Compile for ``backend`` what is called, and make the calls; the state is its own."""

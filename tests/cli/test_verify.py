@@ -28,14 +28,15 @@ def verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
     return verify
 
 
-def test_the_exit_code_is_the_verdict(verify):
-    code, out, _ = verify("examples.mlp:build", "--backend", "eager", "--output-type", "raw")
+def test_the_exit_code_is_the_verdict(verify, monkeypatch, tmp_path):
+    monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path))
+    eager = ("examples.mlp:build", "--backend", "eager", "--output-type", "raw")
+    code, out, _ = verify(*eager)
     assert (code, out.split()[-1]) == (0, "passed")
-    code, out, _ = verify(
-        "examples.mlp:build", "--backend", "eager", "--output-type", "raw", "--rtol", "0", "--atol", "-1"
-    )
+    code, out, _ = verify(*eager, "--rtol", "0", "--atol", "-1", "--bisect")
     assert code == 1
     assert "mismatch" in out
+    assert "the first value that differs once it is decomposed: linear = aten.linear.default" in out
 
 
 def test_a_program_brings_its_inputs(verify, tmp_path):
