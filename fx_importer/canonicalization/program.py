@@ -9,6 +9,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from fx_importer.canonicalization.empty import fold_empty
 from fx_importer.canonicalization.identities import IDENTITIES
 from fx_importer.canonicalization.rank_zero import RANK_ZERO
 from fx_importer.canonicalization.rewriting import Rules
@@ -45,6 +46,7 @@ def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -
         if node.target in ASSERTIONS and not assertions:
             graph.erase_node(node)
     if not any(is_in_place(node) for node in graph.nodes):
+        fold_empty(graph)
         for rules in PASSES:
             _apply(rules, graph)
     graph.eliminate_dead_code()

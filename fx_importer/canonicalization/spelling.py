@@ -67,7 +67,22 @@ def _clamp_bounds(node: fx.Node) -> fx.Node | None:
     return None
 
 
+def _count_axis_from_front(node: fx.Node) -> fx.Node | None:
+    """Spell an axis that is counted from the end: some C++ lowerings take it as it is, and write beyond the memory."""
+    axis = node.args[1]
+    if isinstance(axis, int) and axis < 0:
+        node.args = (node.args[0], axis + max(value_of(node.args[0]).dim(), 1), *node.args[2:])
+    return None
+
+
+_ALONG_INDICES = (
+    *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default),
+    *(aten.scatter_reduce.two, aten.gather.default, aten.index_select.default, aten.index_copy.default),
+    *(aten.index_add.default, aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, aten.index_reduce.default),
+)
+
 SPELLINGS: Rules = {
+    **dict.fromkeys(_ALONG_INDICES, _count_axis_from_front),
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
     aten.expand.default: _keep_sizes,
     aten._to_copy.default: _convert,

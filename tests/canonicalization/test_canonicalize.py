@@ -217,6 +217,31 @@ def test_regions_are_their_bodies() -> None:
     assert torch.ops.higher_order.cond in operators(result)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.pixel_shuffle(x.new_ones(1, 0, 1, 1) * 2, 1),
+        lambda x: x[:0] @ x.mT,
+        lambda x: torch.sort(x[:, :0] + 1),
+    ],
+)
+def test_what_has_no_elements_is_a_constant(function) -> None:
+    assert set(operators(canonical(function, X))) == {aten.full.default}
+
+
+def test_what_has_no_elements_is_computed_from_all_the_same() -> None:
+    assert operators(canonical(lambda x: torch.cat([x[:0] * 2, x]).sum(), X)) == [
+        *(aten.full.default, aten.cat.default, aten.sum.default)
+    ]
+
+
+def test_an_axis_of_indices_is_counted_from_the_front() -> None:
+    index = torch.tensor([[0, 1], [2, 3], [1, 1]])
+    for function in (lambda x, i: x.scatter_add(-1, i, x), lambda x, i: x.gather(-1, i)):
+        (node,) = [node for node in canonical(function, X, index).graph.nodes if node.op == "call_function"]
+        assert node.args[1] == 1
+
+
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.filterwarnings("ignore:The tensor attributes .* were assigned during export:UserWarning")
 def test_models(name: str) -> None:

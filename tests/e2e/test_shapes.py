@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import STABLEHLO, TOSA, Case, check, normal, table
+from .harness import TOSA, Case, check, normal, table
 
 X = normal(2, 3, 4)
 
@@ -47,7 +47,7 @@ def test_shapes(case, output_type):
     Case(
         "empty",
         lambda: (lambda x: (x[:, :0], torch.zeros(0, 3) + 1), (X,)),
-        fails={TOSA: "torch.vtensor.literal", STABLEHLO: "stablehlo.slice"},
+        fails={TOSA: "torch.vtensor.literal"},
     ),
 )
 def test_creation(case, output_type):

@@ -1,0 +1,26 @@
+"""Tensors without elements: whatever computes one, it is the same one. Several lowerings fail, or divide by zero, on them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import SymInt, Tensor, fx
+
+from fx_importer.canonicalization.rewriting import emit, value_of
+
+aten = torch.ops.aten
+
+
+def fold_empty(graph: fx.Graph) -> None:
+    """Put a constant in the place of every tensor of ``graph`` that is known to have no elements."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is not aten.full.default and _is_empty(value_of(node)):
+            value = value_of(node)
+            node.replace_all_uses_with(emit(node, aten.full.default, list(value.shape), 0, dtype=value.dtype))
+
+
+def _is_empty(value: object) -> bool:
+    if not isinstance(value, Tensor) or any(isinstance(size, SymInt) for size in value.shape):
+        return False
+    return math.prod(value.shape) == 0
