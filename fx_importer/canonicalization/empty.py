@@ -1,4 +1,4 @@
-"""Tensors without elements: whatever computes one, it is the same one. Several lowerings fail, or divide by zero, on them."""
+"""Tensors without elements: whatever computes one, it is the same. Lowerings fail on them, or divide by zero."""
 
 from __future__ import annotations
 
