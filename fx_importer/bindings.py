@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
+
 from torch_mlir import ir, passmanager
 from torch_mlir._mlir_libs import _stablehlo
 from torch_mlir.dialects import func as func_d
 from torch_mlir.dialects import torch as torch_d
 
-__all__ = ["func_d", "ir", "load_dialects", "new_context", "passmanager", "portable_artifact", "stablehlo_d", "torch_d"]
+from fx_importer.errors import UsageError
+
+__all__ = [
+    "func_d",
+    "ir",
+    "load_dialects",
+    "new_context",
+    "passmanager",
+    "portable_artifact",
+    "stablehlo_d",
+    "stablehlo_version",
+    "torch_d",
+]
 
 stablehlo_d = _stablehlo
 
@@ -32,12 +46,36 @@ def load_dialects(context: ir.Context) -> None:
     passes.run(ir.Module.parse("module {}", context).operation)
 
 
-def portable_artifact(module: ir.Module) -> bytes:
-    """Return StableHLO as bytecode that releases of StableHLO from the last twelve weeks read, and all later ones.
+_VERSIONS = {"current": "NONE", "week-4": "WEEK_4", "week-12": "WEEK_12", "minimum": "MAX"}
+
+
+def stablehlo_version(name: str) -> str:
+    """Return the release of StableHLO that ``name`` means: itself, or one of the names of compatibility requirements.
 
     Raises:
-        ValueError: if the module holds anything that is not StableHLO's, ``dense_resource`` included.
+        UsageError: if the wheel cannot write artifacts for it.
     """
-    requirement = _stablehlo.StablehloCompatibilityRequirement.WEEK_12
-    version = _stablehlo.get_version_from_compatibility_requirement(requirement)
-    return _stablehlo.serialize_portable_artifact(module, version)
+    if name in _VERSIONS:
+        requirement = getattr(_stablehlo.StablehloCompatibilityRequirement, _VERSIONS[name])
+        return str(_stablehlo.get_version_from_compatibility_requirement(requirement))
+    least, last = _stablehlo.get_minimum_version(), _stablehlo.get_current_version()
+    if not re.fullmatch(r"\d+\.\d+\.\d+", name) or not _numbers(least) <= _numbers(name) <= _numbers(last):
+        raise UsageError(f"no StableHLO version '{name}': from {least} to {last}, or {', '.join(_VERSIONS)}")
+    return name
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(each) for each in version.split(".")]
+
+
+def portable_artifact(module: ir.Module, version: str = "week-12") -> bytes:
+    """Return StableHLO as bytecode that the release ``version`` of StableHLO reads, and all later ones.
+
+    Raises:
+        UsageError: if there is no such version; or if the module cannot be said in it, as ``dense_resource`` cannot.
+    """
+    release = stablehlo_version(version)
+    try:
+        return _stablehlo.serialize_portable_artifact(module, release)
+    except ValueError as error:
+        raise UsageError(f"no portable artifact of StableHLO {release}: {error}") from error

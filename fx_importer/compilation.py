@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from fx_importer.canonicalization import canonicalize, legalize, legalize_graph
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named, default_for
+from fx_importer.execution.artifact import Weights, artifact_of
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -35,7 +37,7 @@ from fx_importer.options import (
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, run_stage
 from fx_importer.reports import write_report
-from fx_importer.saving import save_module
+from fx_importer.saving import ARTIFACT, check_writable, save_bytes, save_module
 from fx_importer.targets import TARGETS
 from fx_importer.trace import Reporter, Trace
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
@@ -67,8 +69,35 @@ class Lowered:
         return next(iter(self.programs.values()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``. Raises `UsageError` if it cannot be."""
-        save_module(self.module, path)
+        """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
+
+        Raises `UsageError` if it cannot be.
+        """
+        if Path(path).suffix == ARTIFACT:
+            self.save_artifact(path)
+        else:
+            save_module(self.module, path)
+
+    def save_artifact(
+        self, path: str | os.PathLike[str], version: str = "week-12", weights: Weights = "inline"
+    ) -> None:
+        """Write StableHLO as a portable artifact, which other releases of StableHLO, and XLA, read.
+
+        Args:
+            path: the file; its usual suffix is ``.stablehlo``.
+            version: the release of StableHLO that it is for, and all later ones: ``"1.0.0"``; or ``"current"``,
+                ``"week-4"``, ``"week-12"``, ``"minimum"``, as StableHLO names the releases that can be written for.
+            weights: ``"inline"``; or ``"arguments"``: each is a last argument of the functions that read it, and the
+                argument's attribute ``fx_importer.constant`` is its name in the manifest.
+
+        Raises:
+            UsageError: if the module is not StableHLO, there is no such version, or the file cannot be written.
+        """
+        if self.options.output_type is not OutputType.STABLEHLO:
+            kind = self.options.output_type.value
+            raise UsageError(f"a portable artifact holds StableHLO, but the module is {kind}: lower to 'stablehlo'")
+        check_writable(path, module=False)
+        save_bytes(artifact_of(self.module, version, weights), path)
 
     def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:
         """Return the module's functions, ready to run on ``backend``, with a state of their own.

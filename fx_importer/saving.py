@@ -13,19 +13,22 @@ from pathlib import Path
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
 
-SUFFIXES = (".mlir", ".mlirbc")
+ARTIFACT = ".stablehlo"
+SUFFIXES = (".mlir", ".mlirbc", ARTIFACT)
 
 
 def check_writable(path: str | os.PathLike[str], *, module: bool = True) -> Path:
     """Return ``path`` if a file can be saved there; a ``module`` by its suffix.
 
     Raises:
-        UsageError: for a module's suffix other than ``.mlir`` and ``.mlirbc``, and for a directory that is missing or
-            read-only.
+        UsageError: for a module's suffix that is none of `SUFFIXES`, and for a directory that is missing or read-only.
     """
     path = Path(path)
     if module and path.suffix not in SUFFIXES:
-        raise UsageError(f"cannot save to '{path}': the suffix must be .mlir (text) or .mlirbc (bytecode)")
+        raise UsageError(
+            f"cannot save to '{path}': the suffix must be .mlir (text), .mlirbc (bytecode) or "
+            ".stablehlo (StableHLO's portable artifact)"
+        )
     if path.is_dir():
         raise UsageError(f"cannot save to '{path}': it is a directory")
     if not path.parent.is_dir():
@@ -54,6 +57,12 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
         else:
             with temporary.open("wb") as file:
                 module.operation.print(file=file, binary=True)
+
+
+def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
+    """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
+    with _whole(check_writable(path, module=False)) as temporary:
+        temporary.write_bytes(data)
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:

@@ -11,10 +11,12 @@ import torch
 
 from fx_importer.cli.model import load_model
 from fx_importer.compilation import Lowered, compile_programs
+from fx_importer.errors import UsageError
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options
-from fx_importer.saving import check_writable, save_text
+from fx_importer.output_types import OutputType
+from fx_importer.saving import ARTIFACT, check_writable, save_text
 
 STDOUT = "-"
 
@@ -30,6 +32,8 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
     """
     if output != STDOUT:
         check_writable(output)
+        if Path(output).suffix == ARTIFACT and options.output_type is not OutputType.STABLEHLO:
+            raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
     if manifest is not None:
         check_writable(manifest, module=False)
     lowered = lower_model(model, options)

@@ -62,6 +62,14 @@ def _resource_of(constant: ir.Operation) -> ir.Attribute | None:
     return value
 
 
+def resource_name(constant: ir.Operation) -> str | None:
+    """Return the name of the ``dense_resource`` that ``constant`` holds; None, if it holds none."""
+    if (value := _resource_of(constant)) is None:
+        return None
+    found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(value))
+    return (found[1] or found[2]) if found else None
+
+
 class _Chunks:
     """A file that keeps the pieces of one size that are written to it."""
 

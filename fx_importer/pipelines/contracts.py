@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from fx_importer.bindings import ir
+from fx_importer.bindings import ir, passmanager, stablehlo_version
 from fx_importer.diagnostics import read_location, user_frame
 from fx_importer.errors import ContractWarning
 from fx_importer.options import Contract
@@ -96,6 +96,61 @@ def _any(module: ir.Operation, holds: Callable[[ir.Operation], bool]) -> bool:
 
 
 @dataclass(frozen=True)
+class Portable(Dialects):
+    """And that StableHLO's portable artifact can hold it all, for a release that others have too."""
+
+    version: str = "week-12"
+
+    def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+        """Yield every operation of another dialect; without any, what cannot be said in the release ``version``."""
+        foreign = list(super().violations(module))
+        yield from foreign
+        if foreign:
+            return
+        release = stablehlo_version(self.version)
+        legalize = f"builtin.module(stablehlo-legalize-to-vhlo,vhlo-to-version{{target={release}}})"
+        copy = ir.Module.create(ir.Location.unknown(module.context))
+        for op in module.regions[0].blocks[0].operations:
+            copy.body.append(op.clone())
+        try:
+            passmanager.PassManager.parse(legalize, module.context).run(_without_weights(copy.operation))
+        except ir.MLIRError as error:
+            for found in error.error_diagnostics:
+                said = found.message.partition(': "')[0]  # and then the whole operation
+                yield found.location, f"{self.output_type.value} {release} cannot hold it: {said}"
+
+
+def _without_weights(module: ir.Operation) -> ir.Operation:
+    """Make the weights of ``module`` zeros: an artifact has them inline, or as arguments, and no ``dense_resource``."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.constant" and _is_resource(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    for op in found:
+        kind = ir.RankedTensorType(op.results[0].type)
+        number = "0" if isinstance(kind.element_type, ir.IntegerType) else "0.0"
+        zero = f"({number}, {number})" if isinstance(kind.element_type, ir.ComplexType) else number
+        # As text, since the bindings cannot read a complex attribute.
+        new = ir.Operation.parse(f"stablehlo.constant dense<{zero}> : {kind}", context=module.context)
+        ir.InsertionPoint(op).insert(new)
+        op.results[0].replace_all_uses_with(new.results[0])
+        op.erase()
+    return module
+
+
+def _is_resource(op: ir.Operation) -> bool:
+    try:
+        ir.DenseResourceElementsAttr(op.attributes["value"])
+    except (TypeError, ValueError):  # a TypeError is for a complex ``dense``, which the bindings do not know
+        return False
+    return True
+
+
+@dataclass(frozen=True)
 class KnownTypes:
     """In the torch dialect: each tensor has a rank and a dtype, and nothing is of any type at all."""
 
@@ -130,7 +185,7 @@ LINALG = Dialects(
     when=_has_state,
 )
 TOSA = Dialects(OutputType.TOSA, frozenset(("tosa",)))
-STABLEHLO = Dialects(OutputType.STABLEHLO, frozenset(("stablehlo",)))
+STABLEHLO = Portable(OutputType.STABLEHLO, frozenset(("stablehlo",)))
 
 CONTRACTS: Mapping[OutputType, Rules] = {rules.output_type: rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)}
 CHECKS = {

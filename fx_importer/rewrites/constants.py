@@ -90,14 +90,18 @@ def _rewrite(module: ir.Operation, name: str, attribute: str) -> None:
         type_ = op.results[0].type
         if isinstance(ir.RankedTensorType(type_).element_type, ir.IndexType):
             continue  # neither dialect has them
-        if isinstance(ir.RankedTensorType(type_).element_type, ir.ComplexType):
-            # The bindings cannot read such an attribute. Both constants are spelled alike.
+        try:
+            new = ir.Operation.create(
+                name,
+                results=[type_],
+                attributes={attribute: op.attributes["value"]},
+                loc=op.location,
+                ip=ir.InsertionPoint(op),
+            )
+        except TypeError:
+            # The bindings cannot read a complex ``dense``. Both constants are spelled alike. (A ``dense_resource`` they
+            # can; as text it would lose what it holds.)
             new = ir.Operation.parse(str(op).replace("arith.constant", name, 1), context=module.context)
             ir.InsertionPoint(op).insert(new)
-        else:
-            attributes = {attribute: op.attributes["value"]}
-            new = ir.Operation.create(
-                name, results=[type_], attributes=attributes, loc=op.location, ip=ir.InsertionPoint(op)
-            )
         op.results[0].replace_all_uses_with(new.result)
         op.erase()

@@ -224,7 +224,11 @@ def test_a_model_that_is_none(run: Run, model: str, sentence: str):
     "output, sentence",
     [
         ("absent/out.mlir", "cannot save to 'absent/out.mlir': the directory 'absent' does not exist"),
-        ("out.txt", "cannot save to 'out.txt': the suffix must be .mlir (text) or .mlirbc (bytecode)"),
+        ("out.txt", "cannot save to 'out.txt': the suffix must be .mlir (text), .mlirbc (bytecode) or .stablehlo"),
+        (
+            "out.stablehlo",
+            "a portable artifact, which holds StableHLO: --output-type stablehlo",
+        ),
         ("models.py/out.mlir", "cannot save to 'models.py/out.mlir': the directory 'models.py' does not exist"),
         ("/proc/out.mlir", "cannot save to '/proc/out.mlir': "),
     ],

@@ -1,0 +1,97 @@
+"""StableHLO's portable artifact: a module as bytecode that other releases of StableHLO, and XLA, read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from fx_importer.bindings import func_d, ir, load_dialects, new_context, portable_artifact
+from fx_importer.errors import UsageError
+from fx_importer.execution.constants import resource_name, take_resources
+from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.modules import copied, functions_of
+from fx_importer.execution.signature import UNSIGNED
+
+Weights = Literal["inline", "arguments"]
+
+
+def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = "inline") -> bytes:
+    """Return the artifact of ``module``, which stays as it is.
+
+    Args:
+        module: in StableHLO.
+        version: the release of StableHLO that it is for, and all later ones: ``"0.9.0"``, or ``"current"``,
+            ``"week-4"``, ``"week-12"`` or ``"minimum"`` for those that the wheel's release names so.
+        weights: ``"inline"``, as constants; or ``"arguments"``: each becomes a last argument of the functions that read
+            it, with the attribute ``fx_importer.constant``, its name.
+
+    Raises:
+        UsageError: if there is no such version, or the module cannot be said in it.
+    """
+    if weights not in ("inline", "arguments"):
+        raise UsageError(f"unknown weights {weights!r}: accepted are 'inline', 'arguments'")
+    copy = copied(module)
+    taken = {name: _take(function) for name, function in functions_of(copy).items()}
+    if weights == "arguments":
+        return portable_artifact(copy, version)
+    # A context keeps its attributes until its end: in one of their own, the weights go when they are written.
+    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
+        path = Path(folder, "module.mlirbc")
+        copy.operation.write_bytecode(str(path))
+        context = new_context()
+        load_dialects(context)
+        inlined = ir.Module.parseFile(str(path), context)
+        for name, function in functions_of(inlined).items():
+            _inline(function, taken[name])
+        return portable_artifact(inlined, version)
+
+
+def _take(function: func_d.FuncOp) -> list[torch.Tensor]:
+    """Make the weights of ``function`` arguments, and name these."""
+    names: dict[ir.Attribute, str] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.constant" and (name := resource_name(op)) is not None:
+            names.setdefault(op.attributes["value"], name)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    before = len(function.entry_block.arguments)
+    tensors = take_resources(function, "stablehlo.constant", DTYPES | UNSIGNED)
+    if tensors:
+        with function.context:
+            given = list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes else []
+            given = (given + [ir.DictAttr.get({})] * before)[:before]
+            said = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(name)}) for name in names.values()]
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, *said])
+    return tensors
+
+
+def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
+    """Make the last arguments of ``function`` constants that hold ``weights``."""
+    block = function.entry_block
+    first = len(block.arguments) - len(weights)
+    with function.context, function.location, ir.InsertionPoint.at_block_begin(block):
+        for argument, tensor in zip(list(block.arguments)[first:], weights, strict=True):
+            value = elements(tensor, ir.RankedTensorType(argument.type))
+            new = ir.Operation.create("stablehlo.constant", results=[argument.type], attributes={"value": value})
+            argument.replace_all_uses_with(new.result)
+        for _ in weights:
+            block.erase_argument(first)
+        inputs = [each.type for each in block.arguments]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
+        if weights:
+            given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get(given[:first])
+
+
+def elements(tensor: torch.Tensor, kind: ir.RankedTensorType) -> ir.Attribute:
+    """Return ``tensor`` as a ``dense`` attribute of the type ``kind``."""
+    size = tensor.dtype.itemsize
+    # In elements of the same size, which is what makes an attribute's elements: numpy has no bfloat16.
+    array = dense(tensor).reshape(-1).view(torch.uint8).numpy().view(f"u{size}" if size <= 8 else "c16")
+    return ir.DenseElementsAttr.get(array, type=kind.element_type, shape=list(tensor.shape))
