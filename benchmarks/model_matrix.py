@@ -4,7 +4,7 @@
     python -m benchmarks.model_matrix --models lstm,unet --dynamic    # a dynamic batch, run with other sizes
     python -m benchmarks.model_matrix --json models.json --write      # renew the page from the file
 
-Each cell is a process of its own with a time limit.
+What runs is in processes of its own, with a time limit.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ DYNAMIC_COLUMNS = tuple(column for column in COLUMNS if column[0] != "tosa")
 SIZES = (3, 5)
 """Batches that a dynamic module is run with; it was exported with two."""
 
+INTERPRETERS = ("tosa_reference", "stablehlo")
+
 Cell = dict[str, Any]
 """``{"model", "dynamic", "output_type", "backend", "status", "error", "seconds", "remark"}``"""
 
@@ -57,27 +59,37 @@ def export(name: str, dynamic: bool, folder: Path) -> tuple[Path, Path]:
 
 
 def measure(name: str, dynamic: bool, wanted: Sequence[tuple[str, str]], limit: float) -> Iterator[Cell]:
-    """Yield the cells of one model."""
+    """Yield the cells of one model: a process for each output type, and one for each interpreter, which is slow."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for output_type, backend in wanted:
+        groups.setdefault((output_type, backend if backend in INTERPRETERS else ""), []).append(backend)
     with tempfile.TemporaryDirectory(prefix="fx-importer-models-") as folder:
         program, inputs = export(name, dynamic, Path(folder))
-        for output_type, backend in wanted:
-            out = Path(folder, "cell.json")
+        for (output_type, _), backends in groups.items():
+            out = Path(folder, "cells.json")
             out.unlink(missing_ok=True)
             command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "matrix", program, "--inputs", inputs]
-            command += ["--output-type", output_type, "--backend", backend, "--json", out]
+            command += ["--output-type", output_type, "--json", out]
+            command += [word for backend in backends for word in ("--backend", backend)]
+            found, remark = _all(backends, "time-out"), f"over {limit:.0f} s"
             start = time.perf_counter()
-            cell: Cell = {"model": name, "dynamic": dynamic, "output_type": output_type, "backend": backend}
-            cell |= {"status": "time-out", "error": None, "remark": f"over {limit:.0f} s"}
             try:
                 ran = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
                 if out.exists():
                     (row,) = json.loads(out.read_text())
-                    cell |= row["backends"][backend] | {"remark": "\n".join(row["remarks"])}
+                    found, remark = row["backends"], "\n".join(row["remarks"])
                 else:
-                    cell |= {"status": "failed", "remark": ran.stderr.strip()[-300:]}
+                    found, remark = _all(backends, "failed"), ran.stderr[-300:]
             except subprocess.TimeoutExpired:
                 pass
-            yield cell | {"seconds": round(time.perf_counter() - start, 1)}
+            seconds = round(time.perf_counter() - start, 1)
+            for backend in backends:
+                cell = {"model": name, "dynamic": dynamic, "output_type": output_type, "backend": backend}
+                yield cell | found[backend] | {"seconds": seconds, "remark": remark}
+
+
+def _all(backends: Sequence[str], status: str) -> dict[str, Cell]:
+    return {backend: {"status": status, "error": None} for backend in backends}
 
 
 def table(cells: Sequence[Cell], columns: Sequence[tuple[str, str]]) -> str:
@@ -93,7 +105,7 @@ def table(cells: Sequence[Cell], columns: Sequence[tuple[str, str]]) -> str:
 
 def _text(cell: Cell | None) -> str:
     if cell is None:
-        return "not run"
+        return ""
     if cell["status"] == "passed":
         return f"{cell['error']:.0e}" if cell["error"] else "0"
     return f"{cell['status']}: {cell['remark'].splitlines()[0][:80]}" if cell["remark"] else cell["status"]
@@ -140,7 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left = [column for column in columns if (name, options.dynamic, *column) not in done]
         for cell in measure(name, options.dynamic, left, options.seconds):
             cells = [each for each in cells if any(each[key] != cell[key] for key in keys)] + [cell]
-            print(f"{name:24} {cell['output_type']:18} {cell['backend']:15} {cell['seconds']:6.1f} s  {_text(cell)}")
+            print(
+                f"{name:24} {cell['output_type']:18} {cell['backend']:15} {cell['seconds']:6.1f} s  {_text(cell)}",
+                flush=True,
+            )
             if options.json:
                 options.json.write_text("".join(json.dumps(each) + "\n" for each in cells), encoding="utf-8")
     return int(any(each["status"] != "passed" for each in cells))
