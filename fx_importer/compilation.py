@@ -14,7 +14,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
-from fx_importer.canonicalization import canonicalize, legalize, legalize_graph
+from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph
 from fx_importer.decompositions import decompose
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named, default_for
@@ -24,7 +24,7 @@ from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
-from fx_importer.manifest import Manifest
+from fx_importer.manifest import NARROW, Manifest
 from fx_importer.options import (
     Contract,
     ExportOptions,
@@ -33,6 +33,7 @@ from fx_importer.options import (
     Mutation,
     Options,
     PrintOptions,
+    TosaTarget,
 )
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, run_stage
@@ -246,6 +247,8 @@ def compile_programs(
         legal = {name: legalize(program, target.dtypes) for name, program in programs.items()}
     with trace.stage("import"):
         state = shared_state(legal)
+        if target.folds:
+            legal = {name: fold_constants(program, state) for name, program in legal.items()}
         for name, program in legal.items():
             importer.import_exported_program(program, replace(importing, func_name=name), state)
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
@@ -255,6 +258,8 @@ def compile_programs(
         {name: held for function in programs for name, held in importer.state[function].items()},
         {name: held for function in programs for name, held in importer.constants[function].items()},
     )
+    if options.lowering.narrow_integers and target.narrows:
+        manifest = manifest.passing(NARROW)
     relower = functools.partial(_relower, importer, options)
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
 
@@ -344,6 +349,8 @@ def lower(
     backend_legal_ops: Sequence[str] | None = None,
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
+    narrow_integers: bool = False,
+    tosa_target: str | TosaTarget | None = None,
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Lowered:
@@ -373,6 +380,9 @@ def lower(
         allow_non_finites: whether a lowering may emit infinities.
         contract: what becomes of a module that holds what its output type may not hold, a `Contract` or its name: an
             error, or a `ContractWarning`.
+        narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
+        tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
+            extensions, or TOSA 1.0 with narrow integers.
         kwargs: the model's keyword arguments, for names that are options here too.
         **model_kwargs: the model's keyword arguments.
 
@@ -393,7 +403,13 @@ def lower(
             symbolic_shapes=import_symbolic_shape_expressions,
             runtime_asserts=runtime_asserts,
         ),
-        lowering=LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites, Contract.get(contract)),
+        lowering=LoweringOptions(
+            tuple(backend_legal_ops or ()),
+            allow_non_finites,
+            Contract.get(contract),
+            narrow_integers,
+            None if tosa_target is None else TosaTarget.get(tosa_target),
+        ),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
         decompositions=decomposition_table,
     )
@@ -486,6 +502,8 @@ def stateless_fx_import(
     backend_legal_ops: Sequence[str] | None = None,
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
+    narrow_integers: bool = False,
+    tosa_target: str | TosaTarget | None = None,
 ) -> ir.Module:
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
@@ -505,6 +523,12 @@ def stateless_fx_import(
         legal = legalize_graph(gm, target.dtypes)
     with trace.stage("import"):
         importer.import_graph_module(legal, func_name=model_name)
-    lowering = LoweringOptions(tuple(backend_legal_ops or ()), allow_non_finites, Contract.get(contract))
+    lowering = LoweringOptions(
+        tuple(backend_legal_ops or ()),
+        allow_non_finites,
+        Contract.get(contract),
+        narrow_integers,
+        None if tosa_target is None else TosaTarget.get(tosa_target),
+    )
     run_pipeline(target.pipeline(lowering), importer.module, trace, printing)
     return importer.module

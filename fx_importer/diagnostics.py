@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from torch import fx
 
 from fx_importer.bindings import ir
-from fx_importer.errors import Refusal
+from fx_importer.errors import ContractWarning, Refusal
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -87,6 +88,29 @@ def _leaves(location: ir.Location) -> Iterator[str | tuple[str, int]]:
     elif isinstance(location, ir.FusedLoc):
         for part in location.locations:
             yield from _leaves(part)
+
+
+def once_each(found: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Location, str]]:
+    """Yield each sentence once, where it comes first, with how often it is there."""
+    counts: dict[str, tuple[int, ir.Location]] = {}
+    for location, sentence in found:
+        count, first = counts.get(sentence, (0, location))
+        counts[sentence] = count + 1, first
+    for sentence, (count, location) in counts.items():
+        yield location, sentence + (f", {count} times" if count > 1 else "")
+
+
+def emit_errors(found: Iterable[tuple[ir.Location, str]]) -> None:
+    """Report each sentence to MLIR as an error at its location."""
+    for location, sentence in found:
+        location.emit_error(sentence)
+
+
+def warn_of(found: Iterable[tuple[ir.Location, str]]) -> None:
+    """Warn of each sentence, with the user's line, by a `ContractWarning`."""
+    for location, sentence in found:
+        frame = user_frame(read_location(location)[0])
+        warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
 
 
 def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:

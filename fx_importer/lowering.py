@@ -46,18 +46,20 @@ def lower_mlir_module(
     verbose: bool,
     output_type: str | Enum,
     module: ir.Module,
-    backend_options: HasFinitePolicy | None = None,
+    backend_options: HasFinitePolicy | LoweringOptions | None = None,
 ) -> ir.Module:
     """Lower ``module``, which is in the torch backend form, to ``output_type``, in place; return it.
 
-    ``verbose`` prints the module as it is then, large constants elided.
+    ``verbose`` prints the module as it is then, large constants elided. ``backend_options`` may be all the options of a
+    lowering, `LoweringOptions`.
 
     Raises:
         UsageError: for an output type that is not one.
         StageFailed: if a stage fails; the error names a directory that repeats the failure.
     """
-    policy = backend_options or BackendLoweringOptions()
-    options = LoweringOptions(allow_non_finites=policy.allow_non_finites)
+    options = backend_options or LoweringOptions()
+    if not isinstance(options, LoweringOptions):
+        options = LoweringOptions(allow_non_finites=options.allow_non_finites)
     trace = Trace(reporter=write_report)
     for stage in pipeline_from_torch(OutputType.get(output_type), options).stages:
         with trace.stage(stage.name, module, pipeline=str(stage)):

@@ -15,6 +15,9 @@ from fx_importer.errors import UsageError
 FORMAT = 1
 """The version of the JSON, which changes when a reader of the one before would go wrong."""
 
+NARROW = {"int64": "int32", "uint64": "int32"}
+"""How integers of 64 bits are passed to functions that have none."""
+
 Fixed = bool | int | float | str | None
 HeldKind = Literal["parameter", "buffer", "constant"]
 
@@ -64,6 +67,9 @@ class Argument:
     """Of an input: which leaf of the inputs it is."""
     overwritten: bool = False
     """Whether the function writes to it in place."""
+    passed_as: str | None = None
+    """The dtype that the function takes, where it is not the model's: with narrow integers, ``"int32"``. Values are
+    converted, and have to fit."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ class Result:
     type: ValueType
     leaf: int | None = None
     """Of an output: which leaf of the outputs it is. Of an input: which leaf of the inputs."""
+    passed_as: str | None = None
+    """The dtype that the function returns, where it is not the model's."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,23 @@ class Manifest:
     functions: Mapping[str, Function]
     state: Mapping[str, Held]
     constants: Mapping[str, Held]
+
+    def passing(self, dtypes: Mapping[str, str]) -> Manifest:
+        """Return the manifest of functions that take and return tensors of other dtypes than the model, by name."""
+
+        def passed(each: Any) -> Any:
+            as_ = None if each.type.shape is None else dtypes.get(each.type.dtype)
+            return dataclasses.replace(each, passed_as=as_)
+
+        functions = {
+            name: dataclasses.replace(
+                function,
+                arguments=tuple(map(passed, function.arguments)),
+                results=tuple(map(passed, function.results)),
+            )
+            for name, function in self.functions.items()
+        }
+        return dataclasses.replace(self, functions=functions)
 
     def to_json(self) -> str:
         """Return the manifest as a JSON document, which `from_json` reads."""

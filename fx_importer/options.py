@@ -66,6 +66,58 @@ class ImportOptions:
     """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
 
 
+_TOSA_ALLOWS = {
+    "version": ("1.0", "1.1.draft"),
+    "profiles": ("pro_int", "pro_fp"),
+    "extensions": (
+        *("int4", "int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "variable", "controlflow", "dynamic"),
+        *("doubleround", "inexactround", "shape", "mxfp"),
+    ),
+    "level": ("none", "8k"),
+}
+
+
+@dataclass(frozen=True)
+class TosaTarget:
+    """What TOSA's validator holds a module against. ``str()`` is what `get` reads."""
+
+    version: str = "1.1.draft"
+    """Of the specification. Integers of 64 bits came with the draft of 1.1."""
+    profiles: tuple[str, ...] = ("pro_int", "pro_fp")
+    extensions: tuple[str, ...] = ("int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow")
+    level: str = "8k"
+
+    @classmethod
+    def get(cls, spec: str | TosaTarget) -> TosaTarget:
+        """Parse ``version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k``; what is left out has its default.
+
+        Raises:
+            UsageError: for a name or a value that is not one, with those that are accepted.
+        """
+        if isinstance(spec, TosaTarget):
+            return spec
+        found: dict[str, Any] = {}
+        for part in spec.split():
+            key, _, text = part.partition("=")
+            if key not in _TOSA_ALLOWS:
+                raise UsageError(f"TOSA target {spec!r}: no {key!r}; accepted are {', '.join(_TOSA_ALLOWS)}")
+            values = tuple(filter(None, text.split(",")))
+            several = key in ("profiles", "extensions")
+            if set(values) - set(_TOSA_ALLOWS[key]) or (not several and len(values) != 1):
+                accepted = ", ".join(_TOSA_ALLOWS[key])
+                raise UsageError(f"TOSA target {spec!r}: {key} is {text!r}; accepted are {accepted}")
+            found[key] = values if several else text
+        return cls(**found)
+
+    def __str__(self) -> str:
+        profiles, extensions = ",".join(self.profiles), ",".join(self.extensions)
+        return f"version={self.version} profiles={profiles} extensions={extensions} level={self.level}"
+
+
+NARROW_TOSA = TosaTarget("1.0", extensions=("int16", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow"))
+"""What a module without integers of 64 bits is held against."""
+
+
 @dataclass(frozen=True)
 class LoweringOptions:
     """For the pass pipelines."""
@@ -76,6 +128,15 @@ class LoweringOptions:
     """Whether a lowering may emit infinities (as the initial value of a maximum, say)."""
     contract: Contract = Contract.ERROR
     """What becomes of a module that holds what its output type may not hold."""
+    narrow_integers: bool = False
+    """For TOSA: no integers of 64 bits, arguments and results included."""
+    tosa_target: TosaTarget | None = None
+    """What TOSA is valid for; without it, `TosaTarget`'s defaults, or `NARROW_TOSA` with narrow integers."""
+
+    @property
+    def valid_for(self) -> TosaTarget:
+        """What TOSA is held against."""
+        return self.tosa_target or (NARROW_TOSA if self.narrow_integers else TosaTarget())
 
 
 @dataclass(frozen=True)

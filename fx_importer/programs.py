@@ -23,7 +23,7 @@ def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite) -> Exporte
     return ExportedProgram(
         root=root,
         graph=root.graph,
-        graph_signature=_signature(program.graph_signature, root.graph),
+        graph_signature=signature_of(program.graph_signature, root.graph),
         state_dict=program.state_dict,
         range_constraints=program.range_constraints,
         module_call_graph=program.module_call_graph,
@@ -49,7 +49,7 @@ def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite) -> fx.Graph
     return copied
 
 
-def _signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
+def signature_of(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
     """Return ``signature`` with the names of what ``graph`` returns now, and without the inputs that are gone."""
     results = graph.output_node().args[0]
     assert isinstance(results, list | tuple)

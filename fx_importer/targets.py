@@ -32,6 +32,16 @@ class Target:
         """Whether a module of this type can overwrite memory."""
         return self.output_type in (OutputType.RAW, OutputType.TORCH, OutputType.LINALG_ON_TENSORS)
 
+    @property
+    def folds(self) -> bool:
+        """Whether what depends on no input is computed before the import."""
+        return self.output_type is OutputType.TOSA
+
+    @property
+    def narrows(self) -> bool:
+        """Whether its pipeline has integers of 32 bits in the place of 64, where it is told to."""
+        return self.output_type is OutputType.TOSA
+
     def table(self, options: LoweringOptions, program: ExportedProgram) -> Mapping[Any, Callable[..., Any]]:
         """Return the decompositions of ``program`` that come before the import.
 

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "bindings"}
-RECORDS = {"trace", "diagnostics", "isolation", "manifest", "programs", "regions", "saving"}
+RECORDS = {"trace", "diagnostics", "isolation", "manifest", "programs", "regions", "resources", "saving"}
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "verification"}
 SPINE = {"compilation", "lowering", "targets"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from fx_importer.canonicalization.folding import fold_constants
 from fx_importer.canonicalization.legalization import Dtypes, legalize, legalize_graph
 from fx_importer.canonicalization.program import canonicalize
 
-__all__ = ["Dtypes", "canonicalize", "legalize", "legalize_graph"]
+__all__ = ["Dtypes", "canonicalize", "fold_constants", "legalize", "legalize_graph"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from fx_importer.options import ExportOptions, ImportOptions, LoweringOptions, Options
+from fx_importer.options import ExportOptions, ImportOptions, LoweringOptions, Options, TosaTarget
 from fx_importer.output_types import OutputType
 
 GROUPS = {"export": ExportOptions, "importing": ImportOptions, "lowering": LoweringOptions}
@@ -26,7 +26,9 @@ HELP = {
     "runtime_asserts": "Emit what the program asserts, and the ranges of its inputs' sizes, as assertions.",
     "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
-    "contract": "What becomes of a module that holds other dialects than its output type may: fail, or warn.",
+    "contract": "What becomes of a module that holds what its output type may not: fail, or warn.",
+    "narrow_integers": "For TOSA: integers of 32 bits in the place of 64, arguments and results included.",
+    "tosa_target": "What TOSA is to be valid for, 'version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k'.",
 }
 
 NOT_ON_THE_COMMAND_LINE = {
@@ -78,6 +80,8 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     elif isinstance(hint, type) and issubclass(hint, Enum):
         # Typer would accept the exact values only; the enumeration's own parser takes every usual spelling.
         hint, default, metavar = str, default.value, "|".join(member.value for member in hint)
+    elif hint == TosaTarget | None:
+        hint, metavar = str | None, "TARGET"
     elif get_origin(hint) is tuple:
         hint, default, metavar = list[get_args(hint)[0]], list(default), "OP"
     option = typer.Option(flag, help=HELP[name], metavar=metavar)
@@ -96,4 +100,6 @@ def _read(values: dict[str, Any]) -> Options:
 def _value(given: Any, hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint.get(given)  # type: ignore[attr-defined]
+    if hint == TosaTarget | None:
+        return None if given is None else TosaTarget.get(given)
     return tuple(given) if isinstance(given, list) else given

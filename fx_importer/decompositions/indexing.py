@@ -21,9 +21,13 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     """Write at indices that count from the start: the lowerings take a negative one for one that is out of range."""
     if _counted_from_the_start.get() or any(each is not None and each.dtype == torch.bool for each in indices):
         return NotImplemented
+    return _put(x, from_the_start(x, indices), values, accumulate)
+
+
+def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
     token = _counted_from_the_start.set(True)
     try:
-        return aten.index_put(x, from_the_start(x, indices), values, accumulate)
+        return aten.index_put(x, indices, values, accumulate)
     finally:
         _counted_from_the_start.reset(token)
 
@@ -60,5 +64,10 @@ def index_put_of_leading_axes(
     middle = list(range(first, first + len(picked)))
     rest = list(range(first + len(picked), values.dim()))
     order = [*given, *before, *after]
-    written = index_put(x.permute(order), tensors, values.permute([*middle, *before, *rest]), accumulate)
+    # As `from_the_start`; the sum is known to stay in the bits that the indices have.
+    rows = [
+        torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
+        for axis, index in zip(given, tensors, strict=True)
+    ]
+    written = _put(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
     return written.permute([order.index(axis) for axis in range(x.dim())])

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
-from fx_importer.manifest import Function, Manifest
+from fx_importer.manifest import Argument, Function, Manifest
 from fx_importer.output_types import OutputType
 
 
@@ -69,7 +69,7 @@ class Caller:
             if argument.kind == "input" and argument.leaf is not None:
                 _check_dtype(argument.name, leaves[argument.leaf], argument.type.dtype)
         flat = [
-            self.state[each.name] if each.kind == "state" else self._passed(leaves[each.leaf or 0])
+            _narrowed(each, self.state[each.name] if each.kind == "state" else self._passed(leaves[each.leaf or 0]))
             for each in function.arguments
         ]
         returned = self._functions[name](*flat)
@@ -77,7 +77,9 @@ class Caller:
         for result, value in zip(function.results, returned, strict=True):
             if result.type.shape is None and isinstance(value, torch.Tensor):
                 value = value.item()
-            value = _as_declared(value, result.type.dtype)
+            if result.passed_as is not None and isinstance(value, torch.Tensor):
+                value = value.long()
+            value = as_declared(value, result.type.dtype)
             if result.kind == "state":
                 self.state[result.name] = value
             elif result.kind == "gradient":
@@ -144,7 +146,21 @@ def _check_dtype(name: str, value: Any, dtype: str) -> None:
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
 
 
-def _as_declared(value: Any, dtype: str) -> Any:
+def _narrowed(argument: Argument, value: Any) -> Any:
+    """Return ``value`` as the function takes it."""
+    if argument.passed_as is None or not isinstance(value, torch.Tensor):
+        return value
+    signed = value.view(torch.int64)
+    narrow = signed.int()
+    if not torch.equal(narrow.long(), signed):
+        raise UsageError(
+            f"the {argument.kind} '{argument.name}' holds numbers from {value.min()} to {value.max()}, but the program "
+            f"was lowered with narrow_integers, and takes {argument.passed_as}"
+        )
+    return narrow
+
+
+def as_declared(value: Any, dtype: str) -> Any:
     """Return ``value`` with the sign that MLIR's integers do not keep."""
     if isinstance(value, torch.Tensor) and value.dtype != (declared := getattr(torch, dtype)):
         return value.view(declared)

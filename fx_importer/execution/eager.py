@@ -14,7 +14,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.manifest import Function, Manifest
+from fx_importer.execution.calling import as_declared
+from fx_importer.manifest import Argument, Function, Manifest
 
 _WRITES = {
     OutputKind.BUFFER_MUTATION: "state",
@@ -53,9 +54,7 @@ class _Function:
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
         # An input and a buffer may have the same name.
         given: dict[tuple[str, str], Any] = {
-            (each.kind, each.name): value.item()
-            if each.type.shape is None and isinstance(value, torch.Tensor)
-            else value
+            (each.kind, each.name): _as_the_model_takes(each, value)
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         in_place = {(each.kind, each.name) for each in self.function.arguments if each.overwritten}
@@ -92,3 +91,12 @@ def _placeholder(program: ExportedProgram, spec: InputSpec, given: Mapping[tuple
         return given["state", target]
     held = program.state_dict.get(target)
     return program.constants[target] if held is None else held
+
+
+def _as_the_model_takes(argument: Argument, value: Any) -> Any:
+    """Return what the function was passed: a number as one, and with the bits that it has in the model."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if argument.type.shape is None:
+        return value.item()
+    return value if argument.passed_as is None else as_declared(value.long(), argument.type.dtype)

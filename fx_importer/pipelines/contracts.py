@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from fx_importer.bindings import ir, passmanager, stablehlo_version
-from fx_importer.diagnostics import read_location, user_frame
-from fx_importer.errors import ContractWarning
+from fx_importer.diagnostics import emit_errors, warn_of
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.pipeline import RewriteStep, Stage
@@ -34,14 +32,13 @@ class Rules(Protocol):
 
 
 def _check(rules: Rules, module: ir.Operation) -> None:
-    for location, sentence in rules.violations(module):
-        location.emit_error(sentence)
+    """Report every violation as an error."""
+    emit_errors(rules.violations(module))
 
 
 def _warn(rules: Rules, module: ir.Operation) -> None:
-    for location, sentence in rules.violations(module):
-        frame = user_frame(read_location(location)[0])
-        warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
+    """Warn of every violation, with the user's line."""
+    warn_of(rules.violations(module))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from fx_importer.errors import UsageError
 from fx_importer.pipelines.contracts import CHECKS
 from fx_importer.pipelines.pipeline import Pass, Step
 from fx_importer.pipelines.rewrite_steps import REWRITES
+from fx_importer.pipelines.tosa_contract import CHECK, WARN
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
@@ -19,7 +20,7 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     anchor, _, rest = text.strip().partition("(")
     if anchor.strip() != "builtin.module" or not rest.endswith(")"):
         raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
-    known = {**REWRITES, **{step.name: step for step in CHECKS.values()}}
+    known = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
     return tuple(known.get(part.strip()) or Pass(part) for part in _split(rest[:-1]))
 
 

@@ -11,12 +11,18 @@ from fx_importer.rewrites import (
     constants_to_tosa,
     control_flow_to_stablehlo,
     control_flow_to_tosa,
+    fit_tosa_integers,
     isolate_tosa_regions,
     literals_to_stablehlo,
+    long_sums_to_tosa,
+    narrow_tosa_integers,
+    narrow_tosa_integers_unproved,
     numbers_to_stablehlo,
     refine_shapes,
+    refuse_numbers,
     state_to_values,
     tm_tensor_to_loops,
+    transpose_tosa_weights,
     values_to_memory,
 )
 
@@ -24,6 +30,12 @@ SCF_LOOPS = RewriteStep("fx-importer-conditional-loops-to-scf", conditional_loop
 TOSA_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-tosa", control_flow_to_tosa)
 TOSA_CONSTANTS = RewriteStep("fx-importer-constants-to-tosa", constants_to_tosa)
 TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_regions)
+TOSA_SUMS = RewriteStep("fx-importer-long-sums-to-tosa", long_sums_to_tosa)
+TOSA_SIGNATURES = RewriteStep("fx-importer-refuse-numbers", refuse_numbers)
+TOSA_WEIGHTS = RewriteStep("fx-importer-transpose-tosa-weights", transpose_tosa_weights)
+TOSA_INTEGERS = RewriteStep("fx-importer-fit-tosa-integers", fit_tosa_integers)
+NARROW_TOSA_INTEGERS = RewriteStep("fx-importer-narrow-tosa-integers", narrow_tosa_integers)
+NARROW_TOSA_INTEGERS_UNPROVED = RewriteStep("fx-importer-narrow-tosa-integers-unproved", narrow_tosa_integers_unproved)
 STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", control_flow_to_stablehlo)
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
@@ -40,6 +52,12 @@ REWRITES: Mapping[str, RewriteStep] = {
         TOSA_CONTROL_FLOW,
         TOSA_CONSTANTS,
         TOSA_ISOLATION,
+        TOSA_SUMS,
+        TOSA_SIGNATURES,
+        TOSA_WEIGHTS,
+        TOSA_INTEGERS,
+        NARROW_TOSA_INTEGERS,
+        NARROW_TOSA_INTEGERS_UNPROVED,
         STABLEHLO_CONTROL_FLOW,
         STABLEHLO_CONSTANTS,
         STABLEHLO_LITERALS,

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from fx_importer.options import LoweringOptions
-from fx_importer.output_types import OutputType
-from fx_importer.pipelines.contracts import contract
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
-from fx_importer.pipelines.rewrite_steps import TOSA_CONSTANTS, TOSA_CONTROL_FLOW, TOSA_ISOLATION
+from fx_importer.options import Contract, LoweringOptions
+from fx_importer.pipelines.pipeline import (
+    Pass,
+    Pipeline,
+    RewriteStep,
+    Stage,
+    backend_types,
+    control_flow,
+    on_functions,
+)
+from fx_importer.pipelines.rewrite_steps import (
+    NARROW_TOSA_INTEGERS,
+    NARROW_TOSA_INTEGERS_UNPROVED,
+    TOSA_CONSTANTS,
+    TOSA_CONTROL_FLOW,
+    TOSA_INTEGERS,
+    TOSA_ISOLATION,
+    TOSA_SIGNATURES,
+    TOSA_SUMS,
+    TOSA_WEIGHTS,
+)
+from fx_importer.pipelines.tosa_contract import tosa_contract
 
 
 def tosa(options: LoweringOptions) -> Pipeline:
-    """Return the pipeline to TOSA. No TOSA pass takes any of ``options``."""
+    """Return the pipeline to TOSA."""
     return Pipeline(
         "tosa",
         (
-            control_flow("Branches and loops are TOSA's, around torch ops.", TOSA_CONTROL_FLOW),
+            control_flow("Branches, loops and sums of 64-bit integers are TOSA's.", TOSA_CONTROL_FLOW, TOSA_SUMS),
             Stage(
                 "tosa",
                 "Torch ops have become TOSA ops.",
@@ -30,6 +47,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 "tosa-simplify",
                 "Constants are folded, transposes moved and merged, and equal expressions computed once.",
                 (
+                    TOSA_WEIGHTS,
                     on_functions(
                         "tosa-layerwise-constant-fold",
                         "tosa-reduce-transposes",
@@ -40,15 +58,27 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
+                TOSA_SIGNATURES,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-tosa-backend-contract"),
             ),
             Stage(
-                "tosa-regions",
-                "Constant tensors are TOSA's; regions have inputs and constants, and read nothing from outside.",
-                (TOSA_CONSTANTS, TOSA_ISOLATION),
+                "tosa-integers",
+                "Constant tensors are TOSA's; integers have 32 bits where they fit, or everywhere.",
+                (TOSA_CONSTANTS, _integers(options), on_functions("canonicalize", "cse")),
             ),
-            contract(OutputType.TOSA, options.contract),
+            Stage(
+                "tosa-regions",
+                "Regions have inputs and constants, and read nothing from outside.",
+                (TOSA_ISOLATION,),
+            ),
+            tosa_contract(options.valid_for, options.contract),
         ),
     )
+
+
+def _integers(options: LoweringOptions) -> RewriteStep:
+    if not options.narrow_integers:
+        return TOSA_INTEGERS
+    return NARROW_TOSA_INTEGERS if options.contract is Contract.ERROR else NARROW_TOSA_INTEGERS_UNPROVED

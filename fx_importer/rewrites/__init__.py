@@ -13,10 +13,14 @@ from fx_importer.rewrites.control_flow import (
     control_flow_to_tosa,
 )
 from fx_importer.rewrites.isolation import isolate_tosa_regions
+from fx_importer.rewrites.numbers import refuse_numbers
 from fx_importer.rewrites.refinement import refine_shapes
 from fx_importer.rewrites.stablehlo import numbers_to_stablehlo
 from fx_importer.rewrites.state import state_to_values, values_to_memory
 from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
+from fx_importer.rewrites.tosa_integers import fit_tosa_integers, narrow_tosa_integers, narrow_tosa_integers_unproved
+from fx_importer.rewrites.tosa_sums import long_sums_to_tosa
+from fx_importer.rewrites.tosa_weights import transpose_tosa_weights
 
 __all__ = [
     "conditional_loops_to_scf",
@@ -24,11 +28,17 @@ __all__ = [
     "constants_to_tosa",
     "control_flow_to_stablehlo",
     "control_flow_to_tosa",
+    "fit_tosa_integers",
     "isolate_tosa_regions",
     "literals_to_stablehlo",
+    "long_sums_to_tosa",
+    "narrow_tosa_integers",
+    "narrow_tosa_integers_unproved",
     "numbers_to_stablehlo",
     "refine_shapes",
+    "refuse_numbers",
     "state_to_values",
     "tm_tensor_to_loops",
+    "transpose_tosa_weights",
     "values_to_memory",
 ]

@@ -1,5 +1,6 @@
 """Real architectures, small: to every output type, and through the JIT against eager, static and dynamic."""
 
+import importlib.util
 from functools import cache
 
 import pytest
@@ -22,7 +23,9 @@ def exported(name: str, dynamic: bool) -> ExportedProgram:
 
 
 @pytest.mark.parametrize(
-    "output_type", [t for t in OutputType if t is not OutputType.LINALG_ON_TENSORS], ids=lambda t: t.value
+    "output_type",
+    [t for t in OutputType if t not in (OutputType.LINALG_ON_TENSORS, OutputType.TOSA)],
+    ids=lambda t: t.value,
 )
 @pytest.mark.parametrize("name", SMALL)
 def test_lowers(name, output_type):
@@ -35,6 +38,17 @@ def test_linalg_agrees_with_eager(name):
     compare(lower(exported(name, dynamic=False), output_type="linalg").run(*args, **kwargs), model, args, kwargs)
 
 
+@pytest.mark.parametrize("narrow", [False, True], ids=["default", "narrow"])
+@pytest.mark.parametrize("name", SMALL)
+def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
+    lowered = lower(exported(name, dynamic=False), output_type="tosa", narrow_integers=narrow)
+    text = lowered.module.operation.get_asm(use_local_scope=True, large_elements_limit=16)
+    assert not (narrow and "i64>" in text.replace("array<i64", ""))
+    if importlib.util.find_spec("tosa_reference_model") is not None:
+        model, args, kwargs = ZOO[name].build()
+        compare(lowered.run(*args, **kwargs), model, args, kwargs, 1e-5)
+
+
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
     model, args, kwargs = ZOO[name].build()
@@ -44,8 +58,8 @@ def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
         compare(lowered.run(*batch, **kwargs), model, batch, kwargs)
 
 
-def compare(results, model, args, kwargs):
+def compare(results, model, args, kwargs, tolerance=1e-4):
     with torch.no_grad():
         expected = pytree.tree_leaves(model(*args, **kwargs))
     for result, wanted in zip(pytree.tree_leaves(results), expected, strict=True):
-        torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
+        torch.testing.assert_close(result, wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))

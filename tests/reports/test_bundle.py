@@ -121,7 +121,7 @@ SORT_THEN_CUSTOM_OP = f"""
         # These dialects have no name to be loaded by: here, the bytecode holds tm_tensor.
         (LINALG, lambda: module(SORT_THEN_CUSTOM_OP), "backend-types", "torch-mlir-opt"),
         (TOSA, lambda: module(POW, type=I64), "tosa", "torch-mlir-opt"),
-        (TOSA, lambda: module(CUSTOM_OP), "backend-types", "torch-mlir-opt"),
+        (TOSA, lambda: module(CUSTOM_OP), "backend-types", "replay"),
         (STABLEHLO, lambda: module(CUMSUM, type=DYNAMIC), "stablehlo", "replay"),
         (STABLEHLO, lambda: module(CUSTOM_OP), "backend-types", "replay"),
     ],

@@ -1,0 +1,102 @@
+"""What depends on no input, computed by eager PyTorch once: masks, positions, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.canonicalization.rewriting import value_of
+from fx_importer.programs import signature_of, with_rewritten_graphs
+
+_LARGEST = 1 << 16
+"""In bytes, of every tensor on the way."""
+_HELD = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> ExportedProgram:
+    """Return ``program`` with a constant in the place of each operator that depends on none of its inputs.
+
+    Parameters count as inputs, and so do the buffers that are ``state``; so parameters keep their names. What makes a
+    constant of floats from numbers alone stays, and so do large tensors. One of integers does not: the C++ lowerings
+    cut its numbers off at 32 bits.
+    """
+    program = with_rewritten_graphs(program, lambda graph, owner: None)
+    found = _constants(program, state)
+    ends = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
+    ends = [node for node in ends if node.all_input_nodes or not found[node].is_floating_point()]
+    if not ends:
+        return program
+    specs = list(program.graph_signature.input_specs)
+    first = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
+    before = program.graph.find_nodes(op="placeholder")[first:]
+    constants = dict(program.constants)
+    for number, node in enumerate(ends):
+        target = f"folded_{number}_{node.name}"
+        constants[target] = found[node]
+        with program.graph.inserting_before(before[0] if before else next(iter(program.graph.nodes))):
+            held = program.graph.placeholder(target)
+        held.meta["val"] = node.meta["val"]
+        specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(held.name), target))
+        node.replace_all_uses_with(held)
+    program.graph.eliminate_dead_code()
+    return ExportedProgram(
+        root=program.graph_module,
+        graph=program.graph,
+        graph_signature=signature_of(ExportGraphSignature(specs, program.graph_signature.output_specs), program.graph),
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants=constants,
+        verifiers=program.verifiers,
+    )
+
+
+def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node, torch.Tensor]:
+    """Return the value of every node that depends on no input."""
+    found: dict[fx.Node, torch.Tensor] = {}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind in _HELD and spec.target is not None and spec.target not in state:
+            held = program.state_dict.get(spec.target, program.constants.get(spec.target))
+            if type(held) is torch.Tensor and _is_small(held):
+                found[nodes[spec.arg.name]] = held
+    with torch.no_grad():
+        for node in program.graph.nodes:
+            if _is_computable(node) and all(source in found for source in node.all_input_nodes):
+                args, kwargs = map_arg((node.args, node.kwargs), found.__getitem__)
+                value = node.target(*args, **kwargs)
+                if _is_alike(value, node.meta["val"]):
+                    found[node] = value
+    return found
+
+
+def _is_computable(node: fx.Node) -> bool:
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return False
+    if node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable or node.is_impure():
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    value = value_of(node)
+    symbolic = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in tree_leaves(node.args))
+    return type(value) is not tuple and isinstance(value, torch.Tensor) and not symbolic and _is_small(value)
+
+
+def _is_small(value: torch.Tensor) -> bool:
+    static = all(isinstance(size, int) for size in value.shape)
+    strided = value.layout is torch.strided and not value.is_quantized and 0 not in value.shape
+    return static and strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST
+
+
+def _is_alike(value: Any, example: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == example.dtype and value.shape == example.shape

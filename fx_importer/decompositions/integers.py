@@ -1,0 +1,101 @@
+"""Arithmetic of integers that TOSA has no operation for, and that its C++ lowerings compute in too few bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+_LARGEST_PRODUCT = 1 << 24
+"""How many elements there may be before the sum, where a product of matrices is a product and a sum."""
+
+
+def _is_integer(x: Any) -> bool:
+    return isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex() and x.dtype is not torch.bool
+
+
+@decomposes(aten.sum.dim_IntList)
+def long_sum(
+    x: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The sum of integers in 64 bits, as eager computes it."""
+    if not _is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
+        return NotImplemented
+    return aten.sum.dim_IntList(x.long(), dim, keepdim)
+
+
+@decomposes(aten.prod.default, aten.prod.dim_int)
+def long_product(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """The product of integers in 64 bits, as eager computes it."""
+    if not _is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
+        return NotImplemented
+    return torch.prod(x.long(), *where)
+
+
+@decomposes(aten.cumsum.default)
+def long_cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The running sum of integers in 64 bits, as eager computes it."""
+    if not _is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
+        return NotImplemented
+    return torch.cumsum(x.long(), dim)
+
+
+@decomposes(aten.clamp.default)
+def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """Of integers: C++ cuts the bounds off at 32 bits."""
+    if not _is_integer(x) or isinstance(min, float) or isinstance(max, float):
+        return NotImplemented
+    if min is not None:
+        x = torch.maximum(x, torch.full((), min, dtype=x.dtype))
+    return x if max is None else torch.minimum(x, torch.full((), max, dtype=x.dtype))
+
+
+@decomposes(aten.relu.default)
+def relu(x: Tensor) -> Tensor:
+    """The larger of an integer and zero."""
+    return torch.maximum(x, torch.zeros((), dtype=x.dtype)) if _is_integer(x) else NotImplemented
+
+
+@decomposes(aten.remainder.Tensor, aten.remainder.Scalar)
+def remainder(x: Tensor, by: Tensor | int) -> Tensor:
+    """Of integers: what is left of ``x``, with the sign of ``by``."""
+    if not _is_integer(x) or not (_is_integer(by) or type(by) is int):
+        return NotImplemented
+    x, divisor = _alike(x, by)
+    rest = x - torch.div(x, divisor, rounding_mode="trunc") * divisor
+    return torch.where((rest != 0) & torch.logical_xor(rest < 0, divisor < 0), rest + divisor, rest)
+
+
+@decomposes(aten.floor_divide.default, aten.div.Tensor_mode, aten.div.Scalar_mode)
+def floor_division(x: Tensor, by: Tensor | int, *, rounding_mode: str | None = "floor") -> Tensor:
+    """Of integers: the quotient, rounded down. C++ asks for the sign of the product, which may have more bits."""
+    if rounding_mode != "floor" or not _is_integer(x) or not (_is_integer(by) or type(by) is int):
+        return NotImplemented
+    x, divisor = _alike(x, by)
+    quotient = torch.div(x, divisor, rounding_mode="trunc")
+    rest = x - quotient * divisor
+    return torch.where((rest != 0) & torch.logical_xor(rest < 0, divisor < 0), quotient - 1, quotient)
+
+
+def _alike(x: Tensor, by: Tensor | int) -> tuple[Tensor, Tensor]:
+    """Return both as tensors of the type that arithmetic of them has."""
+    dtype = torch.result_type(x, by)
+    return x.to(dtype), by.to(dtype) if isinstance(by, Tensor) else torch.full((), by, dtype=dtype)
+
+
+@decomposes(aten.mm.default, aten.bmm.default)
+def product_of_matrices(a: Tensor, b: Tensor) -> Tensor:
+    """Of integers of more than 8 bits: products and their sum. Large ones are left as they are, and then refused."""
+    sizes = (*a.shape, b.shape[-1])
+    if not _is_integer(a) or not all(isinstance(each, int) for each in sizes) or math.prod(sizes) > _LARGEST_PRODUCT:
+        return NotImplemented
+    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype)
+
+
+TOSA_INTEGERS = (long_sum, long_product, long_cumsum, clamp, relu, remainder, floor_division, product_of_matrices)

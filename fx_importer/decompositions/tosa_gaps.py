@@ -1,0 +1,69 @@
+"""What the C++ lowerings to TOSA spell in a way that TOSA does not have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+_MOST_AXES = 4
+"""Of a result of indexing that C++ lowers within the six axes that TOSA has."""
+
+
+@decomposes(aten.isinf.default)
+def isinf(x: Tensor) -> Tensor:
+    """C++ compares in float64."""
+    return x.abs() == torch.full((), math.inf, dtype=x.dtype) if x.is_floating_point() else NotImplemented
+
+
+@decomposes(aten.isnan.default)
+def isnan(x: Tensor) -> Tensor:
+    """Only what is not a number differs from itself."""
+    return x != x if x.is_floating_point() else NotImplemented
+
+
+@decomposes(aten.eq.Tensor)
+def equal(a: Tensor, b: Tensor) -> Tensor:
+    """TOSA compares numbers; two truths are equal where not one of them is true alone."""
+    return torch.logical_not(torch.logical_xor(a, b)) if a.dtype is b.dtype is torch.bool else NotImplemented
+
+
+@decomposes(aten.ne.Tensor)
+def not_equal(a: Tensor, b: Tensor) -> Tensor:
+    """As `equal`."""
+    return torch.logical_xor(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
+
+
+@decomposes(aten.constant_pad_nd.default)
+def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
+    """Pads by less than nothing are slices."""
+    if all(not isinstance(width, int) or width >= 0 for width in widths):
+        return NotImplemented
+    for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        axis = x.dim() - 1 - number
+        x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
+    return aten.constant_pad_nd(x, [max(width, 0) for width in widths], value)
+
+
+@decomposes(aten.index.Tensor)
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """With indices of many axes: C++ joins them along one axis more, of which there may be six."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    tensors = [each for each in indices if each is not None]
+    if not given or given != list(range(given[0], given[-1] + 1)) or any(t.dtype is torch.bool for t in tensors):
+        return NotImplemented
+    shape = torch.broadcast_shapes(*(each.shape for each in tensors))
+    result = (*x.shape[: given[0]], *shape, *x.shape[given[-1] + 1 :])
+    if len(shape) < 2 or len(result) <= _MOST_AXES or not all(isinstance(size, int) for size in result):
+        return NotImplemented
+    flat = [each.expand(shape).reshape(-1) for each in tensors]
+    return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)
+
+
+TOSA_GAPS = (isinf, isnan, equal, not_equal, pad, index)

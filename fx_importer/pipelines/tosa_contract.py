@@ -1,0 +1,66 @@
+"""TOSA's own validator, which the wheel has, as the contract of TOSA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fx_importer.bindings import ir, passmanager
+from fx_importer.diagnostics import emit_errors, once_each, warn_of
+from fx_importer.options import Contract, TosaTarget
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines.contracts import contract
+from fx_importer.pipelines.pipeline import Pass, RewriteStep, Stage
+
+_TARGET = "tosa.target_env"
+_VALIDATE = "builtin.module(tosa-validate{strict-op-spec-alignment=true})"
+_INFERRED = "contains inferable dimension (-1)"
+"""How the C++ lowerings spell a dynamic size. The specification has none; those who read them know this spelling."""
+
+
+def check_validity(module: ir.Operation) -> None:
+    """Report all that the validator refuses, each sentence once; and take the target off the module."""
+    emit_errors(_refused(module))
+
+
+def warn_of_invalidity(module: ir.Operation) -> None:
+    """Warn of all that the validator refuses, each sentence once; and take the target off the module."""
+    warn_of(_refused(module))
+
+
+def _refused(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+    """Yield what is not valid for the target that is attached to ``module``, which readers of TOSA need not know."""
+    copy = module.clone()  # shares the weights
+    version = str(module.attributes[_TARGET]).partition('specification_version = "')[2].partition('"')[0]
+    del module.attributes[_TARGET]
+    passes = passmanager.PassManager.parse(_VALIDATE, module.context)
+    passes.enable_verifier(False)
+    try:
+        passes.run(copy)
+    except ir.MLIRError as error:
+        found = [(each.location, each.message) for each in error.error_diagnostics]
+        sentences = [
+            (location, f"not valid TOSA {version}: {message.partition(' Otherwise, please')[0]}")
+            for location, message in found
+            if _INFERRED not in message
+        ]
+        yield from once_each(sentences)
+
+
+CHECK = RewriteStep("fx-importer-check-tosa-target", check_validity)
+WARN = RewriteStep("fx-importer-warn-of-tosa-target", warn_of_invalidity)
+
+
+def tosa_contract(target: TosaTarget, policy: Contract) -> Stage:
+    """Return the stage that checks that a module holds TOSA only, valid for ``target``. It changes nothing."""
+    dialects = contract(OutputType.TOSA, policy)
+    attach = Pass(
+        "tosa-attach-target",
+        {
+            "specification_version": target.version,
+            "level": target.level,
+            "profiles": target.profiles,
+            "extensions": target.extensions,
+        },
+    )
+    validate = CHECK if policy is Contract.ERROR else WARN
+    return Stage(dialects.name, dialects.description, (*dialects.passes, attach, validate))

@@ -1,0 +1,67 @@
+"""Weights in the layout that TOSA's operators want, transposed once and kept as resources.
+
+``tosa-layerwise-constant-fold`` does it too, but leaves a ``dense`` attribute, which costs a copy more and is written
+element by element by all that follows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fx_importer.bindings import ir
+from fx_importer.resources import is_resource, resource_bytes
+from fx_importer.rewrites.emitter import producer
+
+_WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
+"""In bytes."""
+
+
+def transpose_tosa_weights(module: ir.Operation) -> None:
+    """Turn every ``tosa.transpose`` of a resource into a constant; equal ones share a resource."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "tosa.transpose" and producer(op.operands[0]) == "tosa.const":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    made: dict[tuple[ir.Attribute, tuple[int, ...]], ir.Attribute] = {}
+    for op in found:
+        constant = op.operands[0].owner
+        values, order = constant.attributes["values"], tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
+        if not is_resource(values):
+            continue
+        if (values, order) not in made:
+            transposed = _transposed(values, order, op.results[0].type)
+            if transposed is None:
+                continue
+            made[values, order] = transposed
+        new = ir.Operation.create(
+            "tosa.const",
+            results=[op.results[0].type],
+            attributes={"values": made[values, order]},
+            loc=constant.location,
+            ip=ir.InsertionPoint(op),
+        )
+        op.results[0].replace_all_uses_with(new.result)
+        op.erase()
+        if not any(True for _ in constant.results[0].uses):
+            constant.erase()
+
+
+def _transposed(values: ir.Attribute, order: tuple[int, ...], to: ir.Type) -> ir.Attribute | None:
+    type_ = ir.RankedTensorType(values.type)
+    width = _WIDTHS.get(str(type_.element_type))
+    if width is None or not ir.RankedTensorType(to).has_static_shape:
+        return None
+    data = resource_bytes(values, math.prod(type_.shape) * width)
+    if data is None:
+        return None
+    array = np.frombuffer(data, f"i{width}").reshape(type_.shape).transpose(order)
+    name = str(values).partition("<")[2].partition(">")[0].strip('"')
+    return ir.DenseResourceElementsAttr.get_from_buffer(
+        np.ascontiguousarray(array), f"{name}.transposed", to, context=values.context
+    )
