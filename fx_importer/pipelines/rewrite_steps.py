@@ -24,6 +24,7 @@ from fx_importer.rewrites import (
     tm_tensor_to_loops,
     transpose_tosa_weights,
     values_to_memory,
+    without_noise,
 )
 
 SCF_LOOPS = RewriteStep("fx-importer-conditional-loops-to-scf", conditional_loops_to_scf)
@@ -40,6 +41,7 @@ STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", co
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
 STABLEHLO_NUMBERS = RewriteStep("fx-importer-numbers-to-stablehlo", numbers_to_stablehlo)
+STABLEHLO_NOISE = RewriteStep("fx-importer-stablehlo-without-noise", without_noise)
 STABLEHLO_REFINEMENT = RewriteStep("fx-importer-refine-stablehlo-shapes", refine_shapes)
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
 TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
@@ -62,6 +64,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_CONSTANTS,
         STABLEHLO_LITERALS,
         STABLEHLO_NUMBERS,
+        STABLEHLO_NOISE,
         STABLEHLO_REFINEMENT,
         STATE_TO_VALUES,
         TM_TENSOR_LOOPS,

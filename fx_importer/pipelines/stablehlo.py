@@ -10,6 +10,7 @@ from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_CONSTANTS,
     STABLEHLO_CONTROL_FLOW,
     STABLEHLO_LITERALS,
+    STABLEHLO_NOISE,
     STABLEHLO_NUMBERS,
     STABLEHLO_REFINEMENT,
 )
@@ -53,6 +54,8 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                     STABLEHLO_REFINEMENT,
                     on_functions("canonicalize", "stablehlo-canonicalize-dynamism", "canonicalize", "cse"),
                     STABLEHLO_CONSTANTS,
+                    STABLEHLO_NOISE,
+                    on_functions("canonicalize", "cse"),
                 ),
             ),
             contract(OutputType.STABLEHLO, options.contract),

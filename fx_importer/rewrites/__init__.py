@@ -15,7 +15,7 @@ from fx_importer.rewrites.control_flow import (
 from fx_importer.rewrites.isolation import isolate_tosa_regions
 from fx_importer.rewrites.numbers import refuse_numbers
 from fx_importer.rewrites.refinement import refine_shapes
-from fx_importer.rewrites.stablehlo import numbers_to_stablehlo
+from fx_importer.rewrites.stablehlo import numbers_to_stablehlo, without_noise
 from fx_importer.rewrites.state import state_to_values, values_to_memory
 from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.tosa_integers import fit_tosa_integers, narrow_tosa_integers, narrow_tosa_integers_unproved
@@ -41,4 +41,5 @@ __all__ = [
     "tm_tensor_to_loops",
     "transpose_tosa_weights",
     "values_to_memory",
+    "without_noise",
 ]

@@ -11,6 +11,8 @@ from torch.utils import _pytree as pytree
 from benchmarks.zoo import ZOO
 from fx_importer import OutputType, lower
 
+from .noise import noise
+
 SMALL = [name for name, model in ZOO.items() if model.small]
 DYNAMIC = [name for name in SMALL if ZOO[name].dynamic_shapes is not None]
 
@@ -29,7 +31,15 @@ def exported(name: str, dynamic: bool) -> ExportedProgram:
 )
 @pytest.mark.parametrize("name", SMALL)
 def test_lowers(name, output_type):
-    assert lower(exported(name, dynamic=False), output_type=output_type).module.operation.verify()
+    module = lower(exported(name, dynamic=False), output_type=output_type).module
+    assert module.operation.verify()
+    if output_type is OutputType.STABLEHLO:
+        assert noise(module) == {}
+
+
+@pytest.mark.parametrize("name", ["bert_small", "resnet_small", "lstm"])
+def test_dynamic_stablehlo_has_no_noise(name):
+    assert noise(lower(exported(name, dynamic=True), output_type="stablehlo").module) == {}
 
 
 @pytest.mark.parametrize("name", SMALL)

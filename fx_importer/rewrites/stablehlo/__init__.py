@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fx_importer.rewrites.stablehlo.noise import without_noise
 from fx_importer.rewrites.stablehlo.numbers import numbers_to_stablehlo
 
-__all__ = ["numbers_to_stablehlo"]
+__all__ = ["numbers_to_stablehlo", "without_noise"]
