@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fx_importer.bindings import ir, passmanager
@@ -13,6 +14,7 @@ from fx_importer.pipelines.pipeline import Pass, RewriteStep, Stage
 
 _TARGET = "tosa.target_env"
 _VALIDATE = "builtin.module(tosa-validate{strict-op-spec-alignment=true})"
+_ADVICE = " Otherwise, please refer"
 _INFERRED = "contains inferable dimension (-1)"
 """How the C++ lowerings spell a dynamic size. The specification has none; those who read them know this spelling."""
 
@@ -37,13 +39,34 @@ def _refused(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
     try:
         passes.run(copy)
     except ir.MLIRError as error:
-        found = [(each.location, each.message) for each in error.error_diagnostics]
         sentences = [
-            (location, f"not valid TOSA {version}: {message.partition(' Otherwise, please')[0]}")
-            for location, message in found
-            if _INFERRED not in message
+            (
+                each.location,
+                f"not valid TOSA {version}: {each.message.partition(' Otherwise, please')[0]}{_dtypes(each)}",
+            )
+            for each in error.error_diagnostics
+            if _INFERRED not in each.message
         ]
         yield from once_each(sentences)
+
+
+def _dtypes(found: ir.DiagnosticInfo) -> str:
+    """Return what torch calls the tensors, where they are what is wrong."""
+    if "type" not in found.message and "profiles" not in found.message:
+        return ""
+    operation = " ".join(note.message.rpartition(" : ")[2] for note in found.notes)
+    names = dict.fromkeys(_DTYPES[each] for each in _ELEMENT.findall(operation) if each in _DTYPES)
+    return f" (on tensors of {', '.join(names)})" if names else ""
+
+
+_ELEMENT = re.compile(r"tensor<(?:[\d?]+x)*(\w+)>")
+_DTYPES = {
+    **{f"f{bits}": f"torch.float{bits}" for bits in (16, 32, 64)},
+    **{f"i{bits}": f"torch.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f8{name.upper()}": f"torch.float8_{name}" for name in ("e5m2", "e4m3fn", "e5m2fnuz", "e4m3fnuz", "e8m0fnu")},
+    "i1": "torch.bool",
+    "bf16": "torch.bfloat16",
+}
 
 
 CHECK = RewriteStep("fx-importer-check-tosa-target", check_validity)
