@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
-from fx_importer.decompositions.table import decomposes
+from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
 
@@ -98,4 +99,31 @@ def product_of_matrices(a: Tensor, b: Tensor) -> Tensor:
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype)
 
 
-TOSA_INTEGERS = (long_sum, long_product, long_cumsum, clamp, relu, remainder, floor_division, product_of_matrices)
+def _in_32_bits(operator: OpOverload) -> Decomposition:
+    """Return the rule of arithmetic on integers of 8 and 16 bits, which TOSA has in 32 only."""
+
+    @decomposes(operator)
+    def rule(a: Tensor, b: Tensor | int, **kwargs: Any) -> Tensor:
+        if not isinstance(a, Tensor) or not (isinstance(b, Tensor) or type(b) is int):
+            return NotImplemented
+        dtype = torch.result_type(a, b)
+        if dtype not in (torch.int8, torch.int16):
+            return NotImplemented
+        wide = b.int() if isinstance(b, Tensor) else torch.full((), b, dtype=torch.int32)
+        return operator(a.int(), wide, **kwargs).to(dtype)
+
+    return rule
+
+
+TOSA_SHORT = tuple(_in_32_bits(each) for each in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor))
+TOSA_INTEGERS = (
+    *TOSA_SHORT,
+    long_sum,
+    long_product,
+    long_cumsum,
+    clamp,
+    relu,
+    remainder,
+    floor_division,
+    product_of_matrices,
+)

@@ -41,6 +41,17 @@ def test_arithmetic_in_64_bits():
         assert torch.equal(result, expected), f"{number}: {result} is not {expected}"
 
 
+def test_short_integers_wrap_around_as_in_eager():
+    x, y = (torch.tensor([100, -100, sign], dtype=torch.int8) for sign in (7, 3))
+
+    def program(x, y):
+        return x + y, x - y, x * y, x + 5, x.short() * 3
+
+    results = lower(program, x, y, output_type="tosa").run(x, y)
+    for result, expected in zip(results, program(x, y), strict=True):
+        assert torch.equal(result, expected) and result.dtype == expected.dtype
+
+
 def integers():
     powers = [sign * (2**k + 2 ** max(k - 24, 0) + d) for k in range(62) for d in (-1, 0, 1) for sign in (1, -1)]
     random = torch.randint(-(2**62), 2**62, (500,), generator=torch.Generator().manual_seed(0))
