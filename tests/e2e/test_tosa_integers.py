@@ -49,7 +49,8 @@ def test_short_integers_wrap_around_as_in_eager():
 
     results = lower(program, x, y, output_type="tosa").run(x, y)
     for result, expected in zip(results, program(x, y), strict=True):
-        assert torch.equal(result, expected) and result.dtype == expected.dtype
+        assert torch.equal(result, expected)
+        assert result.dtype == expected.dtype
 
 
 def integers():
