@@ -27,11 +27,13 @@ COLUMNS = (
     ("linalg-on-tensors", "jit"),
     ("linalg-on-tensors", "iree"),
     ("tosa", "tosa_reference"),
+    ("tosa", "jit"),
     ("stablehlo", "stablehlo"),
+    ("stablehlo", "jit"),
     ("stablehlo", "xla"),
     ("stablehlo", "iree"),
 )
-DYNAMIC_COLUMNS = tuple(column for column in COLUMNS if column[0] != "tosa")
+DYNAMIC_COLUMNS = tuple(each for each in COLUMNS if each[0] != "tosa" and each != ("stablehlo", "jit"))
 SIZES = (3, 5)
 """Batches that a dynamic module is run with; it was exported with two."""
 

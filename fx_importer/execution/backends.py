@@ -24,8 +24,8 @@ BACKENDS: Mapping[str, Callable[[], Backend]] = {
 
 RUNS: Mapping[OutputType, tuple[str, ...]] = {
     OutputType.LINALG_ON_TENSORS: ("jit", "iree"),
-    OutputType.STABLEHLO: ("stablehlo", "xla", "iree"),
-    OutputType.TOSA: ("tosa_reference", "iree"),
+    OutputType.STABLEHLO: ("stablehlo", "jit", "xla", "iree"),
+    OutputType.TOSA: ("tosa_reference", "jit", "iree"),
     OutputType.TORCH: ("iree",),
 }
 """Which backends run an output type."""

@@ -1,4 +1,7 @@
-"""Runs linalg on tensors on this machine's CPU, with the just-in-time compiler that the torch-mlir wheel carries."""
+"""Runs linalg on tensors on this machine's CPU, with the just-in-time compiler that the torch-mlir wheel carries.
+
+TOSA and StableHLO too, by way of linalg: MLIR's and StableHLO's own passes carry them there.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from fx_importer.execution.checks import RUN, insert_checks
 from fx_importer.execution.constants import hoist_constants
 from fx_importer.execution.kernels import expand_integer_abs, interchange_loops, outline_kernels, split_truncations
 from fx_importer.execution.memref import adopt, dense, describe
-from fx_importer.execution.modules import copied, function_named, functions_of, refuse_foreign_dialects
+from fx_importer.execution.modules import copied, dialects_of, function_named, functions_of, refuse_foreign_dialects
 from fx_importer.execution.signature import JIT, Signature, TensorKind, read_signature
 from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.onward import TO_LINALG
 from fx_importer.pipelines.pipeline import Stage
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.trace import Trace
@@ -66,9 +70,11 @@ class JitBackend:
             StageFailed: if the module cannot be compiled.
         """
         copy = copied(module)
+        trace = Trace()
+        for dialect in dialects_of(copy) & TO_LINALG.keys():
+            _run(TO_LINALG[dialect], copy, trace)
         function = _entry(copy, func_name)
         signature = read_signature(function)
-        trace = Trace()
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         _run(fuse, copy, trace)
         refuse_foreign_dialects(copy, _DIALECTS, JIT)

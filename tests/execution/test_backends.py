@@ -96,6 +96,8 @@ class Weights(nn.Module):
         ("tosa", "eager"),
         ("raw", "eager"),
         ("stablehlo", None),
+        ("stablehlo", "jit"),
+        ("tosa", "jit"),
         pytest.param("tosa", None, marks=needs_tosa),
         pytest.param("linalg", "iree", marks=needs_iree),
         pytest.param("torch", "iree", marks=needs_iree),

@@ -1,0 +1,27 @@
+"""From TOSA and StableHLO to linalg on tensors: MLIR's and StableHLO's own passes, as others that take them go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fx_importer.pipelines.pipeline import Pass, Stage, on_functions
+
+TO_LINALG: Mapping[str, Stage] = {
+    "tosa": Stage(
+        "tosa-to-linalg",
+        "TOSA ops have become linalg, tensor, arith, math and scf.",
+        (
+            on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
+            on_functions("tosa-to-tensor", "tosa-to-arith", "tosa-to-scf", "canonicalize", "cse"),
+        ),
+    ),
+    "stablehlo": Stage(
+        "stablehlo-to-linalg",
+        "StableHLO ops have become linalg, tensor, arith, math and scf.",
+        (
+            Pass("stablehlo-convert-to-signless"),
+            on_functions("stablehlo-legalize-to-linalg", "canonicalize", "cse"),
+        ),
+    ),
+}
+"""By the dialect that a module holds."""
