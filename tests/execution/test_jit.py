@@ -198,10 +198,11 @@ def test_what_cannot_be_compiled(parse):
 
 
 def test_operations_that_are_not_for_cpus(parse):
-    kind = "tensor<2xf32>"
-    body = f"%q = torch.constant.int 1\n %r = torch.constant.none\n return %a : {kind}"
+    kind = "tensor<2x2xf32>"
+    body = f"%q = stablehlo.cholesky %a, lower = true : {kind}\n"
+    body += f"%r = stablehlo.custom_call @own(%q) : ({kind}) -> {kind}\n return %r : {kind}"
     with pytest.raises(
-        UsageError, match="module holds torch.constant.int, torch.constant.none, which it does not know"
+        UsageError, match="the module holds stablehlo.cholesky, stablehlo.custom_call, which it does not"
     ):
         JitBackend().load(parse(f"func.func @main(%a: {kind}) -> {kind} {{ {body} }}"))
 
