@@ -62,6 +62,7 @@ BASE = (
         shapes.roll,  # torch's rule gathers
         *copies.COPIES,  # the dialect lacks them, or no backend takes them
         *scalars.SHIFTS,  # no backend takes them under all of their names
+        *scalars.COMPARISONS_OF_FLOATS,  # the C++ folds of a constant tensor read a whole number as a float's bits
         powers.power,  # a product is cheaper than a power, and has no number to carry
     )
 )

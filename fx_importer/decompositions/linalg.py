@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from fx_importer.decompositions import complex_numbers, indexing, scans
 from fx_importer.decompositions.base import BASE
+from fx_importer.decompositions.special import SPECIAL
 
 LINALG = BASE.replacing(
     *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
     *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
     indexing.index_put,  # the C++ lowering takes negative indices as they are
+    *SPECIAL,  # no backend takes them whole
 )

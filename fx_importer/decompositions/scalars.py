@@ -50,6 +50,23 @@ COMPARISONS = (
 )
 
 
+def _float_number(operator: OpOverload) -> Decomposition:
+    @decomposes(operator)
+    def rule(x: Tensor, number: Number) -> Tensor:
+        return operator(x, float(number)) if x.is_floating_point() and isinstance(number, int) else NotImplemented
+
+    return rule
+
+
+COMPARISONS_OF_FLOATS = tuple(
+    map(
+        _float_number,
+        (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar),
+    )
+)
+"""Comparisons of floats with a whole number, as with a float."""
+
+
 @decomposes(aten.add.Tensor, aten.add.Scalar)
 def add(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
     """``a + alpha * b``."""

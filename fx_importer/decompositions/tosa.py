@@ -5,6 +5,7 @@ from __future__ import annotations
 from fx_importer.decompositions import indexing, scalars
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.integers import TOSA_INTEGERS
+from fx_importer.decompositions.special import SPECIAL
 from fx_importer.decompositions.tosa_gaps import TOSA_GAPS
 
 TOSA = BASE.replacing(
@@ -12,4 +13,5 @@ TOSA = BASE.replacing(
     *scalars.COMPARISONS,  # the C++ lowering of eq compares with a number in float64
     *TOSA_INTEGERS,
     *TOSA_GAPS,
+    *SPECIAL,  # no backend takes them whole
 )

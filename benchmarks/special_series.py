@@ -1,0 +1,159 @@
+"""The Chebyshev series in `fx_importer.decompositions.special`: computed with mpmath, and compared with the source.
+
+    python -m benchmarks.special_series           # the largest difference of each
+    python -m benchmarks.special_series --print   # the coefficients, to be pasted
+
+Each function here is what the docstring beside a series says.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import mpmath as mp
+
+from fx_importer.decompositions.special import (
+    bessel_series,
+    error_series,
+    gamma_series,
+    modified_bessel_series,
+    trigonometric_series,
+)
+from fx_importer.decompositions.special.elementwise import Series
+
+DIGITS, NODES = 40, 50
+Function = Callable[[Any], Any]
+
+
+def _inverse_over_x(w: Any) -> Any:
+    """``erfinv(x) / x`` for ``w = -log(1 - x**2)``, by Newton's method on the logarithm of erfc."""
+    small = mp.exp(-w)
+    q = small / (1 + mp.sqrt(1 - small))
+    y = mp.erfinv(1 - q) if w < 30 else mp.sqrt(-mp.log(q * mp.sqrt(mp.pi * w)))
+    for _ in range(60):
+        value = mp.erfc(y)
+        step = (mp.log(value) - mp.log(q)) / (-2 * mp.exp(-y * y) / mp.sqrt(mp.pi) / value)
+        y -= step
+        if abs(step) < mp.mpf(10) ** -32:
+            break
+    return y / (1 - q)
+
+
+def _wave(order: int, x: Any) -> Any:
+    """``P + i Q`` of Bessel's functions."""
+    phase = x - mp.pi / 4 - order * mp.pi / 2
+    return (mp.besselj(order, x) + 1j * mp.bessely(order, x)) * mp.sqrt(mp.pi * x / 2) * mp.exp(-1j * phase)
+
+
+def _airy(z: Any) -> tuple[Any, Any]:
+    """P and Q of Airy's function, by both of Airy's functions."""
+    x = (3 * z / 2) ** (mp.mpf(2) / 3)
+    size, angle = mp.sqrt(mp.pi) * mp.root(x, 4), z + mp.pi / 4
+    a, b = mp.airyai(-x) * size, mp.airybi(-x) * size
+    return mp.sin(angle) * a + mp.cos(angle) * b, mp.sin(angle) * b - mp.cos(angle) * a
+
+
+def _airy_right(z: Any) -> Any:
+    x = (3 * z / 2) ** (mp.mpf(2) / 3)
+    return 2 * mp.sqrt(mp.pi) * mp.root(x, 4) * mp.exp(z) * mp.airyai(x)
+
+
+def _z(x: int) -> Any:
+    return 2 * mp.mpf(x) ** mp.mpf(1.5) / 3
+
+
+def _of(change: Function, function: Function) -> Function:
+    return lambda v: function(change(v))
+
+
+def _root(least: int) -> Function:
+    """Return how x comes of ``(least / x)**2``."""
+    return lambda v: least / mp.sqrt(v)
+
+
+def functions() -> Mapping[Series, Function]:
+    """Return what each series is of, in mpmath."""
+    g, e, m, b, t = gamma_series, error_series, modified_bessel_series, bessel_series, trigonometric_series
+    zero = mp.findroot(mp.digamma, 1.46)
+    half_log = mp.log(2 * mp.pi) / 2
+    return {
+        g.LOG_GAMMA: lambda x: mp.loggamma(x) / ((x - 1) * (x - 2)),
+        g.LOG_GAMMA_CORRECTION: _of(
+            _root(3), lambda x: x * (mp.loggamma(x) - (x - mp.mpf(0.5)) * mp.log(x) + x - half_log)
+        ),
+        g.DIGAMMA: lambda x: mp.digamma(x) / (x - zero),
+        g.DIGAMMA_CORRECTION: _of(_root(3), lambda x: x * x * (mp.log(x) - 1 / (2 * x) - mp.digamma(x))),
+        g.LOG1P_LESS_X: lambda x: (mp.log1p(x) - x) / x**2,
+        e.ERFCX: _of(lambda t: mp.mpf(3.75) * (1 + t) / (1 - t), lambda x: (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)),
+        e.ERFINV_CENTRE: _inverse_over_x,
+        e.ERFINV_TAIL: lambda log: _inverse_over_x(mp.exp(2 * log)) / mp.exp(log),
+        m.I0_SMALL: lambda x: mp.exp(-x) * mp.besseli(0, x),
+        m.I0_LARGE: _of(lambda v: 8 / v, lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(0, x)),
+        m.I1_SMALL: lambda x: mp.exp(-x) * mp.besseli(1, x) / x,
+        m.I1_LARGE: _of(lambda v: 8 / v, lambda x: mp.sqrt(x) * mp.exp(-x) * mp.besseli(1, x)),
+        m.K0_SMALL: _of(lambda v: 2 * mp.sqrt(v), lambda x: mp.besselk(0, x) + mp.log(x / 2) * mp.besseli(0, x)),
+        m.K1_SMALL: _of(lambda v: 2 * mp.sqrt(v), lambda x: x * (mp.besselk(1, x) - mp.log(x / 2) * mp.besseli(1, x))),
+        m.K0_LARGE: _of(lambda v: 2 / v, lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(0, x)),
+        m.K1_LARGE: _of(lambda v: 2 / v, lambda x: mp.sqrt(x) * mp.exp(x) * mp.besselk(1, x)),
+        b.J0_SMALL: lambda v: mp.besselj(0, 8 * mp.sqrt(v)),
+        b.J1_SMALL: _of(lambda v: 8 * mp.sqrt(v), lambda x: mp.besselj(1, x) / x),
+        b.Y0_SMALL: _of(
+            lambda v: 8 * mp.sqrt(v), lambda x: mp.bessely(0, x) - 2 / mp.pi * mp.log(x) * mp.besselj(0, x)
+        ),
+        b.Y1_SMALL: _of(
+            lambda v: 8 * mp.sqrt(v),
+            lambda x: (mp.bessely(1, x) - 2 / mp.pi * (mp.log(x) * mp.besselj(1, x) - 1 / x)) / x,
+        ),
+        b.P0: _of(_root(8), lambda x: _wave(0, x).real),
+        b.Q0: _of(_root(8), lambda x: x * _wave(0, x).imag),
+        b.P1: _of(_root(8), lambda x: _wave(1, x).real),
+        b.Q1: _of(_root(8), lambda x: x * _wave(1, x).imag),
+        b.AIRY_MIDDLE: mp.airyai,
+        b.AIRY_RIGHT: lambda v: _airy_right(_z(2) / v),
+        b.AIRY_P: lambda v: _airy(_z(4) / mp.sqrt(v))[0],
+        b.AIRY_Q: lambda v: _z(4) / mp.sqrt(v) * _airy(_z(4) / mp.sqrt(v))[1],
+        t.ATAN: lambda v: mp.atan(mp.sqrt(v)) / mp.sqrt(v),
+        t.ASIN: lambda v: mp.asin(mp.sqrt(v)) / mp.sqrt(v),
+    }
+
+
+def coefficients(function: Function, low: float, high: float) -> tuple[float, ...]:
+    """Return the Chebyshev series of ``function`` on an interval, as far as float64 can tell (DLMF 3.11.11)."""
+    angles = [(k + mp.mpf(0.5)) * mp.pi / NODES for k in range(NODES)]
+    scale, centre = (mp.mpf(high) - low) / 2, (mp.mpf(high) + low) / 2
+    values = [function(centre + scale * mp.cos(angle)) for angle in angles]
+    found = [
+        2 * mp.fsum(value * mp.cos(j * angle) for value, angle in zip(values, angles, strict=True)) / NODES
+        for j in range(NODES)
+    ]
+    found[0] /= 2
+    least = max(map(abs, found)) * mp.mpf(10) ** -18
+    while abs(found[-1]) < least:
+        found.pop()
+    return tuple(map(float, found))
+
+
+def _names(*modules: ModuleType) -> dict[Series, str]:
+    return {each: name for module in modules for name, each in vars(module).items() if isinstance(each, Series)}
+
+
+def main() -> None:
+    """Print each series, or how far the source is from it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--print", action="store_true", dest="whole", help="print the coefficients")
+    whole = parser.parse_args().whole
+    mp.mp.dps = DIGITS
+    names = _names(gamma_series, error_series, modified_bessel_series, bessel_series, trigonometric_series)
+    for series, function in functions().items():
+        found = coefficients(function, series.low, series.high)
+        pairs = zip(found, series.coefficients, strict=False)
+        print(names[series], len(found), f"{max(abs(a - b) for a, b in pairs):.1e}")
+        if whole:
+            print(found)
+
+
+if __name__ == "__main__":
+    main()

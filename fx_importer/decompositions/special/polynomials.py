@@ -1,0 +1,130 @@
+"""Orthogonal polynomials of a degree that is a tensor: the recurrence of each, in a loop up to the largest degree.
+
+Source: DLMF 18.9.1, with tables 18.9.1 and 18.9.2. Eager goes the same way, but for Chebyshev polynomials of a degree
+above 6 inside of the interval, which it takes from a cosine. A degree known at export, to 32, is written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
+
+from fx_importer.decompositions.special.elementwise import any_of, in_floats
+from fx_importer.decompositions.table import Decomposition, Operator, decomposes
+
+aten = torch.ops.aten
+
+Step = Callable[[Tensor, Tensor | int, Tensor, Tensor], Tensor]
+"""Takes x, the degree n, and the polynomials of the degrees n and n - 1; returns that of n + 1."""
+
+
+_UNROLLED = 32
+"""The largest degree, of those known, that is written out."""
+
+
+def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
+    """Return the polynomial of degree ``n``, whole numbers: 1 for n = 0, ``first`` for n = 1, then by ``step``."""
+
+    def goes_on(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> Tensor:
+        return any_of(n > degree)
+
+    def turn(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        following = step(x, degree, last, before)
+        # An operand of a loop may not be its result as well.
+        return (degree + 1, following, last.clone(), torch.where(n > degree, following, result), x.clone(), n.clone())
+
+    start = torch.where(n > 0, first, 1)
+    one = torch.ones_like(x)
+    carried: Any = (torch.ones((), dtype=x.dtype), first, one, start, x.clone(), n.clone())
+    return while_loop_op(goes_on, turn, carried, ())[3]
+
+
+def _polynomial(
+    *operators: Operator, first: Callable[[Tensor], Tensor], step: Step, limit: bool = False, shifted: bool = False
+) -> Decomposition:
+    """Return the rule of one family; with a ``limit`` on its degree, not a number beyond, as in eager."""
+
+    def of_tensor(x: Tensor, n: Tensor) -> Tensor:
+        x, n = torch.broadcast_tensors(x, n)
+        x = 2 * x - 1 if shifted else x
+        most = _limit(x)
+        # Towards zero, as an integer; what no integer holds is negative then. Over the limit the loop need not run.
+        whole = torch.where((n > -1) & (n < 2.0**31), torch.floor(n.abs()), -1)
+        inside = torch.where(whole > most, 0, whole) if limit else whole
+        result = _recurrence(x, inside, first(x), step)
+        result = torch.where(whole > most, torch.nan, result) if limit else result
+        return torch.where(whole < 0, 0, result)
+
+    def rule(x: Tensor | float, n: Tensor | float) -> Any:
+        if isinstance(n, Tensor) or not isinstance(x, Tensor):
+            return in_floats(*operators)(of_tensor)(x, n)
+
+        def of_number(x: Tensor) -> Tensor:
+            x = 2 * x - 1 if shifted else x
+            if n <= -1 or (limit and int(n) > _limit(x)):
+                return torch.full_like(x, 0 if n <= -1 else torch.nan)
+            if n > _UNROLLED:
+                return _recurrence(x, torch.full_like(x, int(n)), first(x), step)
+            last, before = torch.ones_like(x), torch.zeros_like(x)
+            for degree in range(int(n)):
+                last, before = step(x, degree, last, before) if degree else first(x), last
+            return last
+
+        return in_floats(*operators)(of_number)(x)
+
+    return decomposes(*operators)(rule)
+
+
+def _limit(x: Tensor) -> int:
+    return 128 if x.dtype == torch.float32 else 512
+
+
+def _doubling(x: Tensor, _: Tensor | int, last: Tensor, before: Tensor) -> Tensor:
+    return 2 * x * last - before
+
+
+def _overloads(name: str) -> tuple[Operator, ...]:
+    packet = getattr(aten, name)
+    return packet.default, packet.x_scalar, packet.n_scalar
+
+
+_CHEBYSHEV: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("chebyshev_polynomial_t", lambda x: x.clone()),
+    ("chebyshev_polynomial_u", lambda x: 2 * x),
+    ("chebyshev_polynomial_v", lambda x: 2 * x - 1),
+    ("chebyshev_polynomial_w", lambda x: 2 * x + 1),
+)
+
+POLYNOMIALS = (
+    *(_polynomial(*_overloads(f"special_{name}"), first=first, step=_doubling) for name, first in _CHEBYSHEV),
+    *(
+        _polynomial(*_overloads(f"special_shifted_{name}"), first=first, step=_doubling, shifted=True)
+        for name, first in _CHEBYSHEV
+    ),
+    _polynomial(
+        *_overloads("special_hermite_polynomial_h"),
+        first=lambda x: 2 * x,
+        step=lambda x, n, last, before: 2 * (x * last - n * before),
+        limit=True,
+    ),
+    _polynomial(
+        *_overloads("special_hermite_polynomial_he"),
+        first=lambda x: x.clone(),
+        step=lambda x, n, last, before: x * last - n * before,
+        limit=True,
+    ),
+    _polynomial(
+        *_overloads("special_laguerre_polynomial_l"),
+        first=lambda x: 1 - x,
+        step=lambda x, n, last, before: ((2 * n + 1 - x) * last - n * before) / (n + 1),
+    ),
+    _polynomial(
+        *_overloads("special_legendre_polynomial_p"),
+        first=lambda x: x.clone(),
+        step=lambda x, n, last, before: ((2 * n + 1) * x * last - n * before) / (n + 1),
+    ),
+)

@@ -1,0 +1,72 @@
+"""Special functions, many in a program, to every output type."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim
+
+from fx_importer import OutputType
+from tests.e2e.harness import Case, check, table
+
+S = torch.special
+
+
+class Gamma(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        return torch.lgamma(x), torch.digamma(p), torch.polygamma(1, p), torch.mvlgamma(p + 2, 3), S.zeta(p + 1, p)
+
+
+class Errors(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        return torch.erfc(x), S.erfcx(p), torch.erfinv(x / 10), S.ndtri(p / 20), S.log_ndtr(x), S.ndtr(x)
+
+
+class Bessel(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        return S.bessel_j0(x), S.bessel_j1(x), S.bessel_y0(p), S.bessel_y1(p), S.airy_ai(x), S.spherical_bessel_j0(x)
+
+
+class ModifiedBessel(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        first = torch.i0(x), S.i0e(x), S.i1(x), S.i1e(x), S.modified_bessel_i0(x), S.modified_bessel_i1(x)
+        second = S.modified_bessel_k0(p), S.modified_bessel_k1(p), S.scaled_modified_bessel_k0(p)
+        return *first, *second, S.scaled_modified_bessel_k1(p)
+
+
+class Polynomials(nn.Module):
+    """Degrees that are a tensor make loops; one that is a number is written out."""
+
+    def forward(self, x: Any, p: Any) -> Any:
+        n, x = torch.floor(p), x / 8
+        return S.hermite_polynomial_he(x, n), S.laguerre_polynomial_l(x, n), S.chebyshev_polynomial_t(x, 5)
+
+
+def inputs() -> tuple[Any, ...]:
+    return torch.linspace(-7.3, 9.1, 14), torch.linspace(0.1, 9.1, 14)
+
+
+FAMILIES = (Gamma, Errors, Bessel, ModifiedBessel, Polynomials)
+
+
+@table(
+    *(Case(family.__name__, lambda family=family: (family(), inputs()), tolerance=(2e-5, 2e-6)) for family in FAMILIES)
+)
+def test_special(case: Case, output_type: OutputType) -> None:
+    check(case, output_type)
+
+
+ROWS = Dim("rows")
+
+
+@table(
+    Case(
+        "a loop of dynamic sizes",
+        lambda: (Polynomials(), inputs()),
+        dynamic_shapes=({0: ROWS}, {0: ROWS}),
+        others=lambda: [(torch.randn(3), torch.rand(3))],
+        fails={OutputType.TOSA: "torch.aten.broadcast_to"},
+    )
+)
+def test_special_of_dynamic_sizes(case: Case, output_type: OutputType) -> None:
+    check(case, output_type)
