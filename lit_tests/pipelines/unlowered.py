@@ -11,7 +11,7 @@ from fx_importer import StageFailed, lower
 
 class Model(torch.nn.Module):
     def forward(self, x):
-        return torch.lgamma(x), torch.digamma(torch.lgamma(x))
+        return torch.poisson(x), torch.binomial(torch.poisson(x), x)
 
 
 with tempfile.TemporaryDirectory() as directory:
@@ -26,10 +26,10 @@ with tempfile.TemporaryDirectory() as directory:
 # An op without a schema in the dialect is whole in the torch dialect.
 # CHECK: torch passed
 # CHECK: linalg stage 'backend-types' failed:
-# CHECK-NEXT: error: nothing lowered 'torch.aten.lgamma', 2 times
+# CHECK-NEXT: error: nothing lowered 'torch.aten.poisson', 2 times
 # CHECK-NEXT: at {{.*}}unlowered.py:14
-# CHECK-NEXT: return torch.lgamma(x), torch.digamma(torch.lgamma(x))
-# CHECK-NEXT: error: nothing lowered 'torch.aten.digamma'
+# CHECK-NEXT: return torch.poisson(x), torch.binomial(torch.poisson(x), x)
+# CHECK-NEXT: error: nothing lowered 'torch.aten.binomial'
 # CHECK: what reproduces it is in {{.*}}fx-importer-backend-types-failed-
 # CHECK: tosa stage 'backend-types' failed:
 # CHECK: stablehlo stage 'backend-types' failed:
