@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from fx_importer.decompositions import indexing, scalars, unsigned, windows
+from fx_importer.decompositions import (
+    accumulating,
+    counting,
+    indexing,
+    ordering,
+    scalars,
+    scans,
+    sorting,
+    unsigned,
+    windows,
+)
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.special import SPECIAL
 
@@ -13,6 +23,11 @@ aten = torch.ops.aten
 STABLEHLO = BASE.replacing(
     *scalars.ARITHMETIC,  # the C++ lowerings carry a number as an arith.constant of 64 bits
     *scalars.COMPARISONS,  # the same
+    *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
+    *(scans.stable_sort, scans.kthvalue, sorting.cumprod),  # the C++ lowerings lack them
+    *accumulating.RENAMED,  # the dialect lacks them
+    accumulating.scatter_reduce,  # it has no lowering
+    *counting.COUNTING,  # the dialect lacks them, or no backend takes them
     *windows.WINDOWS,  # it has no lowering
     *unsigned.UNSIGNED,  # computed as if signed, or not at all
     indexing.index_put,  # the C++ lowering takes negative indices as they are

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions import indexing, scalars
+from fx_importer.decompositions import accumulating, counting, ordering, scalars, scans, sorting
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.integers import TOSA_INTEGERS
 from fx_importer.decompositions.special import SPECIAL
 from fx_importer.decompositions.tosa_gaps import TOSA_GAPS
 
 TOSA = BASE.replacing(
-    indexing.index_put_of_leading_axes,  # the C++ lowering knows indices of the leading axes only
+    *accumulating.ACCUMULATING,  # its scatter adds nothing, and writes rows only
+    *accumulating.RENAMED,  # the dialect lacks them
+    *counting.COUNTING,  # the dialect lacks them, or no backend takes them
+    *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
+    *sorting.SORTING,  # it has no sort, and no running products
+    scans.kthvalue,  # the same
     *scalars.COMPARISONS,  # the C++ lowering of eq compares with a number in float64
     *TOSA_INTEGERS,
     *TOSA_GAPS,

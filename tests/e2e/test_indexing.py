@@ -1,13 +1,17 @@
 """Parts of tensors, read and written."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import STABLEHLO, TOSA, Case, check, integers, normal, table
+from .harness import TOSA, Case, check, integers, normal, table
 
 X = normal(4, 5, 6)
 ROWS = torch.tensor([2, 0, 3, 2])
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(beta|deprecated)")
 
 
 def write(x: torch.Tensor) -> torch.Tensor:
@@ -38,24 +42,31 @@ def write(x: torch.Tensor) -> torch.Tensor:
     Case(
         "scatter_add",
         lambda: (lambda x, i: x.scatter_add(0, i, x[:2]), (normal(4, 3), torch.tensor([[0, 1, 2], [0, 2, 1]]))),
-        fails={TOSA: "torch.aten.scatter_add"},
     ),
     Case(
         "scatter_add_last",
         lambda: (lambda x, i: x.scatter_add(-1, i, x), (normal(3, 3), torch.tensor([[0, 1, 2], [0, 2, 1], [1, 1, 1]]))),
-        fails={TOSA: "torch.aten.scatter_add"},
     ),
     Case(
         "index_add",
         lambda: (lambda x, i: x.index_add(0, i, x, alpha=2), (X, ROWS)),
-        fails={TOSA: "torch.aten.index_put.hacked_twin"},
     ),
     Case("index_put", lambda: (lambda x, i: x.index_put((i,), x[:3] + 1), (X, torch.tensor([3, 1, 0])))),
     Case(
         "index_put_accumulate",
         lambda: (lambda x, i: x.index_put((i,), x, accumulate=True), (X, ROWS)),
-        fails={TOSA: "torch.aten.index_put.hacked_twin"},
     ),
+    Case(
+        "scatter_reduce",
+        lambda: (
+            lambda x, i: [x.scatter_reduce(0, i, x, kind, include_self=kind != "mean") for kind in REDUCTIONS],
+            (normal(3, 3), torch.tensor([[0, 1, 2], [0, 2, 1], [0, 1, 1]])),
+        ),
+    ),
+    Case("index_reduce", lambda: (lambda x, i: x.index_reduce(0, i, x, "amax"), (X, ROWS))),
+    Case("scatter_times", lambda: (lambda x: x.scatter(0, ROWS[None, :3], 2.5, reduce="multiply"), (normal(4, 3),))),
+    Case("flat", lambda: (lambda x, i: (x.take(i - 4), x.put(i, x[0, 0, :4], accumulate=True)), (X, ROWS))),
+    Case("take_from_a_number", lambda: (torch.take, (torch.tensor(2.0), torch.tensor([0, -1])))),
     Case("written_slices", lambda: (write, (X,))),
     Case("written_from_the_end", lambda: (lambda x, i: x.index_put((i,), x[:1]), (X, torch.tensor([-1, 0])))),
     Case("select_scatter", lambda: (lambda x: (x.select_scatter(x[0], 0, 2), x.slice_scatter(x[:2], 0, 1, 3)), (X,))),
@@ -88,11 +99,10 @@ class Positions(nn.Module):
     Case("embedding", lambda: (nn.Embedding(10, 4, padding_idx=0), (TOKENS,))),
     Case("embedding_of_int32", lambda: (nn.Embedding(10, 4), (TOKENS.int(),))),
     Case("positions", lambda: (Positions(), (TOKENS,))),
-    Case(
-        "bag",
-        lambda: (nn.EmbeddingBag(10, 4, mode="sum"), (TOKENS,)),
-        fails={TOSA: "torch.aten.embedding_bag.padding_idx", STABLEHLO: "torch.aten.embedding_bag.padding_idx"},
-    ),
+    Case("bag", lambda: (nn.EmbeddingBag(10, 4, mode="sum"), (TOKENS,))),
+    Case("bag_of_weighted", lambda: (nn.EmbeddingBag(10, 4, mode="sum"), (TOKENS, None, normal(2, 3)))),
+    Case("bag_mean", lambda: (nn.EmbeddingBag(10, 4, padding_idx=2), (TOKENS[0], torch.tensor([0, 0, 2])))),
+    Case("bag_max", lambda: (nn.EmbeddingBag(10, 4, mode="max"), (TOKENS,))),
 )
 def test_embedding(case, output_type):
     check(case, output_type)

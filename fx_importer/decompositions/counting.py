@@ -1,0 +1,183 @@
+"""Histograms, segments and bags: what a mask of members against groups counts or reduces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.accumulating import reduce_where
+from fx_importer.decompositions.ordering import searchsorted
+from fx_importer.decompositions.pairs import count, fits, is_static, positions, sums
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+
+def _tally(bins: Tensor, number: int, weights: Tensor) -> Tensor:
+    """Return the sum of ``weights`` for each of ``number`` bins; a bin that is out of range counts nowhere."""
+    hits = bins.reshape(1, -1) == positions(number).unsqueeze(-1)
+    return sums(hits, weights.reshape(-1, 1)).reshape(number)
+
+
+def _limits(x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Return both ends of a histogram's range: of ``x`` itself where they are the same."""
+    if low == high:
+        first, last = torch.amin(x), torch.amax(x)
+    else:
+        first, last = torch.full((), low, dtype=x.dtype), torch.full((), high, dtype=x.dtype)
+    one = first == last
+    return torch.where(one, first - 1, first), torch.where(one, last + 1, last)
+
+
+@decomposes(aten.histc.default)
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """How many elements lie in each of ``bins`` intervals of the same width."""
+    if not is_static(x) or not fits(x.numel(), bins) or x.numel() == 0 or not x.is_floating_point():
+        return NotImplemented
+    flat = x.reshape(-1)
+    low, high = _limits(flat, min, max)
+    inside = (flat >= low) & (flat <= high)
+    place = torch.clamp(torch.floor((flat - low) * bins / (high - low)), max=bins - 1)
+    # Bins are small numbers: comparing them in floating point is exact.
+    hits = (place == torch.arange(bins, dtype=x.dtype).unsqueeze(-1)) & inside
+    return count(hits).to(x.dtype)
+
+
+def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -> tuple[Tensor, Tensor]:
+    """Count between ``edges``; the last of them is inside."""
+    flat = x.reshape(-1)
+    bins = edges.shape[0] - 1
+    place = searchsorted(edges, flat, right=True) - 1
+    inside = (flat >= edges[0]) & (flat <= edges[-1])
+    place = torch.where(inside, torch.clamp(place, max=bins - 1), torch.full_like(place, -1))
+    weights = torch.ones_like(flat) if weight is None else weight.reshape(-1)
+    result = _tally(place, bins, weights)
+    if density:
+        result = result / torch.sum(result) / (edges[1:] - edges[:-1])
+    return result, edges
+
+
+@decomposes(aten.histogram.bins_tensor)
+def histogram_between(x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> Any:
+    """How many elements lie between any two of ``bins``."""
+    if not is_static(x, bins) or not fits(x.numel(), bins.numel()):
+        return NotImplemented
+    return _histogram(x, bins, weight, density)
+
+
+@decomposes(aten.histogram.bin_ct)
+def histogram(
+    x: Tensor,
+    bins: int = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    """How many elements lie in each of ``bins`` intervals of the same width, and where these end."""
+    if not is_static(x) or not fits(x.numel(), bins) or x.numel() == 0:
+        return NotImplemented
+    return _histogram(x, _edges(x.reshape(-1), bins, *(range or (0, 0))), weight, density)
+
+
+def _edges(x: Tensor, bins: int, low: float, high: float) -> Tensor:
+    """Return the ends of the intervals, from both sides, as ``linspace`` does."""
+    first, last = _limits(x, low, high)
+    step = (last - first) / bins
+    place = torch.arange(bins + 1, dtype=x.dtype)
+    return torch.where(place < (bins + 1) // 2, first + step * place, last - step * (bins - place))
+
+
+@decomposes(aten.segment_reduce.default)
+def segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> Any:
+    """Reduce segments of an axis, one after the other: given by their lengths, or by where they begin and end."""
+    given = lengths if offsets is None else offsets
+    if given is None or indices is not None or not is_static(data, given):
+        return NotImplemented
+    if offsets is None:
+        ends = torch.cumsum(given, -1)
+        starts = ends - given
+    else:
+        starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
+    size, segments = data.shape[axis], starts.shape[-1]
+    if not fits(data.numel(), segments) or data.numel() == 0:
+        return NotImplemented
+    place = torch.arange(size).unsqueeze(-1)
+    hits = (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))  # [..., size, segments]
+    inner = data.shape[axis + 1 :]
+    rows = data.reshape(*data.shape[:axis], size, math.prod(inner)).movedim(-1, axis)  # [..., inner, size]
+    kind = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    empty = {"sum": 0.0, "prod": 1.0, "mean": math.nan, "amax": -math.inf, "amin": math.inf}[kind]
+    if initial is None:
+        result = reduce_where(hits.unsqueeze(-3), rows.unsqueeze(-1), None, kind, empty=empty)
+    else:
+        target = torch.full((), initial, dtype=data.dtype)
+        result = reduce_where(hits.unsqueeze(-3), rows.unsqueeze(-1), target, "sum" if kind == "mean" else kind)
+        if kind == "mean":
+            number = count(hits, -2).unsqueeze(-2)
+            result = torch.where(number > 0, result / torch.clamp(number, min=1).to(data.dtype), result)
+    return result.movedim(-1, axis).reshape(*data.shape[:axis], segments, *inner)
+
+
+@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """The sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
+
+    The second and third result are each index's bag, and the sizes of the bags; the fourth, which only gradients
+    read, is zero.
+    """
+    if not is_static(weight, indices, offsets) or indices.numel() == 0:
+        return NotImplemented
+    number, width = indices.shape[0], weight.shape[1]
+    starts = offsets[:-1] if include_last_offset else offsets
+    bags = starts.shape[0]
+    if not fits(bags, number, width if mode == 2 else 1) or not bags:
+        return NotImplemented
+    last = offsets[-1:] if include_last_offset else torch.full((1,), number, dtype=offsets.dtype)
+    ends = torch.cat([starts[1:], last])
+    place = torch.arange(number)
+    inside = (place >= starts.unsqueeze(-1)) & (place < ends.unsqueeze(-1))  # [bags, number]
+    bag = count(starts <= place.unsqueeze(-1)) - 1
+    if padding_idx is not None and padding_idx >= 0:
+        inside = inside & (indices != padding_idx)
+    size = count(inside)
+    rows = torch.index_select(weight, 0, indices)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if mode == 2:
+        result = reduce_where(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
+        result = result.transpose(0, 1)
+    else:
+        result = sums(inside, rows)
+        if mode == 1:
+            result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
+    kind = indices.dtype
+    most = torch.zeros((bags, width) if mode == 2 else (bags,), dtype=kind)
+    return result, bag.to(kind), size.to(kind), most
+
+
+COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag)

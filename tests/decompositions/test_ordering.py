@@ -1,0 +1,133 @@
+"""The rules of order and accumulation against eager: ties, infinities, and what is not a number."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from fx_importer.decompositions import accumulating, ordering, sorting
+
+TIES = torch.randint(0, 4, (4, 7), generator=torch.Generator().manual_seed(0))
+NORMAL = torch.randn(4, 7, generator=torch.Generator().manual_seed(0))
+NOT_NUMBERS = NORMAL.clone()
+NOT_NUMBERS[1, 2] = NOT_NUMBERS[1, 5] = math.nan
+NOT_NUMBERS[0, 3], NOT_NUMBERS[3, 0] = math.inf, -math.inf
+ROWS = {"ties": TIES, "flags": TIES > 1, "normal": NORMAL, "not_numbers": NOT_NUMBERS, "one": torch.tensor(2.0)}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(beta|deprecated)")
+
+
+def same(actual: Any, expected: Any) -> None:
+    actual, expected = (tuple(each) if isinstance(each, (tuple, list)) else each for each in (actual, expected))
+    assert_close(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("few", [sorting.FEW, 0], ids=["counting", "network"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort(name: str, few: int, descending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "FEW", few)
+    x = ROWS[name]
+    for dim in (0, -1):
+        expected = torch.sort(x, dim=dim, descending=descending, stable=True)
+        same(sorting.sort(x, dim, descending), expected)
+        if few == 0:
+            continue  # C++ looks for a few among many
+        kept = min(3, x.shape[dim]) if x.dim() else 1
+        found = sorting.topk(x, kept, dim, descending)
+        same(found, tuple(each.narrow(dim, 0, kept) if x.dim() else each for each in expected))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_running(name: str) -> None:
+    x = ROWS[name]
+    for dim in (0, -1):
+        same(ordering.cummax(x, dim), torch.cummax(x, dim))
+        same(ordering.cummin(x, dim), torch.cummin(x, dim))
+        same(sorting.cumprod(x, dim), torch.cumprod(x, dim))
+        if x.is_floating_point():
+            same(ordering.logcumsumexp(x * 100, dim), torch.logcumsumexp(x * 100, dim))
+
+
+@pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])
+def test_middles(name: str) -> None:
+    x = ROWS[name]
+    same(ordering.median(x), torch.median(x))
+    same(ordering.nanmedian(x), torch.nanmedian(x))
+    for dim in (0, -1):
+        for rule, eager in ((ordering.median_along, torch.median), (ordering.nanmedian_along, torch.nanmedian)):
+            found, expected = rule(x, dim), eager(x, dim)
+            same(found[0], expected[0])
+            if name != "ties":
+                same(found[1], expected[1])
+
+
+@pytest.mark.parametrize("name", ["ties", "flags", "normal", "one"])
+def test_mode(name: str) -> None:
+    for dim in (0, -1):
+        same(ordering.mode(ROWS[name], dim), torch.mode(ROWS[name], dim))
+        same(ordering.mode(ROWS[name], dim, True), torch.mode(ROWS[name], dim, True))
+
+
+@pytest.mark.parametrize("few", [1 << 18, 0], ids=["at_once", "by_halves"])
+@pytest.mark.parametrize("right", [False, True])
+def test_places(few: int, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "FEW", few)
+    rows = torch.sort(NORMAL, -1)[0]
+    values = torch.cat([rows[:, 1:4], NORMAL, torch.tensor([[math.nan, 9, -9]] * 4)], 1)
+    same(ordering.searchsorted(rows, values, right=right), torch.searchsorted(rows, values, right=right))
+    same(ordering.searchsorted(rows[0], 0.3, right=right), torch.searchsorted(rows[0], 0.3, right=right))
+    order = NORMAL.argsort(-1)
+    same(ordering.searchsorted(NORMAL, values, sorter=order), torch.searchsorted(NORMAL, values, sorter=order))
+    buckets = torch.bucketize(values, rows[0], out_int32=True, right=right)
+    same(ordering.bucketize(values, rows[0], out_int32=True, right=right), buckets)
+
+
+def test_isin() -> None:
+    some = torch.tensor([[1], [3]])
+    same(ordering.isin(TIES, some), torch.isin(TIES, some))
+    same(ordering.isin(TIES, some, invert=True), torch.isin(TIES, some, invert=True))
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("kind", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_scatter_reduce(kind: Any, include_self: bool, dtype: torch.dtype) -> None:
+    x, source = (NOT_NUMBERS, NORMAL * 3) if dtype == torch.float32 else (TIES, (NORMAL * 9).to(dtype))
+    for dim in (0, 1, -1):
+        index = torch.randint(0, x.shape[dim], (3, 4), generator=torch.Generator().manual_seed(1))
+        expected = x.scatter_reduce(dim, index, source, kind, include_self=include_self)
+        same(accumulating.scatter_reduce(x, dim, index, source, kind, include_self=include_self), expected)
+        if kind != "sum":
+            expected = x.index_reduce(dim, index[0, :3], corner(source, dim), kind, include_self=include_self)
+            found = accumulating.index_reduce(
+                x, dim, index[0, :3], corner(source, dim), kind, include_self=include_self
+            )
+            same(found, expected)
+
+
+def corner(x: torch.Tensor, dim: int) -> torch.Tensor:
+    return x.narrow(dim, 0, 3)
+
+
+def test_sums_of_rows_that_are_infinite() -> None:
+    index = torch.tensor([2, 0, 3, 2])
+    same(accumulating.index_add(NORMAL, 0, index, NOT_NUMBERS), NORMAL.index_add(0, index, NOT_NUMBERS))
+    same(accumulating.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
+    same(accumulating.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
+    added = NORMAL.index_put((index - 4,), NOT_NUMBERS, accumulate=True)
+    same(accumulating.index_put(NORMAL, [index - 4], NOT_NUMBERS, True), added)
+    pairs = (index[:3, None], index[None, :2])
+    values = NOT_NUMBERS[:3, :2]
+    same(accumulating.index_put(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
+
+
+def test_flat_places() -> None:
+    places = torch.tensor([[1, -2], [7, 1]])
+    same(accumulating.take(NORMAL, places), NORMAL.take(places))
+    same(accumulating.take(torch.tensor(2.0), places[:1, :1] - 1), torch.tensor([[2.0]]))
+    same(accumulating.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
+    scattered = NORMAL.scatter(1, places % 6, 3.0, reduce="multiply")
+    same(accumulating.scatter(NORMAL, 1, places % 6, 3.0, reduce="multiply"), scattered)
