@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -24,6 +25,9 @@ STATUSES = ("pass", "export", "import", "lower", "contract", "run", "mismatch", 
 
 PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
 """An operator is tried with the first of these that it takes, unless a dtype is asked for."""
+
+UP_TO_SIGN = ("linalg.eigh", "linalg.svd", "svd")
+"""What returns vectors that may have the other sign: OpInfo says what of its results is unique."""
 
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 """What returns whatever was in memory."""
@@ -55,9 +59,16 @@ def dtype_for(op: Any) -> torch.dtype | None:
 class Call(nn.Module):
     """An operator with its arguments: the tensors among them are the inputs, the rest is fixed."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]):
+    def __init__(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        unique: Callable[[Any], Any] | None = None,
+    ):
         super().__init__()
         self.function = function
+        self.unique = unique or (lambda results: results)
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs))
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -76,14 +87,18 @@ def calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
     """Return the first sample inputs of ``op``, always the same."""
     torch.manual_seed(0)
     found = islice(op.sample_inputs("cpu", dtype, requires_grad=False), samples)
-    return [Call(op.op, (each.input, *each.args), dict(each.kwargs)) for each in found]
+    unique = op.name in UP_TO_SIGN
+    return [
+        Call(op.op, (each.input, *each.args), dict(each.kwargs), each.output_process_fn_grad if unique else None)
+        for each in found
+    ]
 
 
 class Exported:
     """The samples of one operator, exported: kept for all output types."""
 
     def __init__(self, name: str, dtype: torch.dtype, samples: int):
-        self.ready: list[tuple[int, ExportedProgram, tuple[Tensor, ...], Any]] = []
+        self.ready: list[tuple[int, Call, ExportedProgram, tuple[Tensor, ...], Any]] = []
         self.outcome: Outcome | None = None
         """What became of it, where there is nothing to lower."""
         refused: Outcome | None = None
@@ -108,14 +123,14 @@ class Exported:
                 self.outcome = Outcome("skip", "random", number)
                 self.ready.clear()
                 return
-            self.ready.append((number, program, inputs, expected[0]))
+            self.ready.append((number, call, program, inputs, expected[0]))
         if not self.ready:
             self.outcome = refused or Outcome("skip", "no sample inputs")
 
     def lowered(self, output_type: str) -> Outcome:
         """Lower and run every sample; return the first outcome that is not ``pass``."""
-        for number, program, inputs, expected in self.ready:
-            outcome = _one(program, inputs, expected, output_type)
+        for number, call, program, inputs, expected in self.ready:
+            outcome = _one(call, program, inputs, expected, output_type)
             if outcome.status != "pass":
                 return Outcome(outcome.status, outcome.reason, number)
         return self.outcome or Outcome("pass")
@@ -126,7 +141,7 @@ def _is_random(program: ExportedProgram) -> bool:
     return torch.Tag.nondeterministic_seeded in tags
 
 
-def _one(program: ExportedProgram, inputs: tuple[Tensor, ...], expected: Any, output_type: str) -> Outcome:
+def _one(call: Call, program: ExportedProgram, inputs: tuple[Tensor, ...], expected: Any, output_type: str) -> Outcome:
     try:
         lowered = lower(program, output_type=output_type, mutation="functional")
     except UnsupportedProgramError as error:
@@ -142,7 +157,7 @@ def _one(program: ExportedProgram, inputs: tuple[Tensor, ...], expected: Any, ou
         return Outcome("run", " ".join(str(error).split()))
     except Exception as error:
         return Outcome("run", f"{type(error).__name__}: {_line(error)}")
-    found = differences(results, expected)
+    found = differences(call.unique(results), call.unique(expected))
     return Outcome("mismatch", found) if found else Outcome("pass")
 
 

@@ -16,6 +16,7 @@ from fx_importer.decompositions import (
     windows,
 )
 from fx_importer.decompositions.base import BASE
+from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.special import SPECIAL
 
 aten = torch.ops.aten
@@ -29,6 +30,7 @@ STABLEHLO = BASE.replacing(
     accumulating.scatter_reduce,  # it has no lowering
     *counting.COUNTING,  # the dialect lacks them, or no backend takes them
     *windows.WINDOWS,  # it has no lowering
+    *DENSE,  # the dialect lacks them
     *unsigned.UNSIGNED,  # computed as if signed, or not at all
     indexing.index_put,  # the C++ lowering takes negative indices as they are
     *SPECIAL,  # no backend takes them whole

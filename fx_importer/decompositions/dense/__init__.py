@@ -1,0 +1,11 @@
+"""Dense linear algebra, over the last two axes, in loops of masked operations that every target has."""
+
+from __future__ import annotations
+
+from fx_importer.decompositions.dense.functions import FUNCTIONS
+from fx_importer.decompositions.dense.householder import HOUSEHOLDER
+from fx_importer.decompositions.dense.jacobi import JACOBI
+from fx_importer.decompositions.dense.lu import LU
+from fx_importer.decompositions.dense.triangular import TRIANGULAR
+
+DENSE = (*TRIANGULAR, *LU, *HOUSEHOLDER, *JACOBI, *FUNCTIONS)

@@ -1,0 +1,86 @@
+"""Counted loops over the rows of matrices, and the masks that stand for an index into them.
+
+Each algorithm here is one ``while_loop`` of a few operations over whole matrices, whatever their size, with any batch
+axes before the last two. Row ``i`` is read and written through the mask ``arange(n) == i``: a loop's counter is not an
+index that every target takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
+
+
+def repeat(
+    count: int,
+    step: Callable[..., tuple[Tensor, ...]],
+    *state: Tensor,
+    given: tuple[Tensor, ...] = (),
+    unless: Callable[..., Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Return ``state`` after ``state = step(i, *state, *given)`` for each ``i`` below ``count``.
+
+    ``i`` is a tensor of rank 0. The step reads no other tensor than its arguments, and returns none of them as it is.
+    The loop ends early where ``unless(*state, *given)`` is true.
+    """
+
+    def more(i: Tensor, *rest: Tensor) -> Tensor:
+        left = i < count
+        return left if unless is None else torch.logical_and(left, torch.logical_not(unless(*rest)))
+
+    def body(i: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        return i + 1, *step(i, *rest)
+
+    if not count:
+        return state
+    start = torch.zeros((), dtype=torch.int64, device=state[0].device)
+    loop: Any = while_loop_op
+    return tuple(loop(more, body, (start, *(each.contiguous() for each in state)), given)[1:])
+
+
+def positions(x: Tensor, dim: int) -> Tensor:
+    """Return ``0, 1, …`` along axis ``dim`` of ``x``, as a vector."""
+    return torch.arange(x.shape[dim], device=x.device)
+
+
+def row(x: Tensor, here: Tensor) -> Tensor:
+    """Return the row of each matrix where the mask ``here``, of as many elements as rows, is set."""
+    return torch.where(here.unsqueeze(-1), x, 0.0).sum(-2)
+
+
+def column(x: Tensor, here: Tensor) -> Tensor:
+    """Return the column of each matrix, or the element of each vector, where ``here`` is set."""
+    return torch.where(here if x.dim() == here.dim() else here.unsqueeze(-2), x, 0.0).sum(-1)
+
+
+def diagonal(x: Tensor) -> Tensor:
+    """Return the main diagonal of each matrix."""
+    size = min(x.shape[-2:])
+    square = x[..., :size, :size]
+    at = positions(square, -1)
+    return torch.where(at == at.unsqueeze(-1), square, 0.0).sum(-1)
+
+
+def identity(like: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a ``rows`` × ``columns`` matrix of ones on the main diagonal for each matrix of ``like``."""
+    one = torch.eye(rows, columns, dtype=like.dtype, device=like.device)
+    return one.expand(*like.shape[:-2], rows, columns)
+
+
+def is_real(*operands: Tensor) -> bool:
+    """Whether all are of real floating point numbers, which is what the algorithms are for."""
+    return all(x.is_floating_point() for x in operands)
+
+
+def is_empty(x: Tensor) -> bool:
+    """Whether an axis of known size has none."""
+    return any(isinstance(size, int) and size == 0 for size in x.shape)
+
+
+def transposed(x: Tensor, really: bool = True) -> Tensor:
+    """Return each matrix transposed, if ``really``."""
+    return x.transpose(-2, -1) if really else x

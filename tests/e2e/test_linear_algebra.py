@@ -1,0 +1,37 @@
+"""Dense linear algebra, written out as loops, in every output type."""
+
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+from .harness import TOSA, Case, check, normal, table
+
+
+def positive(batch: int, size: int) -> Tensor:
+    x = normal(batch, size, size)
+    return x @ x.mT + torch.eye(size)
+
+
+def factors(a: Tensor, b: Tensor) -> list[Tensor]:
+    return [torch.linalg.solve(a, b), torch.linalg.det(a), *torch.linalg.qr(b)]
+
+
+def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
+    """Return what does not hang on the sign of a vector."""
+    values, vectors = torch.linalg.eigh(a)
+    return [values, (vectors * values.exp().unsqueeze(-2)) @ vectors.mT, torch.linalg.pinv(b)]
+
+
+@table(
+    Case(
+        "cholesky_of_a_batch_of_any_size",
+        lambda: (lambda a: torch.linalg.cholesky(a), (positive(2, 4),)),
+        dynamic_shapes=({0: Dim.DYNAMIC},),
+        others=lambda: [(positive(5, 4),)],
+        fails={TOSA: "torch.aten.broadcast_to"},
+    ),
+    Case("factors", lambda: (factors, (positive(2, 4), normal(2, 4, 3)))),
+    Case("spectra", lambda: (spectra, (positive(2, 5), normal(2, 3, 5))), tolerance=(1e-4, 1e-4)),
+)
+def test_linear_algebra(case, output_type):
+    check(case, output_type)
