@@ -1,4 +1,4 @@
-"""Writing by indices."""
+"""Reading and writing by indices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.table import decomposes
+from fx_importer.decompositions.whole import is_whole, whole
 
 aten = torch.ops.aten
 
@@ -30,6 +31,25 @@ def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate
         return aten.index_put(x, indices, values, accumulate)
     finally:
         _counted_from_the_start.reset(token)
+
+
+@decomposes(aten.index.Tensor)
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """Read at indices of 64 bits that count from the start; masks stay."""
+    if is_whole(aten.index.Tensor) or any(each is not None and each.dtype == torch.bool for each in indices):
+        return NotImplemented
+    with whole(aten.index.Tensor):
+        return aten.index.Tensor(x, [None if each is None else each.long() for each in from_the_start(x, indices)])
+
+
+@decomposes(aten.index.Tensor)
+def wide_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """Read at indices of 64 bits."""
+    kinds = {each.dtype for each in indices if each is not None}
+    if is_whole(aten.index.Tensor) or not kinds & {torch.int8, torch.int16, torch.int32}:
+        return NotImplemented
+    widened = [None if each is None or each.dtype == torch.bool else each.long() for each in indices]
+    return aten.index.Tensor(x, widened) if torch.bool not in kinds else NotImplemented
 
 
 def from_the_start(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:

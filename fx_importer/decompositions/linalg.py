@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions import accumulating, complex_numbers, counting, indexing, ordering, scans
+from fx_importer.decompositions import (
+    accumulating,
+    complex_numbers,
+    counting,
+    division,
+    edges,
+    halves,
+    indexing,
+    ordering,
+    powers,
+    scalars,
+    scans,
+)
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.special import SPECIAL
 
-LINALG = BASE.replacing(
-    *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
-    *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
-    *accumulating.RENAMED,  # the dialect lacks them
-    *counting.COUNTING,  # the same; and embedding_bag's C++ lowering of sums ignores the weights of samples
-    *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
-    *DENSE,  # the dialect lacks them
-    indexing.index_put,  # the C++ lowering takes negative indices as they are
-    *SPECIAL,  # no backend takes them whole
+LINALG = (
+    BASE.replacing(
+        *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
+        *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
+        *accumulating.RENAMED,  # the dialect lacks them
+        *counting.COUNTING,  # the same; and embedding_bag's C++ lowering of sums ignores the weights of samples
+        *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
+        indexing.index_put,  # the C++ lowering takes negative indices as they are
+        indexing.wide_index,  # the C++ lowering mixes the types of indices
+        *SPECIAL,  # no backend takes them whole
+        *DENSE,  # the dialect lacks them
+    )
+    .preferring(
+        *(*edges.COMMON, edges.equal, edges.reciprocal, edges.negate, edges.elu, edges.gelu, edges.clamp),  # see there
+        *edges.COMPARISONS,  # see there
+        *division.divisions(division.by_remainder, remainders=False),  # through float64, and of one overload each
+        powers.power_of_tensors,  # the C++ lowering does not convert a whole base
+        *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),  # these end the process
+    )
+    .preferring(*halves.ACCUMULATING)  # the C++ lowerings accumulate in half precision
 )

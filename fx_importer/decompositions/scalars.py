@@ -40,8 +40,16 @@ def _binary(onto: OpOverload, *operators: OpOverload) -> Decomposition:
     return rule
 
 
+@decomposes(aten.eq.Tensor, aten.eq.Scalar)
+def equal(a: Tensor, b: Tensor | Number) -> Tensor:
+    """Two tensors. A tensor of floats is itself, but for NaN: C++ folds ``x == x`` to true."""
+    if isinstance(b, Number):
+        return aten.eq.Tensor(a, _constant(b, a))
+    return torch.logical_not(a != b) if a is b and a.is_floating_point() else NotImplemented
+
+
 COMPARISONS = (
-    _binary(aten.eq.Tensor, aten.eq.Scalar),
+    equal,
     _binary(aten.ne.Tensor, aten.ne.Scalar),
     _binary(aten.lt.Tensor, aten.lt.Scalar),
     _binary(aten.le.Tensor, aten.le.Scalar),
@@ -118,12 +126,21 @@ SHIFTS = (
 )
 """Python's ``<<`` and ``>>`` too, under the one name that backends know."""
 
+multiply = _binary(aten.mul.Tensor, aten.mul.Tensor, aten.mul.Scalar)
+
 ARITHMETIC = (
     *(add, sub, rsub, clamp, mean),
-    _binary(aten.mul.Tensor, aten.mul.Tensor, aten.mul.Scalar),
+    multiply,
     _binary(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar),
-    _binary(aten.div.Tensor_mode, aten.div.Tensor_mode, aten.div.Scalar_mode),
     _binary(aten.pow.Tensor_Tensor, aten.pow.Scalar),
-    _binary(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor),
-    _binary(aten.fmod.Tensor, aten.fmod.Scalar),
 )
+
+
+def of_small_integers(rule: Decomposition) -> Decomposition:
+    """Return ``rule`` for tensors of 8 bits alone; others stay."""
+
+    def small(a: Any, b: Any, **kwargs: Any) -> Any:
+        is_small = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in (a, b))
+        return rule(a, b, **kwargs) if is_small else NotImplemented
+
+    return Decomposition(rule.operators, small)

@@ -95,6 +95,16 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
             *decompositions
         )
 
+    def preferring(self, *decompositions: Decomposition) -> DecompositionTable:
+        """Use these rules, and where one returns ``NotImplemented``, what the table has for the operator."""
+        table = self
+        for each in decompositions:
+            layered = (
+                Decomposition((operator,), _first_of(each.rule, table.get(operator))) for operator in each.operators
+            )
+            table = table.replacing(*layered)
+        return table
+
     def from_torch(self, *operators: Operator) -> DecompositionTable:
         """Add the rules of torch's own library for ``operators``; of a packet, for those overloads that have one.
 
@@ -109,6 +119,17 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
             rules = overloads_only(found).items()
             table = table.adding(*(Decomposition((overload,), rule) for overload, rule in rules))
         return table
+
+
+def _first_of(rule: Rule, otherwise: Rule | None) -> Rule:
+    if otherwise is None:
+        return rule
+
+    def layered(*args: Any, **kwargs: Any) -> Any:
+        result = rule(*args, **kwargs)
+        return otherwise(*args, **kwargs) if result is NotImplemented else result
+
+    return layered
 
 
 def overloads_only(rules: Mapping[Any, Rule]) -> dict[OpOverload, Rule]:

@@ -6,7 +6,13 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
-from fx_importer.pipelines.rewrite_steps import SCF_LOOPS, STATE_TO_VALUES, TM_TENSOR_LOOPS, VALUES_TO_MEMORY
+from fx_importer.pipelines.rewrite_steps import (
+    LINALG_NANS,
+    SCF_LOOPS,
+    STATE_TO_VALUES,
+    TM_TENSOR_LOOPS,
+    VALUES_TO_MEMORY,
+)
 
 
 def linalg(options: LoweringOptions) -> Pipeline:
@@ -34,6 +40,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                         "convert-torch-to-tensor",
                     ),
                     Pass("convert-torch-conversion-to-mlprogram"),  # the random number generator's state
+                    LINALG_NANS,
                     on_functions("resolve-shaped-type-result-dims", "cse"),
                 ),
             ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fx_importer.pipelines.pipeline import RewriteStep
 from fx_importer.rewrites import (
+    accumulate_in_float32,
     conditional_loops_to_scf,
     constants_to_stablehlo,
     constants_to_tosa,
@@ -15,6 +16,8 @@ from fx_importer.rewrites import (
     isolate_tosa_regions,
     literals_to_stablehlo,
     long_sums_to_tosa,
+    nans_in_linalg,
+    nans_in_stablehlo,
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,
     numbers_to_stablehlo,
@@ -43,6 +46,9 @@ STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_t
 STABLEHLO_NUMBERS = RewriteStep("fx-importer-numbers-to-stablehlo", numbers_to_stablehlo)
 STABLEHLO_NOISE = RewriteStep("fx-importer-stablehlo-without-noise", without_noise)
 STABLEHLO_REFINEMENT = RewriteStep("fx-importer-refine-stablehlo-shapes", refine_shapes)
+LINALG_NANS = RewriteStep("fx-importer-nans-in-linalg", nans_in_linalg)
+STABLEHLO_NANS = RewriteStep("fx-importer-nans-in-stablehlo", nans_in_stablehlo)
+STABLEHLO_ACCUMULATION = RewriteStep("fx-importer-accumulate-in-float32", accumulate_in_float32)
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
 TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
 VALUES_TO_MEMORY = RewriteStep("fx-importer-values-to-memory", values_to_memory)
@@ -66,6 +72,9 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_NUMBERS,
         STABLEHLO_NOISE,
         STABLEHLO_REFINEMENT,
+        LINALG_NANS,
+        STABLEHLO_NANS,
+        STABLEHLO_ACCUMULATION,
         STATE_TO_VALUES,
         TM_TENSOR_LOOPS,
         VALUES_TO_MEMORY,

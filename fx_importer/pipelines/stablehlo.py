@@ -7,9 +7,11 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
 from fx_importer.pipelines.rewrite_steps import (
+    STABLEHLO_ACCUMULATION,
     STABLEHLO_CONSTANTS,
     STABLEHLO_CONTROL_FLOW,
     STABLEHLO_LITERALS,
+    STABLEHLO_NANS,
     STABLEHLO_NOISE,
     STABLEHLO_NUMBERS,
     STABLEHLO_REFINEMENT,
@@ -34,6 +36,8 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                         "canonicalize",
                         "cse",
                     ),
+                    STABLEHLO_NANS,
+                    STABLEHLO_ACCUMULATION,
                 ),
             ),
             backend_types(

@@ -6,6 +6,7 @@ of the operation concerned.
 
 from __future__ import annotations
 
+from fx_importer.rewrites.accumulation import accumulate_in_float32
 from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.control_flow import (
     conditional_loops_to_scf,
@@ -13,6 +14,7 @@ from fx_importer.rewrites.control_flow import (
     control_flow_to_tosa,
 )
 from fx_importer.rewrites.isolation import isolate_tosa_regions
+from fx_importer.rewrites.nans import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.numbers import refuse_numbers
 from fx_importer.rewrites.refinement import refine_shapes
 from fx_importer.rewrites.stablehlo import numbers_to_stablehlo, without_noise
@@ -23,6 +25,7 @@ from fx_importer.rewrites.tosa_sums import long_sums_to_tosa
 from fx_importer.rewrites.tosa_weights import transpose_tosa_weights
 
 __all__ = [
+    "accumulate_in_float32",
     "conditional_loops_to_scf",
     "constants_to_stablehlo",
     "constants_to_tosa",
@@ -32,6 +35,8 @@ __all__ = [
     "isolate_tosa_regions",
     "literals_to_stablehlo",
     "long_sums_to_tosa",
+    "nans_in_linalg",
+    "nans_in_stablehlo",
     "narrow_tosa_integers",
     "narrow_tosa_integers_unproved",
     "numbers_to_stablehlo",

@@ -24,7 +24,7 @@ print(export_and_import(Model(), torch.ones(2, 3), output_type="linalg-on-tensor
 # CHECK: tensor.dim %[[X]]
 # CHECK: linalg.matmul
 # CHECK: linalg.generic
-# CHECK: arith.cmpf ugt
+# CHECK: arith.maximumf
 # CHECK: scf.for
 # CHECK: ml_program.global_load @global_seed
 # CHECK-NOT: torch

@@ -60,6 +60,9 @@ def errors_of(result: Tensor, expected: Tensor, least: float) -> float:
     return float(((result.double() - expected).abs() / size)[known].max())
 
 
+PAIRS = list(dict.fromkeys((row[0], row[1]) for row in ERRORS))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("operator, eager, interval, errors, least", ERRORS, ids=[str(row[0]) for row in ERRORS])
 def test_errors(operator: Any, eager: Any, interval: Any, errors: Any, least: float, dtype: torch.dtype) -> None:
@@ -74,13 +77,13 @@ EDGES = torch.tensor(
 )
 
 
-@pytest.mark.parametrize("operator, eager", dict.fromkeys((row[0], row[1]) for row in ERRORS), ids=str)
+@pytest.mark.parametrize("operator, eager", PAIRS, ids=[str(operator) for operator, _ in PAIRS])
 def test_edges(operator: Any, eager: Any) -> None:
     """Zeros, poles, infinities, not a number, what overflows: as eager, the sign of zero included."""
     assert_close(RULES[operator](EDGES), eager(EDGES), rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-@pytest.mark.parametrize("operator, eager", dict.fromkeys((row[0], row[1]) for row in ERRORS), ids=str)
+@pytest.mark.parametrize("operator, eager", PAIRS, ids=[str(operator) for operator, _ in PAIRS])
 def test_dtypes(operator: Any, eager: Any) -> None:
     """Integers come out in float32; half precision is computed in float32, and rounded once."""
     whole = torch.tensor([1, 2, 3])

@@ -1,0 +1,77 @@
+"""Edge values, `benchmarks.edges`, through what each output type runs on; together, since a call may cost a process.
+
+The rows here are those that a lowering of torch-mlir's had wrong. ``python -m benchmarks.edge_matrix`` has all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from benchmarks.edge_deviations import DEVIATIONS, rows
+from benchmarks.edge_matrix import Batch, difference
+from benchmarks.edges import ROWS
+from fx_importer import NotInstalledError, OutputType, lower
+
+HELD = {
+    OutputType.LINALG_ON_TENSORS: (
+        "relu6 hardtanh hardsigmoid elu gelu_tanh clamp clamp_min clamp_nan clamp_tensors clamp_i32_float_bounds "
+        "minimum maximum max_dim min_dim argmax argmax_all reciprocal pow_of_-1 pow_i32_of_5 pow_i32_of_half "
+        "pow_i32_of_float_tensor fmod floor_divide floor_divide_signs floor_divide_i64 floor_divide_i8 fmod_by_i32_3 "
+        "remainder_of_3 floor_divide_by_3 abs_neg_i64 arithmetic_wraps_i8 is isclose equal_nan compare_a_constant "
+        "copysign index_i32 sum_f16 mean_of_large_f16 norm_f16 avg_pool_f16 sum_bf16 cdist_bf16 div_f16 logaddexp "
+        "gelu_of_the_largest remainder_of_the_largest"
+    ),
+    OutputType.STABLEHLO: (
+        "max_dim min_dim argmax remainder_signs fmod floor_divide remainder_i32 remainder_i64 floor_divide_i64 "
+        "remainder_of_3 isclose equal_nan sort sort_descending sort_stable topk topk_smallest kthvalue index_negative "
+        "index_pair_negative index_i32 take sum_f16 mean_of_large_f16 norm_f16 matmul_f16 linear_f16 bmm_f16 conv_f16 "
+        "matmul_bf16 gelu_of_the_largest remainder_of_the_largest"
+    ),
+    OutputType.TOSA: (
+        "relu clamp_min clamp_nan clamp_tensor_min elu gelu_tanh sqrt exp2 expm1 log1p pow_of_2.25 two_pow remainder "
+        "fmod floor_divide sum_f16 norm_f16 norm is isclose index_put_negative "
+        "remainder_signs fmod_signs floor_divide_signs div_floor_signs div_trunc_signs remainder_by_3 fmod_by_3 tanh "
+        "tanhshrink mish softshrink sinc pow gelu_of_the_largest"
+    ),
+}
+
+
+@functools.cache
+def differences(output_type: OutputType) -> dict[str, str]:
+    """Return what is wrong with each row, or nothing."""
+    names = HELD[output_type].split()
+    held = [row for row in ROWS if row.name in names]
+    inputs = [list(row.inputs) for row in held]
+    results = lower(Batch(held), inputs, output_type=output_type).run(inputs)
+    return {row.name: difference(row, ours) for row, ours in zip(held, results, strict=True)}
+
+
+def _row(name: str, output_type: OutputType):
+    known = DEVIATIONS.get(name)
+    expected = known is not None and output_type in known.output_types
+    marks = [pytest.mark.xfail(raises=AssertionError, strict=True, reason=known.why)] if known and expected else []
+    return pytest.param(name, output_type, marks=marks, id=f"{name}-{output_type.value}")
+
+
+@pytest.mark.parametrize(
+    "name, output_type", [_row(name, kind) for kind, names in HELD.items() for name in names.split()]
+)
+def test_edges(name: str, output_type: OutputType):
+    try:
+        wrong = differences(output_type)[name]
+    except NotInstalledError as error:
+        pytest.skip(f"the extra '{error.extra}' is not installed")
+    assert not wrong
+
+
+def test_every_deviation_is_held():
+    held = {(name, kind) for kind, names in HELD.items() for name in names.split()}
+    assert {(name, kind) for name, each in DEVIATIONS.items() for kind in each.output_types} <= held
+
+
+def test_the_page_says_so():
+    page = Path(__file__).parents[2] / "docs" / "numerics.md"
+    assert rows() in page.read_text()
