@@ -4,14 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
-from fx_importer.bindings import ir, new_context
+from fx_importer.bindings import ir, load_dialects, new_context
 from fx_importer.execution import JitBackend, Loaded
 
 
 @pytest.fixture
 def parse() -> Callable[[str], ir.Module]:
     """Return what parses a module, each in a context of its own."""
-    return lambda text: ir.Module.parse(text, new_context())
+
+    def parse(text: str) -> ir.Module:
+        load_dialects(context := new_context())
+        return ir.Module.parse(text, context)
+
+    return parse
 
 
 @pytest.fixture
