@@ -65,7 +65,7 @@ def sub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
     return _sum(a, b if alpha == 1 else b * alpha, -1.0)
 
 
-@decomposes(aten.rsub.Scalar, aten.rsub.Tensor)
+@decomposes(aten.rsub.Scalar)
 def rsub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
     """``b - alpha * a``."""
     return sub(b, a, alpha)
@@ -119,12 +119,6 @@ def absolute(x: Tensor) -> Any:
     ratio = torch.where(large == 0, large, small / large)
     length = large * torch.sqrt(1 + ratio * ratio)
     return torch.where(large == torch.inf, large, length)
-
-
-@decomposes(aten.angle.default)
-def angle(x: Tensor) -> Any:
-    """The angle to the positive real axis, in radians."""
-    return torch.atan2(*reversed(torch.view_as_real(x).unbind(-1))) if x.is_complex() else NotImplemented
 
 
 @decomposes(aten._conj.default, aten._conj_physical.default, aten.conj_physical.default)
@@ -215,7 +209,7 @@ def _on_parts(*operators: Any, of: Callable[..., Tensor]) -> Decomposition:
 
 
 COMPLEX_NUMBERS = (
-    *(add, sub, rsub, mul, div, reciprocal, absolute, angle, conjugate, exp, convert, eq, ne),
+    *(add, sub, rsub, mul, div, reciprocal, absolute, conjugate, exp, convert, eq, ne),
     *(sum_over, sum_of_all, mean_over, mean_of_all),
     _on_parts(aten.neg.default, of=torch.neg),
 )

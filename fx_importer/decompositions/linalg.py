@@ -17,7 +17,7 @@ from fx_importer.decompositions import (
 )
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
-from fx_importer.decompositions.special import SPECIAL
+from fx_importer.decompositions.special import SIGNS, SPECIAL
 
 LINALG = (
     BASE.replacing(
@@ -29,6 +29,7 @@ LINALG = (
         indexing.index_put,  # the C++ lowering takes negative indices as they are
         indexing.wide_index,  # the C++ lowering mixes the types of indices
         *SPECIAL,  # no backend takes them whole
+        *SIGNS,  # there is no way to a float's bits
         *DENSE,  # the dialect lacks them
     )
     .preferring(

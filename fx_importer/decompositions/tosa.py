@@ -19,7 +19,7 @@ from fx_importer.decompositions import (
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.integers import TOSA_INTEGERS
-from fx_importer.decompositions.special import SPECIAL
+from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS
 from fx_importer.decompositions.tosa_gaps import TOSA_GAPS
 
 TOSA = (
@@ -32,6 +32,7 @@ TOSA = (
         scans.kthvalue,  # the same
         *scalars.COMPARISONS,  # the C++ lowering of eq compares with a number in float64
         *SPECIAL,  # no backend takes them whole
+        *TOSA_LACKS,  # it alone does not take them whole
         *DENSE,  # the dialect lacks them
     )
     .preferring(

@@ -24,6 +24,7 @@ from fx_importer.decompositions import (
     variance,
     windows,
 )
+from fx_importer.decompositions.special import distances
 
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
@@ -298,7 +299,7 @@ OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
             complex_numbers.absolute,
             (torch.cat([NUMBERS, OTHERS, torch.tensor([[0j, complex(math.inf, 1), 3e38 + 3e38j]])]),),
         ),
-        (complex_numbers.angle, (NUMBERS,)),
+        (distances.angle, (NUMBERS,)),
         (complex_numbers.conjugate, (NUMBERS,)),
         (complex_numbers.exp, (NUMBERS,)),
         (complex_numbers.eq, (NUMBERS, 0.25j)),

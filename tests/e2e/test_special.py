@@ -42,11 +42,52 @@ class Polynomials(nn.Module):
         return S.hermite_polynomial_he(x, n), S.laguerre_polynomial_l(x, n), S.chebyshev_polynomial_t(x, 5)
 
 
+class IncompleteGamma(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        return torch.igamma(p, x), torch.igammac(p, x.abs())
+
+
+class Parts(nn.Module):
+    """Zeros of both signs included."""
+
+    def forward(self, x: Any, p: Any) -> Any:
+        x = torch.cat([x, torch.zeros(1), -torch.zeros(1)])
+        whole = torch.arange(-5, 11)
+        y = x.flip(0)
+        integers = torch.gcd(whole, torch.tensor(6)), torch.lcm(whole, torch.tensor(4))
+        return *torch.frexp(x), torch.nextafter(x, y), torch.copysign(x, y), torch.signbit(x), *integers
+
+
+class Logarithms(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        sums = torch.logcumsumexp(x * 1000, 0), torch.logaddexp(x, p), torch.logaddexp2(x, p)
+        return *sums, torch.log1p(p), torch.expm1(x), torch.log2(p), torch.log10(p), torch.exp2(x)
+
+
+class Trigonometry(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        h = x / 10
+        inverse = torch.atan(x), torch.atan2(x, h - 0.3), torch.asin(h), torch.acos(h)
+        return *inverse, torch.asinh(x), torch.acosh(p + 1), torch.atanh(h), torch.sinh(x), torch.cosh(x)
+
+
+class Distances(nn.Module):
+    def forward(self, x: Any, p: Any) -> Any:
+        rows = torch.stack([x, p], 1)
+        larger = torch.fmax(x, torch.tensor(1.0)), torch.fmin(x, p), torch.hypot(x, p), torch.angle(x)
+        pairs = torch.cdist(rows, rows[:3]), torch.nn.functional.pdist(rows), torch.dist(x, p, 3)
+        norms = torch.linalg.norm(rows), torch.linalg.norm(rows, 1), torch.linalg.vector_norm(rows, 3, 0)
+        return *larger, *pairs, *norms, torch.isfinite(torch.log(x)), torch.ops.aten.rsub.Tensor(x, p)
+
+
 def inputs() -> tuple[Any, ...]:
     return torch.linspace(-7.3, 9.1, 14), torch.linspace(0.1, 9.1, 14)
 
 
-FAMILIES = (Gamma, Errors, Bessel, ModifiedBessel, Polynomials)
+FAMILIES = (
+    *(Gamma, Errors, Bessel, ModifiedBessel, Polynomials),
+    *(IncompleteGamma, Parts, Logarithms, Trigonometry, Distances),
+)
 
 
 @table(

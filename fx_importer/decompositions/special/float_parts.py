@@ -1,0 +1,96 @@
+"""What a float is made of: sign, exponent, mantissa, and its neighbours.
+
+By arithmetic without rounding: not every target can read a float's bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.special.elementwise import in_floats
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.signbit.default)
+def signbit(x: Tensor) -> Tensor:
+    """Whether x is negative, or minus zero: then its inverse is. The sign of what is not a number is taken for plus."""
+    if not x.is_floating_point():
+        return x < 0 if x.dtype not in (torch.bool, torch.uint8) else torch.zeros_like(x, dtype=torch.bool)
+    return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
+
+
+@in_floats(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(size: Tensor, sign: Tensor) -> Tensor:
+    """``|size|`` with the sign of ``sign``, that of a zero included."""
+    size = size.abs()
+    return torch.where(signbit(sign), -size, size)
+
+
+def _halvings(dtype: torch.dtype) -> list[int]:
+    return [512, 256, 128, 64, 32, 16, 8, 4, 2, 1] if dtype == torch.float64 else [64, 32, 16, 8, 4, 2, 1]
+
+
+@decomposes(aten.frexp.Tensor)
+def frexp(x: Tensor) -> Any:
+    """``x = mantissa * 2**exponent``, the mantissa from 1/2 to 1; exact, in steps that halve the exponent that is left.
+
+    Of zero, infinity and what is not a number the mantissa is the number itself and the exponent zero.
+    """
+    wide = x if x.dtype == torch.float64 else x.float()
+    size = wide.abs()
+    special = (size == 0) | (size == torch.inf) | (wide != wide)
+    mantissa = torch.where(special, 0.5, size)
+    exponent = torch.zeros_like(mantissa)
+    for bits in _halvings(wide.dtype):
+        tall = mantissa >= 2.0**bits
+        mantissa = torch.where(tall, mantissa * 2.0**-bits, mantissa)
+        exponent = torch.where(tall, exponent + bits, exponent)
+    tall = mantissa >= 1
+    mantissa, exponent = torch.where(tall, mantissa / 2, mantissa), torch.where(tall, exponent + 1, exponent)
+    for bits in _halvings(wide.dtype):
+        # Twice the largest step: below the normal numbers the exponent goes further down than up.
+        for _ in range(2 if bits in (64, 512) else 1):
+            flat = mantissa < 2.0**-bits
+            mantissa = torch.where(flat, mantissa * 2.0**bits, mantissa)
+            exponent = torch.where(flat, exponent - bits, exponent)
+    mantissa = torch.where(wide < 0, -mantissa, mantissa)
+    return torch.where(special, wide, mantissa).to(x.dtype), torch.where(special, 0, exponent).to(torch.int32)
+
+
+@decomposes(aten.nextafter.default)
+def nextafter(x: Tensor, towards: Tensor) -> Tensor:
+    """The next float from x in the direction of ``towards``.
+
+    By Rump, Zimmermann, Boldo and Melquiond, "Computing predecessor and successor in rounding to nearest" (2009):
+    adding just more than half of x's last digit rounds to the neighbour; near zero that is done 2**100 times larger.
+    """
+    dtype = torch.result_type(x, towards)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    here, there = torch.broadcast_tensors(x.to(wide), towards.to(wide))
+    info = torch.finfo(dtype)
+    half, least = info.eps / 2, info.smallest_normal * info.eps
+    nudge = half * (1 + 2 * half)
+    size = here.abs()
+    sign = torch.where(there > here, 1.0, -1.0).to(wide)
+    scaled = here * 2.0**100
+    near = (scaled + sign * (scaled.abs() * nudge)) * 2.0**-100
+    far = here + sign * (size * nudge)
+    tiny = torch.where(here == -sign * least, here * 0, here + sign * least)
+    if dtype == wide:
+        result = torch.where(size > info.smallest_normal * 2.0**40, far, near)
+    else:
+        result = far.to(dtype).to(wide)
+    result = torch.where(size < 2 * info.smallest_normal, tiny, result)
+    result = torch.where(size == torch.inf, -sign * info.max, result)
+    result = torch.where(here == there, there, result)
+    return torch.where((here != here) | (there != there), torch.nan, result).to(dtype)
+
+
+FLOAT_PARTS = (frexp, nextafter)
+SIGNS = (signbit, copysign)
+"""Not for a target that can read a float's bits."""
