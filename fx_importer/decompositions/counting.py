@@ -23,14 +23,14 @@ def _tally(bins: Tensor, number: int, weights: Tensor) -> Tensor:
     return sums(hits, weights.reshape(-1, 1)).reshape(number)
 
 
-def _limits(x: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Return both ends of a histogram's range: of ``x`` itself where they are the same."""
+def _limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Tensor, Tensor]:
+    """Return both ends of a histogram's range: of ``x`` itself where they are the same, and ``beyond`` a lone value."""
     if low == high:
         first, last = torch.amin(x), torch.amax(x)
     else:
         first, last = torch.full((), low, dtype=x.dtype), torch.full((), high, dtype=x.dtype)
     one = first == last
-    return torch.where(one, first - 1, first), torch.where(one, last + 1, last)
+    return torch.where(one, first - beyond, first), torch.where(one, last + beyond, last)
 
 
 @decomposes(aten.histc.default)
@@ -39,7 +39,7 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     if not is_static(x) or not fits(x.numel(), bins) or x.numel() == 0 or not x.is_floating_point():
         return NotImplemented
     flat = x.reshape(-1)
-    low, high = _limits(flat, min, max)
+    low, high = _limits(flat, min, max, 1)
     inside = (flat >= low) & (flat <= high)
     place = torch.clamp(torch.floor((flat - low) * bins / (high - low)), max=bins - 1)
     # Bins are small numbers: comparing them in floating point is exact.
@@ -86,7 +86,7 @@ def histogram(
 
 def _edges(x: Tensor, bins: int, low: float, high: float) -> Tensor:
     """Return the ends of the intervals, from both sides, as ``linspace`` does."""
-    first, last = _limits(x, low, high)
+    first, last = _limits(x, low, high, 0.5)
     step = (last - first) / bins
     place = torch.arange(bins + 1, dtype=x.dtype)
     return torch.where(place < (bins + 1) // 2, first + step * place, last - step * (bins - place))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,9 @@ _counted_from_the_start: ContextVar[bool] = ContextVar("counted_from_the_start",
 @decomposes(aten.index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """Write at indices that count from the start: the lowerings take a negative one for one that is out of range."""
-    if _counted_from_the_start.get() or any(each is not None and each.dtype == torch.bool for each in indices):
+    if any(each is not None and each.dtype == torch.bool for each in indices):
+        return by_mask(x, indices, values, accumulate)
+    if _counted_from_the_start.get():
         return NotImplemented
     return _put(x, from_the_start(x, indices), values, accumulate)
 
@@ -52,6 +55,23 @@ def wide_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return aten.index.Tensor(x, widened) if torch.bool not in kinds else NotImplemented
 
 
+def by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:
+    """Write where one mask of the first axes is true: row after row, or one row everywhere."""
+    mask = indices[0]
+    known = all(isinstance(size, int) for size in (*x.shape, *values.shape))
+    if mask is None or len(indices) != 1 or not mask.dim() or not known:
+        return NotImplemented
+    if not values.numel():
+        return x.clone()
+    rest = x.dim() - mask.dim()
+    if values.dim() > rest and values.shape[0] != 1:
+        row = torch.clamp(torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1, min=0, max=values.shape[0] - 1)
+        values = values.index_select(0, row).reshape(*mask.shape, *values.shape[1:])
+    elif values.dim() > rest:
+        values = values.squeeze(0)
+    return torch.where(mask.reshape(*mask.shape, *[1] * rest), x + values if accumulate else values, x)
+
+
 def from_the_start(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Return ``indices`` of the first axes of ``x`` without negative ones."""
     sizes = x.shape[: len(indices)]
@@ -76,8 +96,8 @@ def index_put_of_leading_axes(
     if not given or given != list(range(first, first + len(given))):
         return index_put(x, indices, values, accumulate)
     tensors = [index for index in indices if index is not None]
-    if any(index.dtype == torch.bool for index in tensors):
-        return NotImplemented  # a mask takes as many axes as it has
+    if any(index.dtype == torch.bool for index in tensors):  # a mask takes as many axes as it has
+        return by_mask(x, indices, values, accumulate)
     picked = torch.broadcast_shapes(*(index.shape for index in tensors))
     before, after = list(range(first)), list(range(first + len(given), x.dim()))
     values = values.expand(*x.shape[:first], *picked, *(x.shape[axis] for axis in after))

@@ -11,9 +11,11 @@ from fx_importer.decompositions import (
     halves,
     indexing,
     ordering,
+    pooling,
     powers,
     scalars,
     scans,
+    selecting,
 )
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
@@ -24,6 +26,8 @@ LINALG = (
         *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
         *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
         *accumulating.RENAMED,  # the dialect lacks them
+        pooling.adaptive_max_pool,  # the C++ lowering takes a batch only, and windows of one size
+        *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
         *counting.COUNTING,  # the same; and embedding_bag's C++ lowering of sums ignores the weights of samples
         *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
         indexing.index_put,  # the C++ lowering takes negative indices as they are
@@ -33,6 +37,7 @@ LINALG = (
         *DENSE,  # the dialect lacks them
     )
     .preferring(
+        *selecting.SELECTING,  # the C++ lowerings know nonzero of some rank, and end the process for the rest
         *(*edges.COMMON, edges.equal, edges.reciprocal, edges.negate, edges.elu, edges.gelu, edges.clamp),  # see there
         *edges.COMPARISONS,  # see there
         *division.divisions(division.by_remainder, remainders=False),  # through float64, and of one overload each

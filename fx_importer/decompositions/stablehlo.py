@@ -12,8 +12,10 @@ from fx_importer.decompositions import (
     halves,
     indexing,
     ordering,
+    pooling,
     scalars,
     scans,
+    selecting,
     sorting,
     unsigned,
     windows,
@@ -32,6 +34,9 @@ STABLEHLO = (
         *(scans.stable_sort, scans.kthvalue, sorting.cumprod),  # the C++ lowerings lack them
         *accumulating.RENAMED,  # the dialect lacks them
         accumulating.scatter_reduce,  # it has no lowering
+        *pooling.POOLING,  # the C++ lowerings lack some, and have others wrong: over the edge, of three axes
+        *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
+        selecting.nonzero,  # of rank zero the C++ lowering ends the process
         *counting.COUNTING,  # the dialect lacks them, or no backend takes them
         *windows.WINDOWS,  # it has no lowering
         *unsigned.UNSIGNED,  # computed as if signed, or not at all

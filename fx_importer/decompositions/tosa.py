@@ -10,10 +10,12 @@ from fx_importer.decompositions import (
     halves,
     norms,
     ordering,
+    pooling,
     powers,
     saturation,
     scalars,
     scans,
+    selecting,
     sorting,
 )
 from fx_importer.decompositions.base import BASE
@@ -26,6 +28,9 @@ TOSA = (
     BASE.replacing(
         *accumulating.ACCUMULATING,  # its scatter adds nothing, and writes rows only
         *accumulating.RENAMED,  # the dialect lacks them
+        *pooling.POOLING,  # it has pools of two axes, without indices, dilation or windows over the edge
+        *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
+        selecting.nonzero,  # of rank zero the C++ lowering ends the process
         *counting.COUNTING,  # the dialect lacks them, or no backend takes them
         *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
         *sorting.SORTING,  # it has no sort, and no running products

@@ -391,6 +391,11 @@ def test_index_put_counts_negative_indices_from_the_end() -> None:
     assert (first, last) == (torch.tensor([1]), torch.tensor([2]))
 
 
-def test_index_put_by_a_mask_is_left_alone() -> None:
-    x = torch.zeros(2, 3)
-    assert indexing.index_put(x, [x > 0], torch.ones(())) is NotImplemented
+def test_index_put_by_a_mask() -> None:
+    x = torch.randn(3, 4)
+    mask = x > 0
+    for values in (torch.randn(int(mask.sum())), torch.ones(()), torch.ones(1)):
+        for accumulate in (False, True):
+            found = indexing.index_put(x, [mask], values, accumulate)
+            assert_close(found, x.index_put((mask,), values, accumulate))
+    assert_close(indexing.index_put(x, [x[:, 0] > 9], torch.randn(0, 4)), x)

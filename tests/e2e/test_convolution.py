@@ -41,11 +41,12 @@ def test_convolution(case, output_type):
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),
     Case("max_ceil", lambda: (nn.MaxPool2d(3, stride=2, ceil_mode=True), (IMAGE,))),
-    Case(
-        "max_and_where",
-        lambda: (nn.MaxPool2d(2, return_indices=True), (IMAGE,)),
-        fails={TOSA: "torch.aten.max_pool2d_with_indices"},
-    ),
+    Case("max_and_where", lambda: (nn.MaxPool2d(2, return_indices=True), (IMAGE,))),
+    Case("max_three_axes", lambda: (nn.MaxPool3d(2, stride=1, return_indices=True), (normal(1, 2, 3, 4, 4),))),
+    Case("max_dilated", lambda: (nn.MaxPool2d(2, dilation=2), (IMAGE,))),
+    Case("adaptive_max_uneven", lambda: (nn.AdaptiveMaxPool2d(3, return_indices=True), (IMAGE,))),
+    Case("average_three_axes", lambda: (nn.AvgPool3d(2, padding=1), (normal(1, 2, 3, 4, 4),))),
+    Case("average_ceil", lambda: (nn.AvgPool2d(3, 2, ceil_mode=True), (IMAGE,))),
     Case("max_one_axis", lambda: (nn.MaxPool1d(2), (normal(2, 4, 8),))),
     Case("average", lambda: (nn.AvgPool2d(2), (IMAGE,))),
     Case("average_padded", lambda: (nn.AvgPool2d(3, stride=2, padding=1), (IMAGE,))),

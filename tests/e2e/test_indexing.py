@@ -5,7 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import TOSA, Case, check, integers, normal, table
+from fx_importer import lower
+
+from .harness import LINALG, TOSA, Case, assert_same, check, integers, normal, table
 
 X = normal(4, 5, 6)
 ROWS = torch.tensor([2, 0, 3, 2])
@@ -67,6 +69,15 @@ def write(x: torch.Tensor) -> torch.Tensor:
     Case("scatter_times", lambda: (lambda x: x.scatter(0, ROWS[None, :3], 2.5, reduce="multiply"), (normal(4, 3),))),
     Case("flat", lambda: (lambda x, i: (x.take(i - 4), x.put(i, x[0, 0, :4], accumulate=True)), (X, ROWS))),
     Case("take_from_a_number", lambda: (torch.take, (torch.tensor(2.0), torch.tensor([0, -1])))),
+    Case(
+        "index_put_by_mask",
+        lambda: (
+            lambda x, m: (x.index_put((m,), x[0, 0, 0]), x.index_put((x[:, 0, 0] < 9,), x, accumulate=True)),
+            (X, X > 0),
+        ),
+    ),
+    Case("nonzero_static", lambda: (lambda x: torch.nonzero_static(x > 0, size=70), (X,))),
+    Case("repeats", lambda: (lambda x, i: x.repeat_interleave(i, 0, output_size=9), (X, ROWS + torch.arange(4) % 2))),
     Case("written_slices", lambda: (write, (X,))),
     Case("written_from_the_end", lambda: (lambda x, i: x.index_put((i,), x[:1]), (X, torch.tensor([-1, 0])))),
     Case("select_scatter", lambda: (lambda x: (x.select_scatter(x[0], 0, 2), x.slice_scatter(x[:2], 0, 1, 3)), (X,))),
@@ -106,3 +117,22 @@ class Positions(nn.Module):
 )
 def test_embedding(case, output_type):
     check(case, output_type)
+
+
+OF_ANY_SIZE = {
+    "masked_elements": lambda x: x[x > 0],
+    "masked_rows": lambda x: (x[:, x[0, :, 0] > 0], x[x[:, 0, 0] > 0]),
+    "masked_select": lambda x: x.masked_select(x[0] > 0),
+    "nonzero_of_a_number": lambda x: x[0, 0, 0].nonzero(),
+    "unique": lambda x: torch.unique(x.round(), return_inverse=True, return_counts=True),
+    "unique_flags": lambda x: torch.unique(x > 0),
+    "unique_consecutive": lambda x: torch.unique_consecutive(x > 0, return_inverse=True, return_counts=True),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY_SIZE)
+def test_results_of_any_size(name):
+    function = OF_ANY_SIZE[name]
+    lowered = lower(function, X, output_type=LINALG)
+    for x in (X, -X):
+        assert_same(lowered.run(x), function(x), None)

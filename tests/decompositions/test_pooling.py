@@ -1,0 +1,61 @@
+"""The rules of pooling against eager: padding, dilation, windows over the edge, ties and what is not a number."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from fx_importer.decompositions import pooling
+
+X = torch.randn(2, 3, 7, 8, 6, generator=torch.Generator().manual_seed(0))
+TIES = X.mul(2).round()
+NOT_NUMBERS = X.clone()
+NOT_NUMBERS.view(-1)[::17] = math.nan
+
+MAXIMA: list[dict[str, Any]] = [
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "padding": (0, 1, 1), "ceil_mode": True},
+    {"kernel_size": 3, "stride": 1, "padding": 1, "dilation": 2},
+    {"kernel_size": 2, "stride": 3, "padding": 1, "dilation": 3, "ceil_mode": True},
+]
+
+
+@pytest.mark.parametrize("given", MAXIMA, ids=str)
+@pytest.mark.parametrize("x", [X, TIES, NOT_NUMBERS], ids=["normal", "ties", "not_numbers"])
+def test_max(given: dict[str, Any], x: torch.Tensor) -> None:
+    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    three: list[Any] = [given.get(name, default) for name, default in zip(names, (0, (), 0, 1, False), strict=True)]
+    expected = F.max_pool3d(x, **given, return_indices=True)
+    assert_close(pooling.max_pool3d(x, *three), expected, equal_nan=True)
+    two: dict[str, Any] = {name: value[1:] if isinstance(value, tuple) else value for name, value in given.items()}
+    flat: list[Any] = [each[1:] if isinstance(each, tuple) else each for each in three]
+    expected = F.max_pool2d(x[0], **two, return_indices=True)
+    assert_close(pooling.max_pool2d(x[0], *flat), expected, equal_nan=True)
+    assert_close(pooling.max_pool2d(x[0, 0], *flat), tuple(each[0] for each in expected), equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 4), (7, 8, 6), (9, 2, 4)])
+def test_adaptive(size: tuple[int, int, int]) -> None:
+    expected = F.adaptive_max_pool3d(TIES, size, return_indices=True)
+    assert_close(pooling.adaptive_max_pool(TIES, size), expected)
+    expected = F.adaptive_max_pool2d(TIES[0], size[1:], return_indices=True)
+    assert_close(pooling.adaptive_max_pool(TIES[0], size[1:]), expected)
+    assert_close(pooling.adaptive_avg_pool(X, size), F.adaptive_avg_pool3d(X, size))
+
+
+@pytest.mark.parametrize("included", [True, False])
+@pytest.mark.parametrize("divisor", [None, 5])
+@pytest.mark.parametrize("ceil", [True, False])
+@pytest.mark.parametrize("sizes", [([2], [], 0), ([3, 2, 3], [2, 1, 2], [1, 0, 1]), ([3], [3], [1])], ids=str)
+def test_average(sizes: Any, ceil: bool, divisor: int | None, included: bool) -> None:
+    kernel, stride, padding = sizes
+    expected = F.avg_pool3d(X, kernel * (3 // len(kernel)), stride or None, padding, ceil, included, divisor)
+    assert_close(pooling.avg_pool(X, kernel, stride, padding, ceil, included, divisor), expected)
+    if len(kernel) == 1:
+        expected = F.avg_pool2d(X[:, 0], kernel, stride or None, padding, ceil, included, divisor)
+        if ceil or divisor:
+            assert_close(pooling.avg_pool(X[:, 0], kernel, stride, padding, ceil, included, divisor), expected)
