@@ -93,7 +93,9 @@ _SPECTRA = frozenset(
     for packet in (aten.fft_fft, aten.fft_ifft, aten.fft_rfft, aten.fft_irfft, aten.stft, aten.istft)
     for name in packet.overloads()
 )
-_IN_STABLEHLO = frozenset((aten.mm.default, aten.bmm.default, aten.neg.default, aten.complex.default))
+_IN_STABLEHLO = frozenset(
+    (aten.mm.default, aten.bmm.default, aten.neg.default, aten.complex.default, aten.view_as_real.default)
+)
 _DTYPES = {
     OutputType.RAW: Dtypes("the torch dialect"),
     OutputType.TORCH: Dtypes("the torch dialect"),

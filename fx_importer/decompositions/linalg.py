@@ -19,6 +19,7 @@ from fx_importer.decompositions import (
 )
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
+from fx_importer.decompositions.fourier import FOURIER
 from fx_importer.decompositions.special import SIGNS, SPECIAL
 
 LINALG = (
@@ -35,6 +36,7 @@ LINALG = (
         *SPECIAL,  # no backend takes them whole
         *SIGNS,  # there is no way to a float's bits
         *DENSE,  # the dialect lacks them
+        *FOURIER,  # the same, of most
     )
     .preferring(
         *selecting.SELECTING,  # the C++ lowerings know nonzero of some rank, and end the process for the rest

@@ -6,6 +6,7 @@ import torch
 
 from fx_importer.decompositions import (
     accumulating,
+    complex_numbers,
     counting,
     division,
     edges,
@@ -22,6 +23,7 @@ from fx_importer.decompositions import (
 )
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
+from fx_importer.decompositions.fourier import FOURIER
 from fx_importer.decompositions.special import SPECIAL
 
 aten = torch.ops.aten
@@ -43,6 +45,8 @@ STABLEHLO = (
         *(indexing.index, indexing.index_put),  # the C++ lowerings take negative indices as they are
         *SPECIAL,  # no backend takes them whole
         *DENSE,  # the dialect lacks them
+        *FOURIER,  # the same, of most
+        complex_numbers.conjugate,  # the same
     )
     .from_torch(
         aten.leaky_relu.default,  # the same, of the slope

@@ -20,6 +20,7 @@ from fx_importer.decompositions import (
 )
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
+from fx_importer.decompositions.fourier import FOURIER
 from fx_importer.decompositions.integers import TOSA_INTEGERS
 from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS
 from fx_importer.decompositions.tosa_gaps import TOSA_GAPS
@@ -39,6 +40,7 @@ TOSA = (
         *SPECIAL,  # no backend takes them whole
         *TOSA_LACKS,  # it alone does not take them whole
         *DENSE,  # the dialect lacks them
+        *FOURIER,  # the same, of most
     )
     .preferring(
         *saturation.BOUNDS,  # a bound that is not given becomes the largest finite number

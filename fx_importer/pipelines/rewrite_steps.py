@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fx_importer.pipelines.pipeline import RewriteStep
 from fx_importer.rewrites import (
     accumulate_in_float32,
+    complex_parts_to_stablehlo,
     conditional_loops_to_scf,
     constants_to_stablehlo,
     constants_to_tosa,
@@ -41,6 +42,7 @@ TOSA_INTEGERS = RewriteStep("fx-importer-fit-tosa-integers", fit_tosa_integers)
 NARROW_TOSA_INTEGERS = RewriteStep("fx-importer-narrow-tosa-integers", narrow_tosa_integers)
 NARROW_TOSA_INTEGERS_UNPROVED = RewriteStep("fx-importer-narrow-tosa-integers-unproved", narrow_tosa_integers_unproved)
 STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", control_flow_to_stablehlo)
+STABLEHLO_COMPLEX = RewriteStep("fx-importer-complex-parts-to-stablehlo", complex_parts_to_stablehlo)
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
 STABLEHLO_NUMBERS = RewriteStep("fx-importer-numbers-to-stablehlo", numbers_to_stablehlo)
@@ -69,6 +71,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_CONTROL_FLOW,
         STABLEHLO_CONSTANTS,
         STABLEHLO_LITERALS,
+        STABLEHLO_COMPLEX,
         STABLEHLO_NUMBERS,
         STABLEHLO_NOISE,
         STABLEHLO_REFINEMENT,

@@ -8,6 +8,7 @@ from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
 from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_ACCUMULATION,
+    STABLEHLO_COMPLEX,
     STABLEHLO_CONSTANTS,
     STABLEHLO_CONTROL_FLOW,
     STABLEHLO_LITERALS,
@@ -24,7 +25,9 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
     return Pipeline(
         "stablehlo",
         (
-            control_flow("Branches and loops are StableHLO's, around torch ops.", STABLEHLO_CONTROL_FLOW),
+            control_flow(
+                "Branches, loops and complex parts are StableHLO's.", STABLEHLO_CONTROL_FLOW, STABLEHLO_COMPLEX
+            ),
             Stage(
                 "stablehlo",
                 "Torch ops have become StableHLO ops.",

@@ -17,7 +17,7 @@ from fx_importer.rewrites.isolation import isolate_tosa_regions
 from fx_importer.rewrites.nans import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.numbers import refuse_numbers
 from fx_importer.rewrites.refinement import refine_shapes
-from fx_importer.rewrites.stablehlo import numbers_to_stablehlo, without_noise
+from fx_importer.rewrites.stablehlo import complex_parts_to_stablehlo, numbers_to_stablehlo, without_noise
 from fx_importer.rewrites.state import state_to_values, values_to_memory
 from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.tosa_integers import fit_tosa_integers, narrow_tosa_integers, narrow_tosa_integers_unproved
@@ -26,6 +26,7 @@ from fx_importer.rewrites.tosa_weights import transpose_tosa_weights
 
 __all__ = [
     "accumulate_in_float32",
+    "complex_parts_to_stablehlo",
     "conditional_loops_to_scf",
     "constants_to_stablehlo",
     "constants_to_tosa",

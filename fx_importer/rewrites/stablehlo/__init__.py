@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from fx_importer.rewrites.stablehlo.complex_numbers import complex_parts_to_stablehlo
 from fx_importer.rewrites.stablehlo.noise import without_noise
 from fx_importer.rewrites.stablehlo.numbers import numbers_to_stablehlo
 
-__all__ = ["numbers_to_stablehlo", "without_noise"]
+__all__ = ["complex_parts_to_stablehlo", "numbers_to_stablehlo", "without_noise"]
