@@ -16,6 +16,7 @@ from fx_importer.decompositions import (
     scalars,
     scans,
     selecting,
+    smooth_resizing,
 )
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
@@ -28,6 +29,7 @@ LINALG = (
         *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
         *accumulating.RENAMED,  # the dialect lacks them
         pooling.adaptive_max_pool,  # the C++ lowering takes a batch only, and windows of one size
+        *smooth_resizing.SMOOTH_RESIZING,  # the dialect lacks them
         *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
         *counting.COUNTING,  # the same; and embedding_bag's C++ lowering of sums ignores the weights of samples
         *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex

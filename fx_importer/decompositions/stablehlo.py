@@ -17,6 +17,7 @@ from fx_importer.decompositions import (
     scalars,
     scans,
     selecting,
+    smooth_resizing,
     sorting,
     unsigned,
     windows,
@@ -37,6 +38,7 @@ STABLEHLO = (
         *accumulating.RENAMED,  # the dialect lacks them
         accumulating.scatter_reduce,  # it has no lowering
         *pooling.POOLING,  # the C++ lowerings lack some, and have others wrong: over the edge, of three axes
+        *smooth_resizing.SMOOTH_RESIZING,  # the dialect lacks them
         *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
         selecting.nonzero,  # of rank zero the C++ lowering ends the process
         *counting.COUNTING,  # the dialect lacks them, or no backend takes them

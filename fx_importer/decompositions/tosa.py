@@ -16,6 +16,7 @@ from fx_importer.decompositions import (
     scalars,
     scans,
     selecting,
+    smooth_resizing,
     sorting,
 )
 from fx_importer.decompositions.base import BASE
@@ -30,6 +31,7 @@ TOSA = (
         *accumulating.ACCUMULATING,  # its scatter adds nothing, and writes rows only
         *accumulating.RENAMED,  # the dialect lacks them
         *pooling.POOLING,  # it has pools of two axes, without indices, dilation or windows over the edge
+        *smooth_resizing.SMOOTH_RESIZING,  # the dialect lacks them
         *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
         selecting.nonzero,  # of rank zero the C++ lowering ends the process
         *counting.COUNTING,  # the dialect lacks them, or no backend takes them

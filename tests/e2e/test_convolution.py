@@ -73,6 +73,8 @@ def test_convolution(case, output_type):
     ),
     Case("bilinear", lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (IMAGE,))),
     Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),
+    Case("bilinear_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bilinear", antialias=True), (IMAGE,))),
+    Case("bicubic_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bicubic", antialias=True), (IMAGE,))),
     Case("bicubic", lambda: (nn.Upsample(scale_factor=2, mode="bicubic"), (IMAGE,))),
     Case(
         "grid_sample",
