@@ -8,49 +8,70 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from fx_importer.bindings import func_d, ir
+from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
 
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them, and `_bytes_of` could not tell them from something else."""
 _ALIGNMENT = 64
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+"""Something to move elements as, by their size in bytes."""
 
 
 def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     """Move the large ``dense_resource`` constants of ``function`` into a new last argument; return what to pass there.
 
-    The argument is a buffer of bytes; each constant becomes a view into it that is only read.
+    The argument is a buffer of bytes; each constant becomes a view into it that is only read. Where a
+    contraction reads rows of another axis than its last (`row_order`), the copy has the axes in that order.
     """
-    uses: dict[ir.Attribute, list[ir.Operation]] = {}
+    constants: dict[ir.Attribute, list[ir.Operation]] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "arith.constant" and (value := _resource_of(op)) is not None:
-            uses.setdefault(value, []).append(op)
+            constants.setdefault(value, []).append(op)
         return ir.WalkResult.ADVANCE
 
     function.operation.walk(visit)
-    contents = {value: data for value in uses if (data := _bytes_of(value)) is not None}
-    sizes = [-(-len(data) // _ALIGNMENT) * _ALIGNMENT for data in contents.values()]
+    contents = {value: data for value in constants if (data := _bytes_of(value)) is not None}
+    uses: dict[tuple[ir.Attribute, tuple[int, ...] | None], list[ir.OpOperand]] = {}
+    for value in contents:
+        for use in [use for op in constants[value] for use in op.results[0].uses]:
+            uses.setdefault((value, row_order(use.owner, use.operand_number)), []).append(use)
+    sizes = [-(-len(contents[value]) // _ALIGNMENT) * _ALIGNMENT for value, _ in uses]
     block = torch.empty(sum(sizes), dtype=torch.uint8)
     with function.context, function.location:
         argument = _append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
         start = 0
         with ir.InsertionPoint.at_block_begin(function.entry_block):
-            tensors = []
-            for size, (value, data) in zip(sizes, contents.items(), strict=True):
+            for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
+                kind = ir.RankedTensorType(value.type)
+                data = contents[value]
                 ctypes.memmove(block.data_ptr() + start, data, len(data))
-                tensors.append(_view(argument, start, ir.RankedTensorType(value.type)))
+                if order is not None:
+                    _permute(block[start : start + len(data)], kind.shape, order)
+                    kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
+                tensor = _view(argument, start, kind)
+                for use in readers:
+                    if order is not None:
+                        read_in_order(use.owner, use.operand_number, order)
+                    use.owner.operands[use.operand_number] = tensor
                 start += size
         # Only now: one of them is the operation that the views are inserted before.
-        for value, tensor in zip(contents, tensors, strict=True):
-            for op in uses[value]:
-                op.results[0].replace_all_uses_with(tensor)
+        for value in contents:
+            for op in constants[value]:
                 op.erase()
     return block
+
+
+def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> None:
+    """Bring an array of ``shape``, of which ``data`` has the bytes, into another order of axes, in place."""
+    elements = data.view(_WORDS[data.numel() // math.prod(shape)])
+    elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
 
 
 def _resource_of(constant: ir.Operation) -> ir.Attribute | None:

@@ -21,10 +21,46 @@ def interchange_loops(module: ir.Module) -> None:
         maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
         order = _best_order(["parallel" in kind for kind in kinds], maps)
         # The body of an op with linalg.index knows its loops by their numbers.
-        if order == list(range(len(kinds))) or any(each.name == "linalg.index" for each in op.regions[0].blocks[0]):
+        if order == list(range(len(kinds))) or _counts_loops(op):
             continue
         with op.context:
             _permute(op, order, maps)
+
+
+def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
+    """Return in which order a contraction had better find the axes of an operand; None, if as they are.
+
+    ``C[m, n] += A[m, k] * B[n, k]`` walks down the columns of either B or C, whichever loop is innermost; with B as
+    ``[k, n]``, `interchange_loops` repairs both.
+    """
+    if op.name != "linalg.generic" or operand >= len(op.operands) - len(op.results) or len(op.operands) < 3:
+        return None
+    kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    if "parallel" in kinds[-1] or not all(isinstance(each, ir.AffineDimExpr) for each in maps[operand].results):
+        return None
+    axes = [ir.AffineDimExpr(each).position for each in maps[operand].results]
+    written = list(maps[-1].results)
+    if not axes or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[axes[-1]]:
+        return None
+    row = ir.AffineDimExpr(written[-1]).position
+    if axes.count(row) != 1 or _counts_loops(op):
+        return None
+    last = axes.index(row)
+    return (*(axis for axis in range(len(axes)) if axis != last), last)
+
+
+def read_in_order(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
+    """Let a ``linalg.generic`` read an operand whose axes are in the given order now. The operand is for the caller."""
+    maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
+    old = ir.AffineMapAttr(maps[operand]).value
+    new = ir.AffineMap.get(old.n_dims, 0, [old.results[axis] for axis in order])
+    maps[operand] = ir.AffineMapAttr.get(new)
+    op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
+
+
+def _counts_loops(op: ir.Operation) -> bool:
+    return any(each.name == "linalg.index" for each in op.regions[0].blocks[0])
 
 
 def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[int]:

@@ -8,6 +8,7 @@ from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
 from fx_importer.pipelines.rewrite_steps import (
     LINALG_NANS,
+    LINALG_NOISE,
     SCF_LOOPS,
     STATE_TO_VALUES,
     TM_TENSOR_LOOPS,
@@ -51,8 +52,8 @@ def linalg(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "loops",
-                "Scans, scatters and sorts are loops in scf.",
-                (TM_TENSOR_LOOPS, on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse")),
+                "Scans, scatters and sorts are loops in scf; nothing is left that changes nothing.",
+                (TM_TENSOR_LOOPS, LINALG_NOISE, on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse")),
             ),
             Stage("in-place", "State that a function overwrites is in memrefs.", (VALUES_TO_MEMORY,)),
             contract(OutputType.LINALG_ON_TENSORS, options.contract),

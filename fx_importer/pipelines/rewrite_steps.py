@@ -15,6 +15,7 @@ from fx_importer.rewrites import (
     control_flow_to_tosa,
     fit_tosa_integers,
     isolate_tosa_regions,
+    linalg_without_noise,
     literals_to_stablehlo,
     long_sums_to_tosa,
     nans_in_linalg,
@@ -52,6 +53,7 @@ LINALG_NANS = RewriteStep("fx-importer-nans-in-linalg", nans_in_linalg)
 STABLEHLO_NANS = RewriteStep("fx-importer-nans-in-stablehlo", nans_in_stablehlo)
 STABLEHLO_ACCUMULATION = RewriteStep("fx-importer-accumulate-in-float32", accumulate_in_float32)
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
+LINALG_NOISE = RewriteStep("fx-importer-linalg-without-noise", linalg_without_noise)
 TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
 VALUES_TO_MEMORY = RewriteStep("fx-importer-values-to-memory", values_to_memory)
 
@@ -79,6 +81,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_NANS,
         STABLEHLO_ACCUMULATION,
         STATE_TO_VALUES,
+        LINALG_NOISE,
         TM_TENSOR_LOOPS,
         VALUES_TO_MEMORY,
     )

@@ -14,6 +14,7 @@ from fx_importer.rewrites.control_flow import (
     control_flow_to_tosa,
 )
 from fx_importer.rewrites.isolation import isolate_tosa_regions
+from fx_importer.rewrites.linalg_noise import linalg_without_noise
 from fx_importer.rewrites.nans import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.numbers import refuse_numbers
 from fx_importer.rewrites.refinement import refine_shapes
@@ -34,6 +35,7 @@ __all__ = [
     "control_flow_to_tosa",
     "fit_tosa_integers",
     "isolate_tosa_regions",
+    "linalg_without_noise",
     "literals_to_stablehlo",
     "long_sums_to_tosa",
     "nans_in_linalg",

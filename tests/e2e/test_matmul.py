@@ -1,7 +1,10 @@
 """Products of matrices."""
 
+import pytest
 import torch
 from torch import nn
+
+from fx_importer import lower
 
 from .harness import Case, check, integers, normal, table
 
@@ -31,3 +34,28 @@ from .harness import Case, check, integers, normal, table
 )
 def test_matmul(case, output_type):
     check(case, output_type)
+
+
+class Tied(nn.Module):
+    """Reads one weight by rows and, transposed, in products."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.weight = nn.Buffer(integers(24, 40, low=-9, high=9).to(dtype))
+        self.batches = nn.Buffer(integers(2, 30, 40, low=-9, high=9).to(dtype))
+
+    def forward(self, words: torch.Tensor):
+        """Return products with a weight on either side."""
+        read = self.weight[words]
+        return read @ self.weight.T, self.weight @ read[0].T, read @ self.batches.mT, self.weight.T @ self.weight
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64], ids=str)
+def test_weights_are_read_as_they_are(dtype):
+    torch.manual_seed(0)
+    model, words = Tied(dtype), integers(2, 5, low=0, high=23)
+    lowered = lower(model, words, output_type="linalg")
+    if not dtype.is_complex:  # a product of complex matrices is products of real ones, here of computed ones
+        assert "linalg.transpose ins(%cst" not in lowered.module.operation.get_asm(use_local_scope=True)
+    for result, expected in zip(lowered.run(words), model(words), strict=True):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)  # sums of small integers are exact

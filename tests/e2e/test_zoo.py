@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.zoo import ZOO
 from fx_importer import OutputType, lower
 
+from .linalg_noise import linalg_noise
 from .noise import noise
 
 SMALL = [name for name, model in ZOO.items() if model.small]
@@ -45,7 +46,9 @@ def test_dynamic_stablehlo_has_no_noise(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_linalg_agrees_with_eager(name):
     model, args, kwargs = ZOO[name].build()
-    compare(lower(exported(name, dynamic=False), output_type="linalg").run(*args, **kwargs), model, args, kwargs)
+    lowered = lower(exported(name, dynamic=False), output_type="linalg")
+    assert linalg_noise(lowered.module) == {}
+    compare(lowered.run(*args, **kwargs), model, args, kwargs)
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["default", "narrow"])
@@ -63,6 +66,7 @@ def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
 def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
     model, args, kwargs = ZOO[name].build()
     lowered = lower(exported(name, dynamic=True), output_type="linalg")
+    assert linalg_noise(lowered.module) == {}
     for size in (2, 3, 5):
         batch = [torch.cat([x] * 3)[:size] for x in args]
         compare(lowered.run(*batch, **kwargs), model, batch, kwargs)

@@ -8,6 +8,8 @@ from fx_importer.execution.kernels import (
     expand_integer_abs,
     interchange_loops,
     outline_kernels,
+    read_in_order,
+    row_order,
     split_truncations,
 )
 from fx_importer.pipelines.llvm import LLVM
@@ -88,6 +90,30 @@ def test_the_innermost_loop_runs_along_rows(parse, text, kinds, maps):
     assert ["r" if "reduction" in each else "p" for each in found] == list(kinds)
     results = [str(each).split("-> ")[1].removesuffix(">") for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
     assert results == maps
+
+
+@pytest.mark.parametrize(
+    "b, maps, order",
+    [
+        ("4x5", ("m, k", "k, n", "m, n"), None),  # as it should be
+        ("5x4", ("m, k", "n, k", "m, n"), (1, 0)),
+        ("4x5", ("m, k", "k, n", "n, m"), None),  # it has no axis of the result's rows
+    ],
+)
+def test_a_contraction_had_better_find_rows_of_what_it_writes(parse, b, maps, order):
+    c = "5x3" if maps[2] == "n, m" else "3x5"
+    module = parse(reduction("m, n, k", "ppr", "3x4", b, c, maps))
+    (op,) = [
+        each.operation
+        for each in module.body.operations[0].entry_block.operations
+        if each.operation.name == "linalg.generic"
+    ]
+    assert row_order(op, 1) == order
+    assert row_order(op, 2) is None
+    if order:
+        with module.context:
+            read_in_order(op, 1, order)
+        assert "(d2, d1)" in str(ir.ArrayAttr(op.attributes["indexing_maps"])[1])
 
 
 def test_a_contraction_in_another_order_gives_the_same(jit):
