@@ -8,6 +8,7 @@ from torch._decomp import core_aten_decompositions
 from fx_importer.decompositions import (
     attention,
     copies,
+    edges,
     normalization,
     powers,
     products,
@@ -63,6 +64,7 @@ BASE = (
         *copies.COPIES,  # the dialect lacks them, or no backend takes them
         *scalars.SHIFTS,  # no backend takes them under all of their names
         *scalars.COMPARISONS_OF_FLOATS,  # the C++ folds of a constant tensor read a whole number as a float's bits
+        edges.trunc,  # see there
         powers.power,  # a product is cheaper than a power, and has no number to carry
     )
 )

@@ -121,6 +121,12 @@ def _with_a_float(operator: OpOverload) -> Decomposition:
     return rule
 
 
+@decomposes(aten.trunc.default)
+def trunc(x: Tensor) -> Tensor:
+    """Towards zero. The dialect's own folds a constant with the wrong sign: 5.0 becomes -5.0."""
+    return torch.where(x < 0.0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()
+
+
 COMPARISONS = tuple(
     map(
         _with_a_float,
