@@ -93,9 +93,10 @@ def _is_computable(node: fx.Node) -> bool:
 
 
 def _is_small(value: torch.Tensor) -> bool:
-    static = all(isinstance(size, int) for size in value.shape)
+    if not all(isinstance(size, int) for size in value.shape):
+        return False  # also before such a size is compared with anything
     strided = value.layout is torch.strided and not value.is_quantized and 0 not in value.shape
-    return static and strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST
+    return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST
 
 
 def _is_alike(value: Any, example: torch.Tensor) -> bool:
