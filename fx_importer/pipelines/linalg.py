@@ -41,7 +41,6 @@ def linalg(options: LoweringOptions) -> Pipeline:
                         "convert-torch-to-tensor",
                     ),
                     Pass("convert-torch-conversion-to-mlprogram"),  # the random number generator's state
-                    LINALG_NANS,
                     on_functions("resolve-shaped-type-result-dims", "cse"),
                 ),
             ),
@@ -52,8 +51,11 @@ def linalg(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "loops",
-                "Scans, scatters and sorts are loops in scf; nothing is left that changes nothing.",
-                (TM_TENSOR_LOOPS, LINALG_NOISE, on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse")),
+                "Scans, scatters and sorts are loops in scf; NaN is kept; nothing is left that changes nothing.",
+                (
+                    *(LINALG_NANS, TM_TENSOR_LOOPS, LINALG_NOISE),
+                    on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
+                ),
             ),
             Stage("in-place", "State that a function overwrites is in memrefs.", (VALUES_TO_MEMORY,)),
             contract(OutputType.LINALG_ON_TENSORS, options.contract),
