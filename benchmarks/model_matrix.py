@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -110,7 +111,9 @@ def _text(cell: Cell | None) -> str:
         return ""
     if cell["status"] == "passed":
         return f"{cell['error']:.0e}" if cell["error"] else "0"
-    return f"{cell['status']}: {cell['remark'].splitlines()[0][:80]}" if cell["remark"] else cell["status"]
+    named = re.search(r"operation '([^']+)'", cell["remark"])
+    reason = f"`{named[1]}`" if named else cell["remark"].partition("\n")[0][:80]
+    return f"{cell['status']}: {reason}" if reason else cell["status"]
 
 
 def write_page(cells: Sequence[Cell]) -> None:
