@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from fx_importer.decompositions.halves import HALVES
 from fx_importer.decompositions.table import Decomposition, decomposes
@@ -110,29 +109,11 @@ def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> An
     return torch.clamp(x.to(torch.get_default_dtype()), min, max)
 
 
-def _with_a_float(operator: OpOverload) -> Decomposition:
-    """Compare floats with a float: C++ folds the comparison of a constant with a whole number wrongly."""
-
-    @decomposes(operator)
-    def rule(x: Tensor, number: Number) -> Any:
-        whole = isinstance(number, int) and x.is_floating_point()
-        return operator(x, float(number)) if whole else NotImplemented
-
-    return rule
-
-
 @decomposes(aten.trunc.default)
 def trunc(x: Tensor) -> Tensor:
     """Towards zero. The dialect's own folds a constant with the wrong sign: 5.0 becomes -5.0."""
     return torch.where(x < 0.0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()
 
-
-COMPARISONS = tuple(
-    map(
-        _with_a_float,
-        (aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar, aten.eq.Scalar, aten.ne.Scalar),
-    )
-)
 
 COMMON: tuple[Decomposition, ...] = (isfinite, isinf, isclose, signbit, copysign)
 """What no lowering has right."""

@@ -43,7 +43,6 @@ LINALG = (
     .preferring(
         *selecting.SELECTING,  # the C++ lowerings know nonzero of some rank, and end the process for the rest
         *(*edges.COMMON, edges.equal, edges.reciprocal, edges.negate, edges.elu, edges.gelu, edges.clamp),  # see there
-        *edges.COMPARISONS,  # see there
         *division.divisions(division.by_remainder, remainders=False),  # through float64, and of one overload each
         powers.power_of_tensors,  # the C++ lowering does not convert a whole base
         *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),  # these end the process

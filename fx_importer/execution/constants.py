@@ -15,9 +15,10 @@ import torch
 from fx_importer.bindings import func_d, ir
 from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
+from fx_importer.resources import is_resource, resource_bytes
 
 _SMALLEST = 1024
-"""In bytes. Smaller ones stay: LLVM may fold them, and `_bytes_of` could not tell them from something else."""
+"""In bytes. Smaller ones stay: LLVM may fold them."""
 _ALIGNMENT = 64
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """Something to move elements as, by their size in bytes."""
@@ -75,12 +76,8 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
 
 
 def _resource_of(constant: ir.Operation) -> ir.Attribute | None:
-    try:
-        value = constant.attributes["value"]
-        ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell
-    except (TypeError, ValueError):  # a TypeError is for a complex ``dense``, which the bindings do not know
-        return None
-    return value
+    value = constant.attributes["value"]
+    return value if is_resource(value) else None
 
 
 def resource_name(constant: ir.Operation) -> str | None:
@@ -91,34 +88,19 @@ def resource_name(constant: ir.Operation) -> str | None:
     return (found[1] or found[2]) if found else None
 
 
-class _Chunks:
-    """A file that keeps the pieces of one size that are written to it."""
-
-    def __init__(self, size: int):
-        self.size = size
-        self.found: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if len(data) == self.size:
-            self.found.append(data)
-
-
 def _bytes_of(value: ir.Attribute) -> bytes | None:
-    """Return the contents of a resource, or None for one that is small, or not as large as its type says.
+    """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says."""
+    size = _size_of(value)
+    if size < (1 if "complex" in str(value.type) else _SMALLEST):  # LLVM takes no complex resource
+        return None
+    return resource_bytes(value, size)
 
-    The bindings offer no way to read a resource; but in bytecode, each is written in one piece, and the rest of a
-    module that holds nothing else is small.
-    """
+
+def _size_of(value: ir.Attribute) -> int:
+    """Return the bytes that the type of ``value`` asks for; 0 of a type that torch does not have."""
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
-    size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
-    if size < (1 if "complex" in str(tensor_type.element_type) else _SMALLEST):  # LLVM takes no complex resource
-        return None
-    holder = ir.Module.create(ir.Location.unknown(value.context))
-    holder.operation.attributes["value"] = value
-    chunks = _Chunks(size)
-    holder.operation.write_bytecode(chunks)
-    return chunks.found[0] if len(chunks.found) == 1 else None
+    return math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
 
 
 def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
@@ -178,11 +160,4 @@ def take_resources(
 
 
 def _read(value: ir.Attribute) -> bytes:
-    data = _bytes_of(value)
-    if data is not None:
-        return data
-    # A small one, which is cheap to spell: hexadecimal digits, of which the first four bytes are the alignment.
-    holder = ir.Module.create(ir.Location.unknown(value.context))
-    holder.operation.attributes["value"] = value
-    digits = re.search(r': "0x([0-9A-F]*)"', holder.operation.get_asm())
-    return bytes.fromhex(digits[1])[4:] if digits else b""
+    return resource_bytes(value, _size_of(value)) or b""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fx_importer.execution import BACKENDS, RUNS
 from fx_importer.output_types import OutputType
-from fx_importer.verification.verdict import WIDTH, Check, Status, Verdict
+from fx_importer.verification.verdict import Check, Status, Verdict, as_text
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,7 @@ class Matrix:
         return found
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
-        console.print(self.table())
-        assert isinstance(console.file, io.StringIO)
-        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-        return "\n".join([*filter(None, lines), *self.remarks()])
+        return as_text(self.table(), self.remarks())
 
     def to_json(self) -> str:
         """Return every cell, and what went wrong, as JSON."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -101,11 +101,7 @@ class Verdict:
             raise MismatchError(self)
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
-        console.print(self.table())
-        assert isinstance(console.file, io.StringIO)
-        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-        return "\n".join([*filter(None, lines), *self.remarks()])
+        return as_text(self.table(), self.remarks())
 
     def table(self) -> Table:
         """Return the table for `rich`, which colours it on a terminal. None and strings have a row only if wrong."""
@@ -156,3 +152,10 @@ def _rows(check: Check) -> Iterator[tuple[str, ...]]:
             f"{found.out_of_tolerance:,}/{found.elements:,}",
             (Status.PASSED if found.passed else Status.MISMATCH).value,
         )
+
+
+def as_text(table: Table, remarks: Iterable[str]) -> str:
+    """Return ``table`` without colours, and ``remarks`` below it."""
+    file = io.StringIO()
+    Console(file=file, width=WIDTH, color_system=None, legacy_windows=False).print(table)
+    return "\n".join([*filter(None, (line.rstrip() for line in file.getvalue().splitlines())), *remarks])
