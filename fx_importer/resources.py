@@ -10,10 +10,19 @@ _SMALLEST = 1024
 """In bytes. A smaller resource cannot be told from the rest of the bytecode by its size."""
 
 
+def resource_of(constant: ir.Operation, name: str = "value") -> ir.Attribute | None:
+    """Return the attribute ``name`` of ``constant`` if it is a ``dense_resource``."""
+    try:
+        value = constant.attributes[name]  # a TypeError is for a complex ``dense``, which the bindings do not know
+    except TypeError:
+        return None
+    return value if is_resource(value) else None
+
+
 def is_resource(value: ir.Attribute) -> bool:
     try:
         ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell
-    except (TypeError, ValueError):  # a TypeError is for a complex ``dense``, which the bindings do not know
+    except ValueError:
         return False
     return True
 

@@ -15,7 +15,7 @@ import torch
 from fx_importer.bindings import func_d, ir
 from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
-from fx_importer.resources import is_resource, resource_bytes
+from fx_importer.resources import resource_bytes, resource_of
 
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them."""
@@ -33,7 +33,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     constants: dict[ir.Attribute, list[ir.Operation]] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "arith.constant" and (value := _resource_of(op)) is not None:
+        if op.name == "arith.constant" and (value := resource_of(op)) is not None:
             constants.setdefault(value, []).append(op)
         return ir.WalkResult.ADVANCE
 
@@ -75,14 +75,9 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
     elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
 
 
-def _resource_of(constant: ir.Operation) -> ir.Attribute | None:
-    value = constant.attributes["value"]
-    return value if is_resource(value) else None
-
-
 def resource_name(constant: ir.Operation) -> str | None:
     """Return the name of the ``dense_resource`` that ``constant`` holds; None, if it holds none."""
-    if (value := _resource_of(constant)) is None:
+    if (value := resource_of(constant)) is None:
         return None
     found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(value))
     return (found[1] or found[2]) if found else None
@@ -90,17 +85,12 @@ def resource_name(constant: ir.Operation) -> str | None:
 
 def _bytes_of(value: ir.Attribute) -> bytes | None:
     """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says."""
-    size = _size_of(value)
-    if size < (1 if "complex" in str(value.type) else _SMALLEST):  # LLVM takes no complex resource
-        return None
-    return resource_bytes(value, size)
-
-
-def _size_of(value: ir.Attribute) -> int:
-    """Return the bytes that the type of ``value`` asks for; 0 of a type that torch does not have."""
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
-    return math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
+    size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
+    if size < (1 if "complex" in str(tensor_type.element_type) else _SMALLEST):  # LLVM takes no complex resource
+        return None
+    return resource_bytes(value, size)
 
 
 def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
@@ -138,7 +128,7 @@ def take_resources(
     uses: dict[ir.Attribute, list[ir.Operation]] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == operation and (value := _resource_of(op)) is not None:
+        if op.name == operation and (value := resource_of(op)) is not None:
             uses.setdefault(value, []).append(op)
         return ir.WalkResult.ADVANCE
 
@@ -153,11 +143,7 @@ def take_resources(
     for value in uses:
         kind = ir.RankedTensorType(value.type)
         tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
-        if data := _read(value):
+        if data := resource_bytes(value, tensor.nbytes):
             ctypes.memmove(tensor.data_ptr(), data, len(data))
         tensors.append(tensor)
     return tensors
-
-
-def _read(value: ir.Attribute) -> bytes:
-    return resource_bytes(value, _size_of(value)) or b""

@@ -13,6 +13,7 @@ from fx_importer.diagnostics import emit_errors, warn_of
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.pipeline import RewriteStep, Stage
+from fx_importer.resources import resource_of
 
 _ALWAYS = frozenset(("builtin", "func"))
 
@@ -122,7 +123,7 @@ def _without_weights(module: ir.Operation) -> ir.Operation:
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.constant" and _is_resource(op):
+        if op.name == "stablehlo.constant" and resource_of(op) is not None:
             found.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -137,14 +138,6 @@ def _without_weights(module: ir.Operation) -> ir.Operation:
         op.results[0].replace_all_uses_with(new.results[0])
         op.erase()
     return module
-
-
-def _is_resource(op: ir.Operation) -> bool:
-    try:
-        ir.DenseResourceElementsAttr(op.attributes["value"])
-    except (TypeError, ValueError):  # a TypeError is for a complex ``dense``, which the bindings do not know
-        return False
-    return True
 
 
 @dataclass(frozen=True)

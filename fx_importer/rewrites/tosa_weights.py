@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from fx_importer.bindings import ir
-from fx_importer.resources import is_resource, resource_bytes
+from fx_importer.resources import resource_bytes, resource_of
 from fx_importer.rewrites.emitter import producer
 
 _WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
@@ -31,8 +31,8 @@ def transpose_tosa_weights(module: ir.Operation) -> None:
     made: dict[tuple[ir.Attribute, tuple[int, ...]], ir.Attribute] = {}
     for op in found:
         constant = op.operands[0].owner
-        values, order = constant.attributes["values"], tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
-        if not is_resource(values):
+        values, order = resource_of(constant, "values"), tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
+        if values is None:
             continue
         if (values, order) not in made:
             transposed = _transposed(values, order, op.results[0].type)
