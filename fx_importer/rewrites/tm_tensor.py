@@ -42,17 +42,11 @@ def _scan(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     taken = [1 if each == axis else size for each, size in enumerate(sizes)]
 
     def turn(emit: LoopEmitter, counter: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        out, accumulator = state
+        out, before = state
         offsets = [counter if each == axis else 0 for each in range(len(sizes))]
-
-        def combine(emit: LoopEmitter, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            element, _, before = elements
-            (after,) = emit.inline(region, [before, element])
-            return [after if inclusive else before, after]
-
-        slices = [emit.slice(tensor, offsets, taken, others) for tensor in (source, out)]
-        written, accumulator = emit.elementwise(slices[:1], [slices[1], accumulator], combine)
-        return [emit.unslice(written, out, offsets, taken), accumulator]
+        elements = emit.slice(source, offsets, taken, others)
+        (after,) = emit.elementwise([elements], [before], lambda inner, each: inner.inline(region, [each[1], each[0]]))
+        return [emit.unslice(after if inclusive else before, out, offsets, taken), after]
 
     return emit.loop(0, sizes[axis], 1, [out, accumulator], turn)
 

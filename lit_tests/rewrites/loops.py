@@ -17,11 +17,10 @@ show("scan", lambda x: x.cumsum(1), torch.ones(2, 3, 4))
 # CHECK: func.func @main(%[[X:[a-z0-9]*]]: tensor<2x3x4xf32>
 # CHECK: scf.for %[[I:.*]] = %c0 to %c3 step %c1 iter_args(%[[OUT:.*]] = %{{.*}}, %[[SUM:.*]] = %{{.*}}) -> (tensor<2x3x4xf32>, tensor<2x4xf32>)
 # CHECK: %[[FROM:.*]] = tensor.extract_slice %[[X]][0, %[[I]], 0] [2, 1, 4] [1, 1, 1] : tensor<2x3x4xf32> to tensor<2x4xf32>
-# CHECK: %[[INTO:.*]] = tensor.extract_slice %[[OUT]][0, %[[I]], 0] [2, 1, 4] [1, 1, 1]
-# CHECK: %[[DONE:.*]]:2 = linalg.generic {{.*}}iterator_types = ["parallel", "parallel"]} ins(%[[FROM]] : {{.*}}) outs(%[[INTO]], %[[SUM]] :
+# CHECK: %[[DONE:.*]] = linalg.generic {{.*}}iterator_types = ["parallel", "parallel"]} ins(%[[FROM]] : {{.*}}) outs(%[[SUM]] :
 # CHECK: arith.addf
-# CHECK: tensor.insert_slice %[[DONE]]#0 into %[[OUT]][0, %[[I]], 0]
-# CHECK: scf.yield %{{.*}}, %[[DONE]]#1
+# CHECK: %[[NEXT:.*]] = tensor.insert_slice %[[DONE]] into %[[OUT]][0, %[[I]], 0]
+# CHECK: scf.yield %[[NEXT]], %[[DONE]]
 
 show("numbers", lambda x, i, y: x.scatter_add(0, i, y), torch.ones(4, 3), torch.ones(2, 3).long(), torch.ones(2, 3))
 
