@@ -84,7 +84,7 @@ class _Process:
                 command,
                 env=environment,
                 pass_fds=(requests, replies),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # nothing comes: it is open as long as this process lives
                 stdout=self._said,
                 stderr=self._said,
             )
@@ -125,7 +125,7 @@ def _end(child: subprocess.Popen[bytes], *files: Any) -> None:
     for file in files:
         file.close()
     child.kill()
-    child.wait()
+    child.communicate()
 
 
 def _error(kind: str, message: str, attributes: dict[str, Any]) -> Exception:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
 import pickle
+import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,6 +20,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 def serve(requests: int, replies: int) -> None:
     """Answer requests, read and written through these file descriptors, until the other side is gone."""
+    _end_with(sys.stdin.fileno())
     incoming, outgoing = Connection(requests, writable=False), Connection(replies, readable=False)
     loaded: dict[int, Loaded] = {}
     keys = itertools.count()
@@ -32,6 +36,12 @@ def serve(requests: int, replies: int) -> None:
         except Exception as error:
             answer = False, (type(error).__name__, str(error), _attributes(error))
         outgoing.send_bytes(pickle.dumps(answer))
+
+
+def _end_with(lifeline: int) -> None:
+    """Have the kernel end this process when the other end of a pipe is closed, also in the middle of native code."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)  # from now on SIGIO, which ends a process that does not handle it
 
 
 def _answer(request: Any, loaded: dict[int, Loaded], keys: Any) -> Any:

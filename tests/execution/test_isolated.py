@@ -1,0 +1,52 @@
+"""What becomes of the process that runs for another one, when that other one is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+PARENT = """
+import torch
+from fx_importer import lower
+from fx_importer.execution import IsolatedBackend
+
+class Endless(torch.nn.Module):
+    def forward(self, x):
+        return torch.while_loop(lambda x: x.sum() < 1e30, lambda x: (x + 1,), (x,))[0]
+
+run = lower(Endless(), torch.ones(2), output_type="linalg").caller(backend=(backend := IsolatedBackend("jit")))
+print(backend.worker.running()._child.pid, flush=True)
+run(torch.ones(2))
+"""
+
+
+def running(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def cpu_time(process: int) -> float:
+    with open(f"/proc/{process}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[11]) / os.sysconf("SC_CLK_TCK")
+
+
+def test_it_ends_in_the_middle_of_native_code():
+    parent = subprocess.Popen([sys.executable, "-W", "ignore", "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    before = cpu_time(child)
+    while cpu_time(child) < before + 1:  # it computes, without end
+        assert running(child)
+        time.sleep(0.1)
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    for _ in range(100):
+        if not running(child):
+            return
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("it still runs")
