@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 PARENT = """
 import torch
@@ -21,17 +22,19 @@ run(torch.ones(2))
 """
 
 
+def stat(process: int) -> list[str]:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
 def running(process: int) -> bool:
     try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return stat(process)[0] != "Z"
     except FileNotFoundError:
         return False
 
 
 def cpu_time(process: int) -> float:
-    with open(f"/proc/{process}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[11]) / os.sysconf("SC_CLK_TCK")
+    return int(stat(process)[11]) / os.sysconf("SC_CLK_TCK")
 
 
 def test_it_ends_in_the_middle_of_native_code():
