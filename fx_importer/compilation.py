@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph
-from fx_importer.decompositions import decompose
+from fx_importer.decompositions import Changes, decompose
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named, default_for
 from fx_importer.execution.artifact import Weights, artifact_of
@@ -27,6 +28,7 @@ from fx_importer.importing.signature import mutated_state
 from fx_importer.manifest import NARROW, Manifest
 from fx_importer.options import (
     Contract,
+    DecompositionOptions,
     ExportOptions,
     ImportOptions,
     LoweringOptions,
@@ -61,8 +63,8 @@ class Lowered:
     """What the functions take and return, and what is state; ``manifest.to_json()`` is for other tools."""
     trace: Trace
     options: Options
-    _relower: Callable[[Any, Sequence[Any], Mapping[Any, Callable[..., Any]] | None], Lowered] = field(repr=False)
-    """Lowers another model or program as this one was; with another decomposition table, if there is one."""
+    _relower: Callable[[Any, Sequence[Any], DecompositionOptions | None], Lowered] = field(repr=False)
+    """Lowers another model or program as this one was; with other decompositions, if there are any."""
 
     @property
     def program(self) -> ExportedProgram:
@@ -224,6 +226,7 @@ def compile_programs(
     calls: Mapping[str, Call], importer: FxImporter, options: Options, reporter: Reporter | None = write_report
 ) -> Lowered:
     """Carry models to functions of one module, keeping a record of every stage."""
+    Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = TARGETS[options.output_type]
     importing = target.importing(options.importing)
     trace = Trace(reporter=reporter)
@@ -231,10 +234,8 @@ def compile_programs(
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
     programs = dict(exported)
     with trace.stage("decompose"):
-        given = options.decompositions
         for name, program in programs.items():
-            table = target.table(options.lowering, program) if given is None else given
-            programs[name] = decompose(program, table)
+            programs[name] = decompose(program, target.table(options, program))
     with trace.stage("canonicalize"):
         asserts = importing.runtime_asserts
         programs = {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
@@ -269,14 +270,14 @@ def _relower(
     options: Options,
     f: Any,
     args: Sequence[Any],
-    table: Mapping[Any, Callable[..., Any]] | None,
+    decompositions: DecompositionOptions | None,
 ) -> Lowered:
     """Lower ``f`` with the options of another program; no failure is reported, and nothing printed."""
     options = replace(
         options,
         export=ExportOptions(),
         printing=PrintOptions(),
-        decompositions=options.decompositions if table is None else table,
+        decompositions=decompositions or options.decompositions,
     )
     new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
     return compile_programs({options.importing.func_name: (f, args, {})}, new, options, reporter=None)
@@ -342,6 +343,8 @@ def lower(
     runtime_asserts: bool = False,
     hooks: FxImporterHooks | None = None,
     decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
+    extra: Mapping[Any, Callable[..., Any]] | None = None,
     func_name: str = "main",
     enable_graph_printing: bool = False,
     verbose: bool = False,
@@ -372,11 +375,14 @@ def lower(
             its inputs' sizes. Not for TOSA and StableHLO, which have none.
         hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
+        keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. Without
+            its overload, an operator stands for all of them.
+        extra: functions by operator, or by name, that decompose it; they go before what the table has.
         func_name: the name of the function.
         enable_graph_printing: print the FX graph that is imported.
         verbose: print the module after each stage, weights elided.
         enable_ir_printing: print the module after each pass, weights elided.
-        backend_legal_ops: torch ops that the torch backend stage leaves whole.
+        backend_legal_ops: torch ops that the torch backend stage leaves whole, and the decompositions too.
         allow_non_finites: whether a lowering may emit infinities.
         contract: what becomes of a module that holds what its output type may not hold, a `Contract` or its name: an
             error, or a `ContractWarning`.
@@ -411,7 +417,7 @@ def lower(
             None if tosa_target is None else TosaTarget.get(tosa_target),
         ),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
-        decompositions=decomposition_table,
+        decompositions=_decomposing(decomposition_table, keep, extra),
     )
     inputs = {**model_kwargs, **(kwargs or {})}
     importer = fx_importer or FxImporter(hooks=hooks)
@@ -420,6 +426,16 @@ def lower(
     if not isinstance(f, ExportedProgram):
         check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
     return compile_programs({func_name: (f, args, inputs)}, importer, options)
+
+
+def _decomposing(
+    table: Mapping[Any, Callable[..., Any]] | None,
+    keep: Sequence[str | OpOverload | OpOverloadPacket],
+    extra: Mapping[Any, Callable[..., Any]] | None,
+) -> DecompositionOptions:
+    if isinstance(keep, str):
+        raise UsageError(f"keep is a list of operators: keep=[{keep!r}]")
+    return DecompositionOptions(table, tuple(map(str, keep)), dict(extra or {}))
 
 
 def _entry_points(
@@ -457,6 +473,8 @@ def compare_decompositions(
     f: torch.nn.Module | ExportedProgram | Callable[..., Any],
     *args: Any,
     decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
+    extra: Mapping[Any, Callable[..., Any]] | None = None,
     dynamic_shapes: Any = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -468,6 +486,8 @@ def compare_decompositions(
         f: the model, a plain function, or an exported program (which is called with its own example inputs).
         *args: inputs.
         decomposition_table: the table; without it, that of RAW, which keeps what it can.
+        keep: as `lower` takes it.
+        extra: as `lower` takes it.
         dynamic_shapes: as `torch.export.export` takes it.
         rtol: as for `Lowered.verify`.
         atol: as for `Lowered.verify`.
@@ -485,6 +505,8 @@ def compare_decompositions(
         mutation=Mutation.FUNCTIONAL,
         dynamic_shapes=dynamic_shapes,
         decomposition_table=decomposition_table,
+        keep=keep,
+        extra=extra,
         kwargs=kwargs,
     )
     return lowered.bisect(backend="eager", rtol=rtol, atol=atol)

@@ -54,6 +54,18 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
+class DecompositionOptions:
+    """For the decompositions that come before the import."""
+
+    table: Mapping[Any, Callable[..., Any]] | None = None
+    """A table to use instead of the output type's own; empty means: decompose nothing."""
+    keep: tuple[str, ...] = ()
+    """Operators, spelled ``aten.foo`` or ``aten.foo.default``, that the table must leave whole."""
+    extra: Mapping[Any, Callable[..., Any]] = field(default_factory=dict[Any, Callable[..., Any]])
+    """Rules by operator that go before the table's."""
+
+
+@dataclass(frozen=True)
 class ImportOptions:
     """For the importer."""
 
@@ -157,8 +169,7 @@ class Options:
 
     output_type: OutputType = OutputType.RAW
     export: ExportOptions = field(default_factory=ExportOptions)
+    decompositions: DecompositionOptions = field(default_factory=DecompositionOptions)
     importing: ImportOptions = field(default_factory=ImportOptions)
     lowering: LoweringOptions = field(default_factory=LoweringOptions)
     printing: PrintOptions = field(default_factory=PrintOptions)
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None
-    """A table to use instead of the output type's own; empty means: decompose nothing."""

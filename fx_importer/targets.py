@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from fx_importer import decompositions
 from fx_importer.canonicalization import Dtypes
+from fx_importer.decompositions import Changes, DecompositionTable, by_overload
 from fx_importer.decompositions.composite import compositions
 from fx_importer.decompositions.quantization import quantization
 from fx_importer.errors import UsageError
-from fx_importer.options import ImportOptions, LoweringOptions
+from fx_importer.options import ImportOptions, LoweringOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
 
@@ -24,7 +23,7 @@ class Target:
     """An output type's decomposition table, the dtypes that it holds, and its pipeline."""
 
     output_type: OutputType
-    decompositions: Mapping[Any, Callable[..., Any]]
+    decompositions: DecompositionTable
     dtypes: Dtypes
 
     @property
@@ -42,23 +41,28 @@ class Target:
         """Whether its pipeline has integers of 32 bits in the place of 64, where it is told to."""
         return self.output_type is OutputType.TOSA
 
-    def table(self, options: LoweringOptions, program: ExportedProgram) -> Mapping[Any, Callable[..., Any]]:
-        """Return the decompositions of ``program`` that come before the import.
+    def table(self, options: Options, program: ExportedProgram | None) -> DecompositionTable:
+        """Return the decompositions that come before the import, with those of what else ``program`` calls.
 
         What the backend takes whole is kept whole. RAW keeps what other libraries define.
+
+        Raises:
+            UsageError: for a table, or changes to it, that are none.
         """
-        legal = {name.removeprefix("torch.") for name in options.backend_legal_ops}
-        table = self.decompositions
-        if self.output_type is not OutputType.RAW:
-            rules = {operator: each.rule for each in quantization() for operator in each.operators}
-            table = {**compositions(program), **rules, **table}
-        if not legal:
-            return table
-        return {
-            operator: rule
-            for operator, rule in table.items()
-            if str(operator) not in legal and str(operator.overloadpacket) not in legal
-        }
+        given = options.decompositions
+        changes = Changes.of(given.keep, given.extra)
+        if given.table is not None:
+            table = by_overload(given.table)
+        else:
+            table = self.decompositions
+            if self.output_type is not OutputType.RAW:
+                rules = {operator: each.rule for each in quantization() for operator in each.operators}
+                others = {} if program is None else compositions(program)
+                known = DecompositionTable(others | rules, because="of another library: its definition")
+                table = known.updated(table)
+        legal = {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}
+        whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
+        return changes.applied_to(table.keeping(*whole, because="named in backend_legal_ops"))
 
     def importing(self, options: ImportOptions) -> ImportOptions:
         """Return how a program is imported: no symbolic shapes where nothing can lower them.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fx_importer.cli.arguments import takes_options
-from fx_importer.options import Options
+from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
 
 app = typer.Typer(
@@ -134,6 +134,30 @@ def pipelines(
     from fx_importer.cli.pipelines import list_pipelines
 
     list_pipelines(None if output_type is None else OutputType.get(output_type))
+
+
+@app.command()
+def decompositions(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="A .pt2 file or package.module:callable, as `import` takes it."),
+    ] = None,
+    output_type: Annotated[
+        str, typer.Option(metavar=OUTPUT_TYPES, help="The output type that the table is for.")
+    ] = "raw",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP", help="A torch op that is not decomposed, spelled aten.foo. May be repeated."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace through Python bytecode.")] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what is shown as JSON.")] = None,
+) -> None:
+    """List the operators that are decomposed or kept, each with the reason; for a model, those before and after."""
+    from fx_importer.cli.decompositions import show_decompositions
+
+    chosen = DecompositionOptions(keep=tuple(keep or ()))
+    options = Options(OutputType.get(output_type), ExportOptions(strict=strict), chosen)
+    show_decompositions(model, options, json)
 
 
 @app.command()

@@ -11,15 +11,21 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from fx_importer.options import ExportOptions, ImportOptions, LoweringOptions, Options, TosaTarget
+from fx_importer.options import DecompositionOptions, ExportOptions, ImportOptions, LoweringOptions, Options, TosaTarget
 from fx_importer.output_types import OutputType
 
-GROUPS = {"export": ExportOptions, "importing": ImportOptions, "lowering": LoweringOptions}
+GROUPS = {
+    "export": ExportOptions,
+    "decompositions": DecompositionOptions,
+    "importing": ImportOptions,
+    "lowering": LoweringOptions,
+}
 """The fields of `Options` that the command line offers, and what they hold."""
 
 HELP = {
     "output_type": "What to lower to.",
     "strict": "Let torch.export trace through Python bytecode.",
+    "keep": "A torch op that is not decomposed, spelled aten.foo or aten.foo.default. May be repeated.",
     "func_name": "The name of the function.",
     "mutation": "What becomes of state that the program mutates: refuse it, make it results, or overwrite it in place.",
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
@@ -33,6 +39,7 @@ HELP = {
 
 NOT_ON_THE_COMMAND_LINE = {
     "dynamic_shapes",  # a Python value; an exported program (.pt2) carries its own
+    *("table", "extra"),  # of Python functions
     "func_visibility",  # for a module of several functions; the command line imports one
 }
 

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.export import ExportedProgram
 
 from fx_importer.cli.model import load_model
-from fx_importer.compilation import Lowered, compile_programs
+from fx_importer.compilation import Call, Lowered, compile_programs
 from fx_importer.errors import UsageError
+from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options
@@ -53,9 +55,18 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
 
 def lower_model(model: str, options: Options) -> Lowered:
     """Lower what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    return compile_programs({options.importing.func_name: _loaded(model)}, FxImporter(), options)
+
+
+def export_model(model: str, options: Options) -> ExportedProgram:
+    """Export what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    return export_program(*_loaded(model), options.export)
+
+
+def _loaded(model: str) -> Call:
     f, args, kwargs = load_model(model)
     check_inputs(f, args, kwargs, options=())
     if "TORCH_LOGS" not in os.environ:
         # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
         torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
-    return compile_programs({options.importing.func_name: (f, args, kwargs)}, FxImporter(), options)
+    return f, args, kwargs

@@ -8,7 +8,8 @@ from typing import Any
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.base import BASE
-from fx_importer.decompositions.decompose import decompose
+from fx_importer.decompositions.changes import Changes
+from fx_importer.decompositions.decompose import by_overload, decompose
 from fx_importer.decompositions.linalg import LINALG
 from fx_importer.decompositions.stablehlo import STABLEHLO
 from fx_importer.decompositions.table import Decomposition, DecompositionTable, decomposes
@@ -21,8 +22,10 @@ __all__ = [
     "STABLEHLO",
     "TORCH",
     "TOSA",
+    "Changes",
     "Decomposition",
     "DecompositionTable",
+    "by_overload",
     "decompose",
     "decomposes",
     "get_decomposition_table",

@@ -10,7 +10,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions.flex_attention import write_out_flex_attention
-from fx_importer.decompositions.table import overloads
+from fx_importer.decompositions.table import DecompositionTable, overloads
 from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
 from fx_importer.programs import with_rewritten_graphs
@@ -33,10 +33,17 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        return respell_views(program).run_decompositions(_by_overload(table))
+        return respell_views(program).run_decompositions({**by_overload(table)})
 
 
-def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+def by_overload(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:
+    """Return ``table`` with each packet spelled out as its overloads; what it says of an overload goes before it.
+
+    Raises:
+        UsageError: for a key that is not an operator, or a value that cannot be called.
+    """
+    if isinstance(table, DecompositionTable):
+        return table
     packets: dict[Any, Callable[..., Any]] = {}
     exact: dict[Any, Callable[..., Any]] = {}
     for operator, rule in table.items():
@@ -46,4 +53,4 @@ def _by_overload(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[
             exact[operator] = rule
         else:
             packets.update(dict.fromkeys(overloads([operator]), rule))
-    return packets | exact
+    return DecompositionTable(packets | exact, because="given in decomposition_table")

@@ -25,27 +25,40 @@ from fx_importer.decompositions.special import SIGNS, SPECIAL
 
 LINALG = (
     BASE.replacing(
-        *scans.SCANS,  # the C++ lowerings accumulate in half precision, and know one overload of sort
-        *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
-        *accumulating.RENAMED,  # the dialect lacks them
-        pooling.adaptive_max_pool,  # the C++ lowering takes a batch only, and windows of one size
-        *smooth_resizing.SMOOTH_RESIZING,  # the dialect lacks them
-        *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
-        *counting.COUNTING,  # the same; and embedding_bag's C++ lowering of sums ignores the weights of samples
-        *complex_numbers.COMPLEX_NUMBERS,  # the C++ lowerings do not know that a number may be complex
-        indexing.index_put,  # the C++ lowering takes negative indices as they are
-        indexing.wide_index,  # the C++ lowering mixes the types of indices
-        *SPECIAL,  # no backend takes them whole
-        *SIGNS,  # there is no way to a float's bits
-        *DENSE,  # the dialect lacks them
-        *FOURIER,  # the same, of most
+        *scans.SCANS, because="the C++ lowerings accumulate in half precision, and know one overload of sort"
+    )
+    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*accumulating.RENAMED, because="the dialect lacks it")
+    .replacing(pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size")
+    .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
+    .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(
+        *counting.COUNTING,
+        because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
+    )
+    .replacing(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
+    .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
+    .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
+    .replacing(*SPECIAL, because="no backend takes it whole")
+    .replacing(*SIGNS, because="there is no way to a float's bits")
+    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(
+        *selecting.SELECTING,
+        because="the C++ lowerings know nonzero of some rank, and end the process for the rest",
     )
     .preferring(
-        *selecting.SELECTING,  # the C++ lowerings know nonzero of some rank, and end the process for the rest
-        *(*edges.COMMON, edges.equal, edges.reciprocal, edges.negate, edges.elu, edges.gelu, edges.clamp),  # see there
-        *division.divisions(division.by_remainder, remainders=False),  # through float64, and of one overload each
-        powers.power_of_tensors,  # the C++ lowering does not convert a whole base
-        *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),  # these end the process
+        *(*edges.COMMON, edges.equal, edges.reciprocal, edges.negate, edges.elu, edges.gelu, edges.clamp),
+        because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
     )
-    .preferring(*halves.ACCUMULATING)  # the C++ lowerings accumulate in half precision
+    .preferring(
+        *division.divisions(division.by_remainder, remainders=False),
+        because="the C++ lowerings go through float64, and know one overload each",
+    )
+    .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
+    .preferring(
+        *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),
+        because="of small integers, the C++ lowerings end the process",
+    )
+    .preferring(*halves.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
 )

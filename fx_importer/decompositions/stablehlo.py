@@ -31,33 +31,38 @@ aten = torch.ops.aten
 
 STABLEHLO = (
     BASE.replacing(
-        *scalars.ARITHMETIC,  # the C++ lowerings carry a number as an arith.constant of 64 bits
-        *scalars.COMPARISONS,  # the same
-        *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
-        *(scans.stable_sort, scans.kthvalue, sorting.cumprod),  # the C++ lowerings lack them
-        *accumulating.RENAMED,  # the dialect lacks them
-        accumulating.scatter_reduce,  # it has no lowering
-        *pooling.POOLING,  # the C++ lowerings lack some, and have others wrong: over the edge, of three axes
-        *smooth_resizing.SMOOTH_RESIZING,  # the dialect lacks them
-        *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
-        selecting.nonzero,  # of rank zero the C++ lowering ends the process
-        *counting.COUNTING,  # the dialect lacks them, or no backend takes them
-        *windows.WINDOWS,  # it has no lowering
-        *unsigned.UNSIGNED,  # computed as if signed, or not at all
-        *(indexing.index, indexing.index_put),  # the C++ lowerings take negative indices as they are
-        *SPECIAL,  # no backend takes them whole
-        *DENSE,  # the dialect lacks them
-        *FOURIER,  # the same, of most
-        complex_numbers.conjugate,  # the same
+        *scalars.ARITHMETIC,
+        *scalars.COMPARISONS,
+        because="the C++ lowerings carry a number as an arith.constant of 64 bits",
     )
+    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(scans.stable_sort, scans.kthvalue, sorting.cumprod, because="it has no lowering")
+    .replacing(*accumulating.RENAMED, because="the dialect lacks it")
+    .replacing(accumulating.scatter_reduce, because="it has no lowering")
+    .replacing(
+        *pooling.POOLING, because="the C++ lowerings lack some, and have others wrong: over the edge, of three axes"
+    )
+    .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
+    .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(selecting.nonzero, because="of rank zero the C++ lowering ends the process")
+    .replacing(*counting.COUNTING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*windows.WINDOWS, because="it has no lowering")
+    .replacing(*unsigned.UNSIGNED, because="computed as if signed, or not at all")
+    .replacing(indexing.index, indexing.index_put, because="the C++ lowerings take negative indices as they are")
+    .replacing(*SPECIAL, because="no backend takes it whole")
+    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*FOURIER, complex_numbers.conjugate, because="the dialect lacks most of them")
     .from_torch(
-        aten.leaky_relu.default,  # the same, of the slope
-        aten.elu.default,  # the same, of the scales
+        *(aten.leaky_relu.default, aten.elu.default),
+        because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
+    .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(
-        *edges.COMMON,  # see there
-        *division.divisions(division.by_remainder, remainders=True),  # remainders have the sign of the dividend
-        *halves.ACCUMULATING,  # the C++ lowerings accumulate in half precision
-        *halves.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),  # the same
+        *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
+    )
+    .preferring(*halves.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(
+        *halves.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
+        because="the C++ lowerings compute it in half precision",
     )
 )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from torch._decomp import get_decompositions
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx_importer.errors import UsageError
 
 Rule = Callable[..., Any]
 """Takes an operator's arguments and computes its result with other operators."""
-Operator = OpOverload | OpOverloadPacket
+Operator = OpOverload | OpOverloadPacket | HigherOrderOperator
 """An overload, or a packet, which stands for all of its overloads."""
 
 
@@ -35,14 +36,14 @@ def decomposes(*operators: Operator) -> Callable[[Rule], Decomposition]:
     return lambda rule: Decomposition(tuple(overloads(operators)), rule)
 
 
-def overloads(operators: Iterable[Operator]) -> Iterator[OpOverload]:
-    """Yield ``operators``, each packet as its overloads.
+def overloads(operators: Iterable[Operator]) -> Iterator[Any]:
+    """Yield ``operators``, each packet as its overloads. What is of higher order has none, and stands for itself.
 
     Raises:
         UsageError: for what is neither an overload nor a packet.
     """
     for operator in operators:
-        if isinstance(operator, OpOverload):
+        if isinstance(operator, OpOverload | HigherOrderOperator):
             yield operator
         elif isinstance(operator, OpOverloadPacket):
             yield from (getattr(operator, name) for name in operator.overloads())
@@ -52,60 +53,97 @@ def overloads(operators: Iterable[Operator]) -> Iterator[OpOverload]:
             )
 
 
-class DecompositionTable(Mapping[OpOverload, Rule]):
-    """An immutable table of rules by operator. Each method returns a new table."""
+@dataclass(frozen=True)
+class Line:
+    """What a table says of an operator."""
 
-    def __init__(self, rules: Mapping[OpOverload, Rule] | None = None):
-        self._rules: Mapping[OpOverload, Rule] = MappingProxyType(dict(rules or {}))
+    rule: Rule | None
+    """None: the operator is left whole, whatever a table that this one is made from says."""
+    reason: str = ""
+
+    @property
+    def by(self) -> str:
+        """What computes the operator, by its name."""
+        return "" if self.rule is None else name_of(self.rule)
+
+
+class DecompositionTable(Mapping[OpOverload, Rule]):
+    """An immutable table of rules by operator. Each method returns a new table.
+
+    Each takes ``because``: the reason, which `lines` has beside the rule.
+    """
+
+    def __init__(self, rules: Mapping[OpOverload, Rule] | None = None, *, because: str = ""):
+        self._lines: Mapping[OpOverload, Line] = {key: Line(rule, because) for key, rule in (rules or {}).items()}
+
+    @property
+    def lines(self) -> Mapping[OpOverload, Line]:
+        """Every operator that the table speaks of: those with a rule, and those that it leaves whole."""
+        return MappingProxyType(dict(self._lines))
 
     def __getitem__(self, operator: OpOverload) -> Rule:
-        return self._rules[operator]
+        if (rule := self._lines[operator].rule) is None:
+            raise KeyError(operator)
+        return rule
 
     def __iter__(self) -> Iterator[OpOverload]:
-        return iter(self._rules)
+        return (operator for operator, line in self._lines.items() if line.rule is not None)
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return sum(1 for _ in self)
 
-    def keeping(self, *operators: Operator) -> DecompositionTable:
+    def _with(self, lines: Mapping[OpOverload, Line]) -> DecompositionTable:
+        table = DecompositionTable()
+        table._lines = {**self._lines, **lines}
+        return table
+
+    def updated(self, other: DecompositionTable) -> DecompositionTable:
+        """Take the lines of ``other`` too, and instead of those of this table for the same operators."""
+        return self._with(other.lines)
+
+    def keeping(self, *operators: Operator, because: str = "") -> DecompositionTable:
         """Leave ``operators`` whole."""
-        kept = set(overloads(operators))
-        return DecompositionTable({operator: rule for operator, rule in self.items() if operator not in kept})
+        return self._with(dict.fromkeys(overloads(operators), Line(None, because)))
 
-    def adding(self, *decompositions: Decomposition) -> DecompositionTable:
+    def adding(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
         """Add rules for operators that have none.
 
         Raises:
             UsageError: for an operator that has a rule: `replacing` is for that.
         """
-        rules = dict(self)
+        lines: dict[OpOverload, Line] = {}
         for each in decompositions:
             for operator in each.operators:
-                if (there := rules.get(operator)) is not None:
+                there = lines.get(operator, self._lines.get(operator))
+                if there is not None and there.rule is not None:
                     raise UsageError(
-                        f"{operator} has two decompositions, {_name(there)} and {_name(each.rule)}: "
+                        f"{operator} has two decompositions, {there.by} and {name_of(each.rule)}: "
                         "drop one, or say table.replacing(...) instead of table.adding(...)"
                     )
-                rules[operator] = each.rule
-        return DecompositionTable(rules)
+                lines[operator] = Line(each.rule, because)
+        return self._with(lines)
 
-    def replacing(self, *decompositions: Decomposition) -> DecompositionTable:
+    def replacing(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
         """Use these rules instead of those that the table has for their operators."""
         return self.keeping(*(operator for each in decompositions for operator in each.operators)).adding(
-            *decompositions
+            *decompositions, because=because
         )
 
-    def preferring(self, *decompositions: Decomposition) -> DecompositionTable:
+    def preferring(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
         """Use these rules, and where one returns ``NotImplemented``, what the table has for the operator."""
         table = self
         for each in decompositions:
-            layered = (
-                Decomposition((operator,), _first_of(each.rule, table.get(operator))) for operator in each.operators
-            )
-            table = table.replacing(*layered)
+            for operator in each.operators:
+                there = table._lines.get(operator)
+                if there is None or there.rule is None:
+                    line = Line(each.rule, because)
+                else:
+                    reasons = dict.fromkeys(filter(None, (because, there.reason)))
+                    line = Line(_Layered(each.rule, there.rule), "; else: ".join(reasons))
+                table = table._with({operator: line})
         return table
 
-    def from_torch(self, *operators: Operator) -> DecompositionTable:
+    def from_torch(self, *operators: Operator, because: str = "") -> DecompositionTable:
         """Add the rules of torch's own library for ``operators``; of a packet, for those overloads that have one.
 
         Raises:
@@ -117,19 +155,20 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
                 raise UsageError(f"torch has no decomposition of {operator}")
             # A packet's overloads may be decomposed by functions of their own.
             rules = overloads_only(found).items()
-            table = table.adding(*(Decomposition((overload,), rule) for overload, rule in rules))
+            table = table.adding(*(Decomposition((overload,), rule) for overload, rule in rules), because=because)
         return table
 
 
-def _first_of(rule: Rule, otherwise: Rule | None) -> Rule:
-    if otherwise is None:
-        return rule
+@dataclass(frozen=True)
+class _Layered:
+    """Rules in layers: the second computes what the first returns ``NotImplemented`` for."""
 
-    def layered(*args: Any, **kwargs: Any) -> Any:
-        result = rule(*args, **kwargs)
-        return otherwise(*args, **kwargs) if result is NotImplemented else result
+    first: Rule
+    otherwise: Rule
 
-    return layered
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.first(*args, **kwargs)
+        return self.otherwise(*args, **kwargs) if result is NotImplemented else result
 
 
 def overloads_only(rules: Mapping[Any, Rule]) -> dict[OpOverload, Rule]:
@@ -137,5 +176,12 @@ def overloads_only(rules: Mapping[Any, Rule]) -> dict[OpOverload, Rule]:
     return {operator: rule for operator, rule in rules.items() if isinstance(operator, OpOverload)}
 
 
-def _name(rule: Rule) -> str:
-    return f"{getattr(rule, '__module__', '?')}.{getattr(rule, '__qualname__', repr(rule))}"
+def name_of(rule: Rule) -> str:
+    """Return the names of the functions that ``rule`` consists of."""
+    if isinstance(rule, _Layered):
+        return f"{name_of(rule.first)}, else {name_of(rule.otherwise)}"
+    if isinstance(rule, Decomposition):
+        return name_of(rule.rule)
+    function = rule.func if isinstance(rule, partial) else rule
+    name = str(getattr(function, "__qualname__", repr(function)))
+    return f"{getattr(function, '__module__', '?')}.{name.partition('.<locals>')[0]}"

@@ -27,30 +27,33 @@ from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS
 from fx_importer.decompositions.tosa_gaps import TOSA_GAPS
 
 TOSA = (
-    BASE.replacing(
-        *accumulating.ACCUMULATING,  # its scatter adds nothing, and writes rows only
-        *accumulating.RENAMED,  # the dialect lacks them
-        *pooling.POOLING,  # it has pools of two axes, without indices, dilation or windows over the edge
-        *smooth_resizing.SMOOTH_RESIZING,  # the dialect lacks them
-        *selecting.OF_KNOWN_SIZE,  # the dialect lacks them
-        selecting.nonzero,  # of rank zero the C++ lowering ends the process
-        *counting.COUNTING,  # the dialect lacks them, or no backend takes them
-        *ordering.ORDERING,  # the dialect lacks them, or no backend takes them
-        *sorting.SORTING,  # it has no sort, and no running products
-        scans.kthvalue,  # the same
-        *scalars.COMPARISONS,  # the C++ lowering of eq compares with a number in float64
-        *SPECIAL,  # no backend takes them whole
-        *TOSA_LACKS,  # it alone does not take them whole
-        *DENSE,  # the dialect lacks them
-        *FOURIER,  # the same, of most
+    BASE.replacing(*accumulating.ACCUMULATING, because="TOSA's scatter adds nothing, and writes rows only")
+    .replacing(*accumulating.RENAMED, because="the dialect lacks it")
+    .replacing(
+        *pooling.POOLING, because="TOSA has pools of two axes, without indices, dilation or windows over the edge"
+    )
+    .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
+    .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(selecting.nonzero, because="of rank zero the C++ lowering ends the process")
+    .replacing(*counting.COUNTING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*sorting.SORTING, scans.kthvalue, because="TOSA has no sort, and no running products")
+    .replacing(*scalars.COMPARISONS, because="the C++ lowering of eq compares with a number in float64")
+    .replacing(*SPECIAL, because="no backend takes it whole")
+    .replacing(*TOSA_LACKS, because="TOSA alone does not take it whole")
+    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")
+    .preferring(
+        *(*edges.COMMON, edges.elu, edges.gelu), because="the C++ lowering is wrong at NaN, at infinities, or near zero"
     )
     .preferring(
-        *saturation.BOUNDS,  # a bound that is not given becomes the largest finite number
-        *(*edges.COMMON, edges.elu, edges.gelu),  # see there
-        *division.divisions(division.by_quotient, remainders=True),  # not of infinities, nor of whole numbers
-        *norms.NORMS,  # by powers
-        *powers.IN_TOSA,  # undefined at a negative base, and at infinities
+        *division.divisions(division.by_quotient, remainders=True),
+        because="the C++ lowerings do not divide infinities, nor whole numbers",
     )
-    .preferring(*halves.ACCUMULATING)  # the C++ lowerings accumulate in half precision
-    .preferring(*TOSA_INTEGERS, *TOSA_GAPS)
+    .preferring(*norms.NORMS, because="the C++ lowering takes powers")
+    .preferring(*powers.IN_TOSA, because="undefined at a negative base, and at infinities")
+    .preferring(*halves.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(*TOSA_INTEGERS, because="TOSA has no such operation of integers, or C++ computes in too few bits")
+    .preferring(*TOSA_GAPS, because="the C++ lowering spells it as TOSA does not")
 )

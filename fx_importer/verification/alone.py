@@ -11,13 +11,14 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from fx_importer.execution import Caller
+from fx_importer.options import DecompositionOptions
 from fx_importer.verification.comparing import Comparison, Tolerance, compare
 from fx_importer.verification.reference import copied, writes
 from fx_importer.verification.verifying import Chosen, Inputs, Subject, call_named
 
-Relower = Callable[[Any, Sequence[Any], Mapping[Any, Callable[..., Any]] | None], Subject]
-"""Lowers a module, called with these inputs, or an exported program, as the program at hand was; with another
-decomposition table, if there is one."""
+Relower = Callable[[Any, Sequence[Any], DecompositionOptions | None], Subject]
+"""Lowers a module, called with these inputs, or an exported program, as the program at hand was; with other
+decompositions, if there are any."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -225,11 +225,15 @@ class _Search:
         assert isinstance(self.backend, str)
         call = NodeCall.of(seen.node, seen.args, seen.kwargs)
         given = self.subject.options.decompositions
-        used: dict[Any, Callable[..., Any]] = {}
-        if given is not None:
-            self.relower(call.module, call.inputs, _recording(given, used))
-        rules = None if given is None else used
-        return write_script(seen.node.name, call, self.subject.options, self.backend, self.tolerance, rules)
+        table: dict[Any, Callable[..., Any]] = {}
+        extra: dict[Any, Callable[..., Any]] = {}
+        if given.table is not None or given.extra:
+            recording = None if given.table is None else _recording(given.table, table)
+            recorded = replace(given, table=recording, extra=_recording(given.extra, extra))
+            self.relower(call.module, call.inputs, recorded)
+        used = replace(given, table=None if given.table is None else table, extra=extra)
+        options = replace(self.subject.options, decompositions=used)
+        return write_script(seen.node.name, call, options, self.backend, self.tolerance)
 
 
 def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:

@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from fx_importer.options import LoweringOptions, Options
+from fx_importer.options import DecompositionOptions, LoweringOptions, Options
 from fx_importer.verification.alone import NodeCall, Slot
 from fx_importer.verification.comparing import Tolerance
 
@@ -48,22 +48,17 @@ sys.exit(not verdict)
 '''
 
 
-Rules = Mapping[Any, Callable[..., Any]] | None
-"""The decompositions that a node alone goes through, of a table that was given; None if none was."""
-
-
-def write_script(
-    name: str, call: NodeCall, options: Options, backend: str, tolerance: Tolerance, rules: Rules
-) -> Path | None:
+def write_script(name: str, call: NodeCall, options: Options, backend: str, tolerance: Tolerance) -> Path | None:
     """Write the file and its inputs to a fresh directory; return None for what cannot be spelled in Python.
 
-    The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where temporary files go.
+    All rules among ``options`` are written down. The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where
+    temporary files go.
     """
     try:
         spelled = _call(call)
     except _Unspeakable:
         return None
-    imports, table, remarks = _table(rules)
+    imports, table, remarks = _decompositions(options.decompositions)
     namespace = str(call.module.target).partition(".")[0]
     if namespace not in _BUILT_IN:
         remarks.append(f"# Import here what defines torch.ops.{namespace}.")
@@ -138,27 +133,37 @@ def _lowering(options: LoweringOptions) -> list[str]:
     return found
 
 
-def _table(rules: Rules) -> tuple[list[str], list[str], list[str]]:
-    """Return imports, the keyword for the table, and what could not be written down, as comments."""
-    if rules is None:
-        return [], [], []
+def _decompositions(options: DecompositionOptions) -> tuple[list[str], list[str], list[str]]:
+    """Return imports, keywords for `lower`, and lines that define rules, with a comment where that is for the user."""
     imports: list[str] = []
-    entries: list[str] = []
+    keywords: list[str] = []
     remarks: list[str] = []
+    if options.table is not None:
+        keywords.append(f"decomposition_table={_rules(options.table, imports, remarks)}")
+    if options.keep:
+        keywords.append(f"keep={list(options.keep)}")
+    if options.extra:
+        keywords.append(f"extra={_rules(options.extra, imports, remarks)}")
+    return list(dict.fromkeys(imports)), keywords, remarks
+
+
+def _rules(rules: Mapping[Any, Callable[..., Any]], imports: list[str], remarks: list[str]) -> str:
+    entries: list[str] = []
     for operator, rule in rules.items():
+        variable = f"rule_{sum(not each.startswith('#') for each in remarks)}"
         module, name = getattr(rule, "__module__", None), getattr(rule, "__qualname__", "<")
         if module in (None, "__main__") or "<" in name:
             where = getattr(getattr(rule, "__code__", None), "co_filename", "a place unknown")
             line = getattr(getattr(rule, "__code__", None), "co_firstlineno", 0)
             remarks.append(f"# The rule of {operator} cannot be imported: write it here. It is {name}, {where}:{line}.")
-            remarks.append(f"rule_{len(entries)} = None")
+            remarks.append(f"{variable} = None")
         else:
             if root := _root(module):
                 imports.append(f"sys.path.insert(0, {root!r})")
             imports.append(f"import {module}")
-            remarks.append(f"rule_{len(entries)} = {module}.{name}")
-        entries.append(f"torch.ops.{operator}: rule_{len(entries)}")
-    return list(dict.fromkeys(imports)), [f"decomposition_table={{{', '.join(entries)}}}"], remarks
+            remarks.append(f"{variable} = {module}.{name}")
+        entries.append(f"torch.ops.{operator}: {variable}")
+    return f"{{{', '.join(entries)}}}"
 
 
 def _root(module: str) -> str | None:

@@ -154,8 +154,8 @@ def _rows(check: Check) -> Iterator[tuple[str, ...]]:
         )
 
 
-def as_text(table: Table, remarks: Iterable[str]) -> str:
-    """Return ``table`` without colours, and ``remarks`` below it."""
+def as_text(table: Table, remarks: Iterable[str], width: int = WIDTH) -> str:
+    """Return ``table`` without colours, ``width`` characters wide at most, and ``remarks`` below it."""
     file = io.StringIO()
-    Console(file=file, width=WIDTH, color_system=None, legacy_windows=False).print(table)
+    Console(file=file, width=width, color_system=None, legacy_windows=False).print(table)
     return "\n".join([*filter(None, (line.rstrip() for line in file.getvalue().splitlines())), *remarks])

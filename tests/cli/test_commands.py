@@ -35,11 +35,8 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 def test_every_field_of_the_options_is_offered_or_excused():
     fields = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)}
     assert fields | {"output_type"} == set(HELP) | NOT_ON_THE_COMMAND_LINE
-    # Printing goes to standard output, and a table of decompositions is a Python value.
-    assert {field.name for field in dataclasses.fields(Options)} - set(GROUPS) - {"output_type"} == {
-        "printing",
-        "decompositions",
-    }
+    # Printing goes to standard output.
+    assert {field.name for field in dataclasses.fields(Options)} - set(GROUPS) - {"output_type"} == {"printing"}
 
 
 def test_help_spells_options_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -1,7 +1,15 @@
 import pytest
 import torch
 
-from fx_importer.decompositions import BASE, LINALG, DecompositionTable, decomposes, get_decomposition_table
+from fx_importer.decompositions import (
+    BASE,
+    LINALG,
+    STABLEHLO,
+    TOSA,
+    DecompositionTable,
+    decomposes,
+    get_decomposition_table,
+)
 from fx_importer.errors import UsageError
 
 aten = torch.ops.aten
@@ -65,3 +73,23 @@ def test_the_table_handed_out_is_the_callers_own() -> None:
     assert table == dict(LINALG)
     table.clear()
     assert get_decomposition_table()
+
+
+def test_a_line_has_its_reason() -> None:
+    table = DecompositionTable({aten.square.default: square.rule}, because="for the test").keeping(
+        aten.relu.default, because="it is fine"
+    )
+    assert {str(key): (line.by.rpartition(".")[2], line.reason) for key, line in table.lines.items()} == {
+        "aten.square.default": ("square", "for the test"),
+        "aten.relu.default": ("", "it is fine"),
+    }
+    assert list(table) == [aten.square.default]
+    layered = table.preferring(another_square, because="better").lines[aten.square.default]
+    assert layered.reason == "better; else: for the test"
+    assert layered.by.endswith(".square")
+    assert ".another_square, else " in layered.by
+
+
+@pytest.mark.parametrize("table", [BASE, LINALG, TOSA, STABLEHLO], ids=["base", "linalg", "tosa", "stablehlo"])
+def test_every_line_has_a_reason(table: DecompositionTable) -> None:
+    assert [str(operator) for operator, line in table.lines.items() if not line.reason] == []

@@ -1,0 +1,43 @@
+"""Which operators a program has before and after it is decomposed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How often each operator is called, by its name, in the graph and in the graphs inside of it."""
+
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+    @property
+    def operators(self) -> list[str]:
+        """All of them, first those that change."""
+        return sorted({*self.before, *self.after}, key=lambda name: (not self.changes(name), name))
+
+    def changes(self, name: str) -> bool:
+        """Whether the operator is called more or less often after than before."""
+        return self.before.get(name, 0) != self.after.get(name, 0)
+
+    def __str__(self) -> str:
+        sizes = (f"{sum(each.values())} operators of {len(each)} kinds" for each in (self.before, self.after))
+        return " before, ".join(sizes) + " after"
+
+
+def difference(before: ExportedProgram, after: ExportedProgram) -> Difference:
+    """Count the operators of two programs."""
+    return Difference(_count(before), _count(after))
+
+
+def _count(program: ExportedProgram) -> dict[str, int]:
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    targets = (node.target for graph in graphs for node in graph.nodes if node.op == "call_function")
+    return dict(Counter(str(each) for each in targets if isinstance(each, OpOverload | HigherOrderOperator)))
