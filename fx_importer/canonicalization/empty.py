@@ -17,9 +17,25 @@ aten = torch.ops.aten
 def fold_empty(graph: fx.Graph) -> None:
     """Put a constant in the place of every tensor of ``graph`` that is known to have no elements."""
     for node in graph.nodes:
+        if node.target is aten.cat.default:
+            _join_elements(node)
         if node.target is not aten.full.default and _is_computed(node) and _is_empty(value_of(node)):
-            value = value_of(node)
-            node.replace_all_uses_with(emit(node, aten.full.default, list(value.shape), 0, dtype=value.dtype))
+            node.replace_all_uses_with(_nothing(node, value_of(node)))
+        elif node.op == "placeholder" and _is_empty(value_of(node)):
+            for user in [user for user in node.users if user.op != "output"]:
+                user.replace_input_with(node, _nothing(user, value_of(node)))
+
+
+def _nothing(before: fx.Node, value: Tensor) -> fx.Node:
+    return emit(before, aten.full.default, list(value.shape), 0, dtype=value.dtype)
+
+
+def _join_elements(cat: fx.Node) -> None:
+    """Take tensors without elements out of what ``cat`` joins, where its dtype is not theirs."""
+    tensors, *axis = cat.args
+    kept = [each for each in tensors if not _is_empty(value_of(each))]  # type: ignore[union-attr]
+    if any(value_of(each).dtype == value_of(cat).dtype for each in kept):
+        cat.args = (kept, *axis)
 
 
 def _is_computed(node: fx.Node) -> bool:
@@ -29,6 +45,6 @@ def _is_computed(node: fx.Node) -> bool:
 
 
 def _is_empty(value: object) -> bool:
-    if not isinstance(value, Tensor) or any(isinstance(size, SymInt) for size in value.shape):
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return False
-    return math.prod(value.shape) == 0
+    return not any(isinstance(size, SymInt) for size in value.shape) and math.prod(value.shape) == 0

@@ -33,6 +33,7 @@ def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> Exp
     found = _constants(program, state)
     ends = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
     ends = [node for node in ends if node.all_input_nodes or not found[node].is_floating_point()]
+    ends = [node for node in ends if found[node].numel()]
     if not ends:
         return program
     specs = list(program.graph_signature.input_specs)
@@ -95,7 +96,7 @@ def _is_computable(node: fx.Node) -> bool:
 def _is_small(value: torch.Tensor) -> bool:
     if not all(isinstance(size, int) for size in value.shape):
         return False  # also before such a size is compared with anything
-    strided = value.layout is torch.strided and not value.is_quantized and 0 not in value.shape
+    strided = value.layout is torch.strided and not value.is_quantized
     return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST
 
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
-from fx_importer.manifest import Argument, Function, Manifest
+from fx_importer.manifest import Argument, Function, Leaf, Manifest
 from fx_importer.output_types import OutputType
 
 
@@ -73,7 +73,7 @@ class Caller:
             for each in function.arguments
         ]
         returned = self._functions[name](*flat)
-        outputs = [leaf.value for leaf in function.outputs.leaves]
+        outputs = [_without_result(leaf) for leaf in function.outputs.leaves]
         for result, value in zip(function.results, returned, strict=True):
             if result.type.shape is None and isinstance(value, torch.Tensor):
                 value = value.item()
@@ -101,6 +101,14 @@ class Caller:
 
 
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+def _without_result(leaf: Leaf) -> Any:
+    """Return what an output is unless the function returns it: its fixed value, or a tensor without elements."""
+    shape = leaf.type.shape if leaf.type is not None else None
+    if leaf.type is None or shape is None or 0 not in shape:
+        return leaf.value
+    return torch.empty([int(size) for size in shape], dtype=getattr(torch, leaf.type.dtype))
 
 
 def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

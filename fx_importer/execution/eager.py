@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,17 @@ from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calling import as_declared
 from fx_importer.manifest import Argument, Function, Manifest
 
-_WRITES = {
+_NAMED = {
     OutputKind.BUFFER_MUTATION: "state",
     OutputKind.PARAMETER_MUTATION: "state",
     OutputKind.USER_INPUT_MUTATION: "input",
+    OutputKind.GRADIENT_TO_PARAMETER: "gradient",
+    OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
 }
+"""The kinds of results that a manifest has by name."""
+
+Named = Mapping[tuple[str, str], Any]
+"""Values by ``(kind, name)``, as a manifest says them: an input and a buffer may have the same name."""
 
 
 @dataclass(frozen=True)
@@ -52,40 +58,64 @@ class _Function:
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
-        # An input and a buffer may have the same name.
-        given: dict[tuple[str, str], Any] = {
+        given = {
             (each.kind, each.name): _as_the_model_takes(each, value)
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
-        in_place = {(each.kind, each.name) for each in self.function.arguments if each.overwritten}
         with torch.no_grad():
             returned = fx.Interpreter(self.program.graph_module).run(*placeholder_values(self.program, given))
-            results: list[Any] = []
-            ending: Any = self.program.graph.output_node().args[0]
-            specs = self.program.graph_signature.output_specs
-            for spec, node, value in zip(specs, ending, returned, strict=True):
-                written = (_WRITES.get(spec.kind, ""), spec.target or "")
-                if written in in_place:
-                    given[written].copy_(value)
-                elif spec.kind is not OutputKind.TOKEN and isinstance(node, fx.Node | bool | int | float):
-                    results.append(value.clone() if isinstance(value, torch.Tensor) else value)
-        return tuple(results)
+            results, values = results_of(self.program, self.function, returned, given)
+            results = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in results)
+            for each in self.function.arguments:
+                if each.overwritten:
+                    given[each.kind, each.name].copy_(values[each.kind, each.name])
+        return results
 
 
-def placeholder_values(program: ExportedProgram, given: Mapping[tuple[str, str], Any]) -> list[Any]:
+def results_of(
+    program: ExportedProgram, function: Function, returned: Sequence[Any], given: Named
+) -> tuple[tuple[Any, ...], Named]:
+    """Return those of the values that ``program`` returned which ``function`` does, and all values that have a name.
+
+    What a program does not return, it has written to what it was ``given``. None, strings and tensors without elements
+    may be no results.
+    """
+    outputs: list[Any] = []
+    named = dict(given)
+    for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
+        if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
+            outputs.append(value)
+        elif spec.kind in _NAMED:
+            named[_NAMED[spec.kind], spec.target or ""] = value
+    results = tuple(
+        outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[each.kind, each.name]
+        for each in function.results
+    )
+    return results, named
+
+
+def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
     """Return what goes to the placeholders of ``program``.
 
-    ``given`` has the inputs and the state, by ``("input" or "state", name)``; what it lacks is what the program holds.
+    ``given`` has the inputs and the state; what it lacks is what the program holds, or an input without elements.
     """
-    return [_placeholder(program, spec, given) for spec in program.graph_signature.input_specs]
+    nodes = program.graph.find_nodes(op="placeholder")
+    return [
+        _placeholder(program, spec, node, given)
+        for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True)
+    ]
 
 
-def _placeholder(program: ExportedProgram, spec: InputSpec, given: Mapping[tuple[str, str], Any]) -> Any:
+def _placeholder(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named) -> Any:
     """Return what goes to a placeholder. Python numbers were fixed by the export."""
     if spec.kind is InputKind.TOKEN:
         return torch.empty(0)
     if spec.kind is InputKind.USER_INPUT:
-        return spec.arg.value if isinstance(spec.arg, ConstantArgument) else given["input", spec.arg.name]
+        if isinstance(spec.arg, ConstantArgument):
+            return spec.arg.value
+        if ("input", spec.arg.name) in given:
+            return given["input", spec.arg.name]
+        return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
     target = spec.target or ""
     if ("state", target) in given:
         return given["state", target]

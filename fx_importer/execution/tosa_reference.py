@@ -91,6 +91,8 @@ class _Function:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
+        if not self.signature.results:  # the model takes no graph without them
+            return ()
         tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
         with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
             for number, tensor in enumerate(tensors):

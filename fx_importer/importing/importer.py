@@ -125,7 +125,7 @@ class FxImporter:
         """
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
-        signature = read_signature(program, options.mutation, stores, state)
+        signature = read_signature(program, options, stores, state)
         self.resolves_inputs = mutable
         try:
             function = self._import(program.graph, program.graph_module, signature, options, program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from fx_importer import manifest
 from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
 from fx_importer.importing.trees import symbol_ranges, tree_of, value_type
-from fx_importer.options import Mutation
+from fx_importer.options import ImportOptions, Mutation
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Signature:
 
 
 def read_signature(
-    program: ExportedProgram, mutation: Mutation, hooks_store: bool, state: Collection[str] = ()
+    program: ExportedProgram, options: ImportOptions, hooks_store: bool, state: Collection[str] = ()
 ) -> Signature:
-    """Sort the inputs and outputs of ``program`` under a mutation policy.
+    """Sort the inputs and outputs of ``program`` under the policies of ``options``.
 
     ``hooks_store`` says that hooks store mutated buffers (under `Mutation.MUTABLE`); otherwise these are arguments.
     ``state`` names parameters and buffers that are state though this program only reads them.
@@ -70,6 +70,7 @@ def read_signature(
         UnsupportedProgramError: listing all that is mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
             that cannot be imported.
     """
+    mutation = options.mutation
     mutated = _mutated(program)
     if mutated and mutation is Mutation.ERROR:
         raise UnsupportedProgramError(
@@ -90,8 +91,9 @@ def read_signature(
         if spec.kind is InputKind.USER_INPUT:
             leaf += 1
             if not isinstance(spec.arg, ConstantArgument):
-                arguments.append(Argument(node, name, leaf=leaf, overwritten_by=writes.get(name)))
-            elif isinstance(spec.arg.value, (bool, int, float)):
+                if not (options.tensors_only and _is_empty(node) and all(user.op == "output" for user in node.users)):
+                    arguments.append(Argument(node, name, leaf=leaf, overwritten_by=writes.get(name)))
+            elif isinstance(spec.arg.value, (bool, int, float)) and not options.tensors_only:
                 arguments.append(Argument(node, name, constant=spec.arg, leaf=leaf))
         elif spec.kind in HELD:
             if (name in mutated or spec.target in state) and not hooks_store:
@@ -101,10 +103,14 @@ def read_signature(
         elif spec.kind is not InputKind.TOKEN:
             refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
     in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
-    results = [(value, record) for value, record in _results(program, refusals) if record.kind not in in_place]
+    results = [
+        (value, record)
+        for value, record in _results(program, refusals)
+        if record.kind not in in_place and not (options.tensors_only and _is_known(value))
+    ]
     if refusals:
         raise UnsupportedProgramError("the program's signature cannot be imported:", refusals)
-    function = _function(program, arguments, [record for _, record in results])
+    function = _function(program, nodes, arguments, [record for _, record in results])
     return Signature(tuple(arguments), tuple(constants), tuple(value for value, _ in results), function)
 
 
@@ -153,30 +159,26 @@ def _results(
             yield value, manifest.Result(kind, name, value_type(example), position)
 
 
-def _function(program: ExportedProgram, arguments: list[Argument], results: list[manifest.Result]) -> manifest.Function:
+def _function(
+    program: ExportedProgram,
+    nodes: Mapping[str, fx.Node],
+    arguments: list[Argument],
+    results: list[manifest.Result],
+) -> manifest.Function:
     inputs = tree_of(program.call_spec.in_spec, "args", "kwargs")
     outputs = tree_of(program.call_spec.out_spec, "output")
     specs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    given = {argument.leaf: argument for argument in arguments if argument.leaf is not None}
-    ingoing = list(inputs.leaves)
-    for position, spec in enumerate(specs):
-        type_ = _argument_type(given[position]) if position in given else None
-        ingoing[position] = replace(ingoing[position], type=type_)
-        if isinstance(spec.arg, ConstantArgument):
-            ingoing[position] = replace(ingoing[position], fixed=True, value=spec.arg.value)
-    outgoing = list(outputs.leaves)
-    types = {result.leaf: result.type for result in results if result.kind == "output"}
+    given = [s.arg.value if isinstance(s.arg, ConstantArgument) else nodes[s.arg.name] for s in specs]
     returned: Any = program.graph.output_node().args[0]
     kinds = zip(program.graph_signature.output_specs, returned, strict=True)
     user = [value for spec, value in kinds if _KINDS.get(spec.kind) == "output"]
-    for position, value in enumerate(user[: len(outgoing)]):
-        constant = not isinstance(value, fx.Node)
-        outgoing[position] = replace(
-            outgoing[position], type=types.get(position), fixed=constant, value=value if constant else None
-        )
+    inputs, outputs = (
+        replace(tree, leaves=(*map(_leaf, tree.leaves, values), *tree.leaves[len(values) :]))
+        for tree, values in ((inputs, given), (outputs, user))
+    )
     return manifest.Function(
-        replace(inputs, leaves=tuple(ingoing)),
-        replace(outputs, leaves=tuple(outgoing)),
+        inputs,
+        outputs,
         tuple(
             manifest.Argument(
                 "state" if each.state else "input",
@@ -190,6 +192,25 @@ def _function(program: ExportedProgram, arguments: list[Argument], results: list
         tuple(results),
         symbol_ranges(program),
     )
+
+
+def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:
+    """Return the record of a leaf that a node computes, or that is fixed to ``value``."""
+    if isinstance(value, fx.Node):
+        return replace(leaf, type=value_type(_example(value)))
+    type_ = value_type(value) if isinstance(value, (bool, int, float)) else None
+    return replace(leaf, type=type_, fixed=True, value=value)
+
+
+def _is_known(value: fx.Node | int | float | bool) -> bool:
+    """Whether the manifest knows the value of a result: a fixed number, or a tensor without elements."""
+    return not isinstance(value, fx.Node) or _is_empty(value)
+
+
+def _is_empty(node: fx.Node) -> bool:
+    """Whether ``node`` is a tensor that is known to have no elements."""
+    example = _example(node)
+    return isinstance(example, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in example.shape)
 
 
 def _argument_type(argument: Argument) -> manifest.ValueType:

@@ -11,20 +11,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
 from fx_importer.execution import Value
-from fx_importer.execution.eager import placeholder_values
+from fx_importer.execution.eager import placeholder_values, results_of
 from fx_importer.manifest import Function
-
-_NAMED = {
-    OutputKind.BUFFER_MUTATION: "state",
-    OutputKind.PARAMETER_MUTATION: "state",
-    OutputKind.USER_INPUT_MUTATION: "input",
-    OutputKind.GRADIENT_TO_PARAMETER: "gradient",
-    OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
-}
 
 Observer = Callable[[fx.Node, tuple[Any, ...], Mapping[str, Any], Any], None]
 """Sees each node with its arguments, as they were before it ran, and its value, before anything else runs."""
@@ -42,23 +33,15 @@ class Reference:
     observe: Observer | None = None
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        given: dict[tuple[str, str], Any] = {
+        given = {
             (each.kind, each.name): value if each.overwritten else _copy(value)
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():
             interpreter = _Interpreter(self.program.graph_module, self.observe)
             returned = interpreter.run(*placeholder_values(self.program, given))
-        leaves: list[Any] = []
-        for spec, value in zip(self.program.graph_signature.output_specs, returned, strict=True):
-            if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
-                leaves.append(value)
-            elif spec.kind in _NAMED:
-                given[_NAMED[spec.kind], spec.target or ""] = value
-        return tuple(
-            _copy(leaves[each.leaf] if each.kind == "output" and each.leaf is not None else given[each.kind, each.name])
-            for each in self.function.results
-        )
+        results, _ = results_of(self.program, self.function, returned, given)
+        return tuple(map(_copy, results))
 
 
 class _Interpreter(fx.Interpreter):

@@ -230,9 +230,11 @@ def test_what_has_no_elements_is_a_constant(function) -> None:
 
 
 def test_what_has_no_elements_is_computed_from_all_the_same() -> None:
-    assert operators(canonical(lambda x: torch.cat([x[:0] * 2, x]).sum(), X)) == [
-        *(aten.full.default, aten.cat.default, aten.sum.default)
+    assert operators(canonical(lambda x: (x[:0] * 2).sum() + x, X)) == [
+        *(aten.full.default, aten.sum.default, aten.add.Tensor)
     ]
+    assert operators(canonical(lambda x: torch.cat([x[:0] * 2, x]).sum(), X)) == [aten.cat.default, aten.sum.default]
+    assert operators(canonical(lambda x: x.sum(), X[:0])) == [aten.full.default, aten.sum.default]
 
 
 def test_an_axis_of_indices_is_counted_from_the_front() -> None:
