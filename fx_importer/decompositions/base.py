@@ -9,6 +9,7 @@ from fx_importer.decompositions import (
     attention,
     copies,
     edges,
+    grouped,
     normalization,
     powers,
     products,
@@ -61,6 +62,7 @@ BASE = (
         *(products.linear, products.matmul, products.addmm, products.baddbmm, products.addbmm, products.addmv),
         because="torch's rules multiply by one, and repeat a weight for each batch",
     )
+    .replacing(grouped.grouped_mm, because="the dialect lacks it")
     .replacing(attention.scaled_dot_product_attention, because="torch's rule changes the layout back and forth")
     .replacing(
         *(normalization.layer_norm, normalization.native_layer_norm, normalization.rms_norm),

@@ -11,18 +11,22 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from fx_importer.decompositions.grouped import FOREIGN
+
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _TORCHS_OWN = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "sparse", "inductor"))
 
 
 def compositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
-    """Return those of the operators in ``program`` that were registered as compositions, with what they are made of."""
+    """Return those of other libraries' operators in ``program`` of which we know what they are made: they were
+    registered as compositions, or are in `FOREIGN`."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
-    return {
-        target: partial(target._op_dk, _COMPOSITE)  # `decompose` would find the rule, and call itself
-        for target in targets
-        if isinstance(target, OpOverload)
-        and target.namespace not in _TORCHS_OWN
-        and target.has_kernel_for_dispatch_key(_COMPOSITE)
+    found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCHS_OWN}
+    known = {each: FOREIGN[each.name()] for each in found if each.name() in FOREIGN}
+    made = {
+        each: partial(each._op_dk, _COMPOSITE)  # `decompose` would find the rule, and call itself
+        for each in found
+        if each.has_kernel_for_dispatch_key(_COMPOSITE)
     }
+    return made | known

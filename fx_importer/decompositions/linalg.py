@@ -16,6 +16,7 @@ from fx_importer.decompositions import (
     scalars,
     scans,
     selecting,
+    shapes,
     smooth_resizing,
 )
 from fx_importer.decompositions.base import BASE
@@ -43,6 +44,8 @@ LINALG = (
     .replacing(*SIGNS, because="there is no way to a float's bits")
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
+    .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(
         *selecting.SELECTING,
         because="the C++ lowerings know nonzero of some rank, and end the process for the rest",

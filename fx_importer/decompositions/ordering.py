@@ -18,6 +18,12 @@ from fx_importer.decompositions.table import decomposes
 aten = torch.ops.aten
 
 
+@decomposes(aten.topk.default)
+def topk_in_any_order(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """In order where no order is asked for: the C++ lowerings know no other."""
+    return NotImplemented if sorted else torch.topk(x, k, dim, largest, True)
+
+
 def scan(tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Combine each element with all before it along ``dim``, in as many steps as the size has binary digits.
 

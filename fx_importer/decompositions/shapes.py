@@ -31,3 +31,14 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
             split = size - shift % size
             x = torch.cat([x.narrow(dim, split, size - split), x.narrow(dim, 0, split)], dim)
     return x
+
+
+@decomposes(aten.constant_pad_nd.default)
+def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
+    """Pads by less than nothing are slices; the rest stays."""
+    if all(not isinstance(width, int) or width >= 0 for width in widths):
+        return NotImplemented
+    for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        axis = x.dim() - 1 - number
+        x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
+    return aten.constant_pad_nd(x, [max(width, 0) for width in widths], value)

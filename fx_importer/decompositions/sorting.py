@@ -27,6 +27,8 @@ def _ordered(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     size = x.shape[dim]
+    if size == 1:  # of such the C++ lowering of the comparison of all pairs ends in an invalid reshape
+        return x.narrow(dim, 0, kept).clone(), torch.zeros_like(x.narrow(dim, 0, kept), dtype=torch.int64)
     if x.numel() == 0 or size > LONGEST:
         return NotImplemented
     rows = x.movedim(dim, -1)

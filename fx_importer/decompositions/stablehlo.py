@@ -56,6 +56,7 @@ STABLEHLO = (
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
+    .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(
         *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"

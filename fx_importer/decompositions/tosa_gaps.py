@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions import shapes
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -40,17 +41,6 @@ def not_equal(a: Tensor, b: Tensor) -> Tensor:
     return torch.logical_xor(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
 
 
-@decomposes(aten.constant_pad_nd.default)
-def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
-    """Pads by less than nothing are slices."""
-    if all(not isinstance(width, int) or width >= 0 for width in widths):
-        return NotImplemented
-    for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
-        axis = x.dim() - 1 - number
-        x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
-    return aten.constant_pad_nd(x, [max(width, 0) for width in widths], value)
-
-
 @decomposes(aten.index.Tensor)
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """With indices of many axes: C++ joins them along one axis more, of which there may be six."""
@@ -66,4 +56,4 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)
 
 
-TOSA_GAPS = (isinf, isnan, equal, not_equal, pad, index)
+TOSA_GAPS = (isinf, isnan, equal, not_equal, shapes.pad, index)

@@ -1,12 +1,29 @@
 """Products of matrices."""
 
+import importlib
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from fx_importer import lower
 
 from .harness import Case, check, integers, normal, table
+
+
+def experts(x: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The product as `transformers` has it for experts: closed to tracing."""
+    importlib.import_module("transformers.integrations.moe")  # registers it
+    return torch.ops.transformers.grouped_mm_fallback(x, weights, ends)
+
+
+def grouped(a: torch.Tensor, b: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    return F.grouped_mm(a, b, offs=ends)
+
+
+ENDS = torch.tensor([2, 2, 16], dtype=torch.int32)
+WIDE, TALL, STACK = (normal(*shape, dtype=torch.bfloat16) for shape in ((8, 16), (16, 8), (3, 16, 8)))
 
 
 @table(
@@ -30,6 +47,10 @@ from .harness import Case, check, integers, normal, table
     Case("bilinear", lambda: (nn.Bilinear(3, 4, 5), (normal(2, 3), normal(2, 4)))),
     Case("integers", lambda: (torch.mm, (integers(3, 4, low=-9, high=9), integers(4, 5, low=-9, high=9)))),
     Case("wide", lambda: (nn.Linear(300, 70), (normal(65, 300),))),
+    Case("experts", lambda: (experts, (normal(6, 4), normal(3, 4, 5), torch.tensor([2, 2, 5])))),
+    Case("groups_of_rows", lambda: (grouped, (normal(16, 16, dtype=torch.bfloat16), STACK, ENDS))),
+    Case("groups_of_columns", lambda: (grouped, (STACK.mT.contiguous(), normal(16, 16, dtype=torch.bfloat16), ENDS))),
+    Case("groups_of_terms", lambda: (grouped, (WIDE, TALL, ENDS))),
     Case("mlp", lambda: (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), (normal(3, 4),))),
 )
 def test_matmul(case, output_type):
