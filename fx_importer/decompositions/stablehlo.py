@@ -12,6 +12,7 @@ from fx_importer.decompositions import (
     edges,
     halves,
     indexing,
+    nearest,
     ordering,
     pooling,
     scalars,
@@ -56,6 +57,7 @@ STABLEHLO = (
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
+    .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(

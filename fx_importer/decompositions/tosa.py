@@ -8,6 +8,7 @@ from fx_importer.decompositions import (
     division,
     edges,
     halves,
+    nearest,
     norms,
     ordering,
     pooling,
@@ -43,6 +44,7 @@ TOSA = (
     .replacing(*TOSA_LACKS, because="TOSA alone does not take it whole")
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(
         *(*edges.COMMON, edges.elu, edges.gelu), because="the C++ lowering is wrong at NaN, at infinities, or near zero"

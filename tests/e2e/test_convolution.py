@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import STABLEHLO, TOSA, Case, check, normal, table
+from .harness import TOSA, Case, check, normal, table
 
 IMAGE = normal(2, 4, 8, 8)
 
@@ -55,22 +55,10 @@ def test_convolution(case, output_type):
     Case("adaptive_average", lambda: (nn.AdaptiveAvgPool2d((4, 2)), (IMAGE,))),
     Case("adaptive_average_uneven", lambda: (nn.AdaptiveAvgPool2d(3), (IMAGE,))),
     Case("adaptive_max", lambda: (nn.AdaptiveMaxPool2d(1), (IMAGE,))),
-    Case(
-        "nearest",
-        lambda: (nn.Upsample(scale_factor=2), (IMAGE,)),
-        fails={
-            TOSA: "torch.aten.__interpolate.size_list_scale_list",
-            STABLEHLO: "torch.aten.__interpolate.size_list_scale_list",
-        },
-    ),
-    Case(
-        "nearest_to_a_size",
-        lambda: (lambda x: F.interpolate(x, (5, 12)), (IMAGE,)),
-        fails={
-            TOSA: "torch.aten.__interpolate.size_list_scale_list",
-            STABLEHLO: "torch.aten.__interpolate.size_list_scale_list",
-        },
-    ),
+    Case("nearest", lambda: (nn.Upsample(scale_factor=2), (IMAGE,))),
+    Case("nearest_to_a_size", lambda: (lambda x: F.interpolate(x, (5, 12)), (IMAGE,))),
+    Case("nearest_by_a_fraction", lambda: (lambda x: F.interpolate(x, scale_factor=1.7), (IMAGE,))),
+    Case("nearest_to_less", lambda: (lambda x: (F.interpolate(x, (3, 4)), F.interpolate(x[..., 0], 3)), (IMAGE,))),
     Case("bilinear", lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (IMAGE,))),
     Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),
     Case("bilinear_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bilinear", antialias=True), (IMAGE,))),

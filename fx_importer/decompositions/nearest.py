@@ -1,0 +1,38 @@
+"""Resizing to the nearest element below, for a target that has no such resizing: repetitions, or a gather per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.table import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
+def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
+    """``result[i] = x[floor(i * size / new size)]`` along each axis but the first two. A scale that is given counts."""
+    sizes = x.shape[2:]
+    scales = scale_factors or [None] * len(sizes)
+    known = output_size or [int(size * scale) for size, scale in zip(sizes, scales, strict=True) if scale]
+    if not all(isinstance(size, int) for size in (*sizes, *known)) or len(known) != len(sizes) or 0 in sizes:
+        return NotImplemented
+    for axis, (size, new, scale) in enumerate(zip(sizes, known, scales, strict=True), 2):
+        x = _along(x, axis, new, size / new if scale is None else 1 / scale)
+    return x
+
+
+def _along(x: Tensor, axis: int, new: int, step: float) -> Tensor:
+    size = x.shape[axis]
+    if new == size and step == 1:
+        return x
+    if new % size == 0 and step * new == size:
+        times = new // size
+        repeated = x.unsqueeze(axis + 1).expand(*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+        return repeated.reshape(*x.shape[:axis], new, *x.shape[axis + 1 :])
+    places = torch.floor(torch.arange(new, dtype=torch.float32, device=x.device) * step)
+    return x.index_select(axis, torch.clamp(places, max=size - 1).to(torch.int64))
