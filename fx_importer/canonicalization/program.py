@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from fx_importer.canonicalization.empty import fold_empty
 from fx_importer.canonicalization.identities import IDENTITIES
 from fx_importer.canonicalization.rank_zero import RANK_ZERO
-from fx_importer.canonicalization.rewriting import Rules
+from fx_importer.canonicalization.rewriting import Rules, emit
 from fx_importer.canonicalization.spelling import SPELLINGS
 from fx_importer.canonicalization.strides import STRIDES
 from fx_importer.programs import with_rewritten_graphs
@@ -43,6 +43,9 @@ def canonicalize(program: ExportedProgram, *, assertions: bool = False) -> Expor
 def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -> None:
     inline_regions(graph, owner)
     for node in graph.nodes:
+        if node.target is torch.ops.higher_order.with_effects and node.args[1] is aten._linalg_check_errors.default:
+            _check(node)
+    for node in graph.nodes:
         if node.target in ASSERTIONS and not assertions:
             graph.erase_node(node)
     if not any(is_in_place(node) for node in graph.nodes):
@@ -50,6 +53,17 @@ def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -
         for rules in PASSES:
             _apply(rules, graph)
     graph.eliminate_dead_code()
+
+
+def _check(effect: fx.Node) -> None:
+    """Make an assertion of ``with_effects(token, _linalg_check_errors, info, name)``: ``info`` is zeros."""
+    token, _, info, name = effect.args
+    failed = emit(effect, aten.any.default, emit(effect, aten.ne.Scalar, info, 0))
+    emit(effect, aten._assert_async.msg, emit(effect, aten.logical_not.default, failed), f"{name} failed")
+    for user in list(effect.users):  # the token; there is no result
+        user.replace_all_uses_with(token)  # type: ignore[arg-type]
+        effect.graph.erase_node(user)
+    effect.graph.erase_node(effect)
 
 
 def is_in_place(node: fx.Node) -> bool:

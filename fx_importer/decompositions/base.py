@@ -10,9 +10,11 @@ from fx_importer.decompositions import (
     copies,
     edges,
     grouped,
+    losses,
     normalization,
     powers,
     products,
+    sampling,
     scalars,
     shapes,
     variance,
@@ -71,7 +73,11 @@ BASE = (
         because="torch's rules end in as_strided and prims, and the C++ ones compute in float64",
     )
     .replacing(shapes.squeeze, because="torch's rule ends in prims.squeeze")
-    .replacing(windows.diagonal_scatter, because="the dialect lacks it")
+    .replacing(
+        *(windows.diagonal_scatter, sampling.grid_sampler_3d, shapes.resize, normalization.batch_norm_with_update),
+        *losses.LOSSES,
+        because="the dialect lacks it",
+    )
     .replacing(shapes.roll, because="torch's rule gathers")
     .replacing(*copies.COPIES, because="the dialect lacks it, or no backend takes it")
     .replacing(*scalars.SHIFTS, because="no backend takes it under all of its names")

@@ -213,3 +213,9 @@ COMPLEX_NUMBERS = (
     *(sum_over, sum_of_all, mean_over, mean_of_all),
     _on_parts(aten.neg.default, of=torch.neg),
 )
+
+
+@decomposes(aten.view_as_complex.default)
+def view_as_complex(x: Tensor) -> Tensor:
+    """Of the two elements along the last axis, the first is the real part."""
+    return torch.complex(x[..., 0], x[..., 1])

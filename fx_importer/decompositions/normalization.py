@@ -111,3 +111,23 @@ def batch_norm_inference(
     shape = [1, -1] + [1] * (x.dim() - 2)
     result = x * scale.reshape(shape) + shift.reshape(shape)
     return result.to(x.dtype), x.new_empty(0), x.new_empty(0)
+
+
+@decomposes(aten._batch_norm_with_update_functional.default)
+def batch_norm_with_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """Normalize each channel by the statistics of the batch: the last results are the new running ones.
+
+    The fourth result is what some devices keep for the gradient: nothing here.
+    """
+    result, batch_mean, inverse, mean, variance = aten._native_batch_norm_legit_functional.default(
+        x, weight, bias, mean, variance, True, momentum, eps
+    )
+    return result, batch_mean, inverse, x.new_zeros(0, dtype=torch.uint8), mean, variance

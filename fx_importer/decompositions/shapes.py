@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,3 +44,12 @@ def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
         axis = x.dim() - 1 - number
         x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
     return aten.constant_pad_nd(x, [max(width, 0) for width in widths], value)
+
+
+@decomposes(aten.resize.default)
+def resize(x: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Any:
+    """Take the first elements as a tensor of ``size``. What one that grows is filled with, nobody says."""
+    count = math.prod(size)
+    if memory_format not in (None, torch.contiguous_format, torch.preserve_format) or count > x.numel():
+        return NotImplemented
+    return x.flatten()[:count].reshape(size)

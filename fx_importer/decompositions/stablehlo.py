@@ -6,7 +6,9 @@ import torch
 
 from fx_importer.decompositions import (
     accumulating,
+    broadcasting,
     complex_numbers,
+    convolutions,
     counting,
     division,
     edges,
@@ -59,6 +61,9 @@ STABLEHLO = (
     )
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
+    .replacing(complex_numbers.view_as_complex, because="it has no lowering")
+    .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(
         *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"

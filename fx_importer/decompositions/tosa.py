@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.decompositions import (
     accumulating,
+    convolutions,
     counting,
     division,
     edges,
@@ -53,6 +54,10 @@ TOSA = (
         *division.divisions(division.by_quotient, remainders=True),
         because="the C++ lowerings do not divide infinities, nor whole numbers",
     )
+    .preferring(
+        convolutions.transposed_by_groups, because="TOSA's transposed convolution has no groups, and no dilation"
+    )
+    .preferring(convolutions.volumes_by_group, because="TOSA's convolution of three axes has no groups")
     .preferring(*norms.NORMS, because="the C++ lowering takes powers")
     .preferring(*powers.IN_TOSA, because="undefined at a negative base, and at infinities")
     .preferring(*halves.ACCUMULATING, because="the C++ lowerings accumulate in half precision")

@@ -47,8 +47,10 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 @decomposes(aten.unfold.default)
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
     """Windows of ``size`` elements along ``dim``, ``step`` apart; what is in a window lies along a new last axis."""
-    if not _is_static(x) or x.dim() == 0:
+    if not _is_static(x):
         return NotImplemented
+    if x.dim() == 0:
+        return x.reshape(1)[:size]
     count = (x.shape[dim] - size) // step + 1
     positions = torch.arange(count, device=x.device).unsqueeze(1) * step + torch.arange(size, device=x.device)
     windows = x.index_select(dim, positions.flatten()).unflatten(dim, (count, size))

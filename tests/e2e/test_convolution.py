@@ -9,6 +9,11 @@ from .harness import TOSA, Case, check, normal, table
 IMAGE = normal(2, 4, 8, 8)
 
 
+def sampled_volumes(x: torch.Tensor, grid: torch.Tensor):
+    modes = [(mode, pad, corners) for mode in (0, 1) for pad in (0, 1, 2) for corners in (False, True)]
+    return [torch.grid_sampler_3d(x, grid, *mode) for mode in modes]
+
+
 @table(
     Case("plain", lambda: (nn.Conv2d(4, 6, 3), (IMAGE,))),
     Case("padded", lambda: (nn.Conv2d(4, 6, 3, padding=1), (IMAGE,))),
@@ -27,11 +32,13 @@ IMAGE = normal(2, 4, 8, 8)
     ),
     Case("three_axes", lambda: (nn.Conv3d(2, 3, 2), (normal(1, 2, 4, 4, 4),))),
     Case("transposed", lambda: (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), (IMAGE,))),
+    Case("transposed_grouped", lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (IMAGE,))),
     Case(
-        "transposed_grouped",
-        lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (IMAGE,)),
-        fails={TOSA: "torch.aten.convolution"},
+        "transposed_unevenly",
+        lambda: (nn.ConvTranspose2d(4, 6, (2, 3), (3, 2), (1, 2), (2, 1), 2, dilation=(4, 3)), (IMAGE,)),
     ),
+    Case("transposed_cut", lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, padding=2, groups=2), (IMAGE,))),
+    Case("grouped_three_axes", lambda: (nn.Conv3d(4, 6, 2, groups=2), (normal(1, 4, 4, 4, 4),))),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
 )
 def test_convolution(case, output_type):
@@ -69,6 +76,7 @@ def test_convolution(case, output_type):
         lambda: (lambda x, g: F.grid_sample(x, g, align_corners=False), (IMAGE, normal(2, 3, 3, 2).tanh())),
     ),
     Case("unfold", lambda: (nn.Unfold(3), (IMAGE,))),
+    Case("grid_sample_of_a_volume", lambda: (sampled_volumes, (normal(2, 3, 2, 3, 4), normal(2, 2, 1, 3, 3) * 1.5))),
 )
 def test_pooling_and_resizing(case, output_type):
     check(case, output_type)

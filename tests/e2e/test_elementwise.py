@@ -101,6 +101,13 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
     Case("integers", lambda: (lambda x, y: (x + y, x * y, x // y, x % y, x / y, -x, x.abs()), INTS)),
     Case("bits", lambda: (lambda x, y: (x & y, x | y, x ^ y, ~x), INTS)),
     Case(
+        "shifts_and_clamps_that_broadcast",
+        lambda: (
+            lambda x, n, s: (n << s, n >> s, torch.clamp_min(x, x[0]), torch.clamp_max(x[:1], x)),
+            (normal(3, 2), integers(3, 1, low=-9, high=9), torch.tensor([1, 2])),
+        ),
+    ),
+    Case(
         "shifts",
         lambda: (lambda x, y: (x << y, x >> y), INTS),
     ),

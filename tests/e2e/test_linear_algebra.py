@@ -23,6 +23,7 @@ def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
 
 
 @table(
+    Case("inverse_of_a_tensor", lambda: (lambda a: torch.linalg.tensorinv(a), (normal(2, 3, 3, 2),))),
     Case(
         "cholesky_of_a_batch_of_any_size",
         lambda: (lambda a: torch.linalg.cholesky(a), (positive(2, 4),)),

@@ -1,0 +1,92 @@
+"""Transposed convolutions as convolutions of inputs with zeros between their elements, and groups one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fx_importer.decompositions.table import Decomposition, decomposes
+
+aten = torch.ops.aten
+
+Sizes = Sequence[int]
+
+
+def _transposed_where(condition: Callable[[Sizes, Sizes, int], bool]) -> Decomposition:
+    """A rule for the transposed convolutions whose dilation, output padding and groups are such."""
+
+    @decomposes(aten.convolution.default)
+    def rule(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sizes,
+        padding: Sizes,
+        dilation: Sizes,
+        transposed: bool,
+        output_padding: Sizes,
+        groups: int,
+    ) -> Any:
+        axes = x.dim() - 2
+        static = all(isinstance(size, int) for size in (*x.shape[2:], *weight.shape))
+        if not transposed or not static or not condition(dilation, output_padding, groups):
+            return NotImplemented
+        stride, padding, dilation, output_padding = (
+            [*each] * (axes // len(each)) for each in (stride, padding, dilation, output_padding)
+        )
+        for i in range(axes):
+            x = _spread(x, 2 + i, stride[i])
+            before = dilation[i] * (weight.shape[2 + i] - 1) - padding[i]
+            x = _extended(x, 2 + i, before, before + output_padding[i])
+        channels, each, *size = weight.shape
+        weight = weight.reshape(groups, channels // groups, each, *size).transpose(1, 2)
+        weight = weight.reshape(groups * each, channels // groups, *size).flip([2 + i for i in range(axes)])
+        ones, zeros = [1] * axes, [0] * axes
+        return aten.convolution.default(x, weight, bias, ones, zeros, dilation, False, zeros, groups)
+
+    return rule
+
+
+def _spread(x: Tensor, axis: int, step: int) -> Tensor:
+    """Put ``step - 1`` zeros between the elements along ``axis``."""
+    if step == 1:
+        return x
+    size = x.shape[axis]
+    spread = pad(x.unsqueeze(-1), [0, step - 1]).movedim(-1, axis + 1).flatten(axis, axis + 1)
+    return spread.narrow(axis, 0, (size - 1) * step + 1)
+
+
+def _extended(x: Tensor, axis: int, before: int, after: int) -> Tensor:
+    """Add zeros at the ends of ``axis``; less than none takes elements away."""
+    cut = max(-before, 0)
+    x = x.narrow(axis, cut, x.shape[axis] - cut - max(-after, 0))
+    return pad(x, [*[0] * 2 * (x.dim() - 1 - axis), max(before, 0), max(after, 0)])
+
+
+transposed_by_groups = _transposed_where(lambda dilation, _, groups: groups > 1 or any(each != 1 for each in dilation))
+transposed_unevenly = _transposed_where(lambda _, output_padding, groups: len(set(output_padding)) > 1)
+
+
+@decomposes(aten.convolution.default)
+def volumes_by_group(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Any:
+    """Convolve the channels of each group by themselves, of three axes."""
+    if transposed or groups == 1 or x.dim() != 5:
+        return NotImplemented
+    biases = [None] * groups if bias is None else bias.chunk(groups)
+    parts = zip(x.chunk(groups, 1), weight.chunk(groups), biases, strict=True)
+    options = (stride, padding, dilation, False, output_padding, 1)
+    return torch.cat([aten.convolution.default(*part, *options) for part in parts], 1)
