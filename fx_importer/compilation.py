@@ -251,7 +251,8 @@ def compile_programs(
         if target.folds:
             legal = {name: fold_constants(program, state) for name, program in legal.items()}
         for name, program in legal.items():
-            importer.import_exported_program(program, replace(importing, func_name=name), state)
+            named = replace(importing, func_name=name)
+            importer.import_exported_program(program, named, state, tensors_only=target.tensors_only)
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
     manifest = Manifest(
         options.output_type.value,

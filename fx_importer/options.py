@@ -76,9 +76,6 @@ class ImportOptions:
     """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``. Only the torch dialect can hold them."""
     runtime_asserts: bool = False
     """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
-    tensors_only: bool = False
-    """Leave what TOSA does not have out of arguments and results: numbers, which the export fixed, and tensors without
-    elements. The manifest says what they are."""
 
 
 _TOSA_ALLOWS = {

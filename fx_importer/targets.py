@@ -37,6 +37,11 @@ class Target:
         return self.output_type is OutputType.TOSA
 
     @property
+    def tensors_only(self) -> bool:
+        """Whether functions take and return nothing but tensors, and none without elements."""
+        return self.output_type is OutputType.TOSA
+
+    @property
     def narrows(self) -> bool:
         """Whether its pipeline has integers of 32 bits in the place of 64, where it is told to."""
         return self.output_type is OutputType.TOSA
@@ -65,7 +70,7 @@ class Target:
         return changes.applied_to(table.keeping(*whole, because="named in backend_legal_ops"))
 
     def importing(self, options: ImportOptions) -> ImportOptions:
-        """Return how a program is imported: without symbolic shapes, and with tensors only, where nothing else can be.
+        """Return how a program is imported: no symbolic shapes where nothing can lower them.
 
         Raises:
             UsageError: for assertions that nothing can lower; to leave them out unsaid would not do.
@@ -74,8 +79,7 @@ class Target:
             kind = self.output_type.value
             raise UsageError(f"runtime_asserts: {kind} has no assertions; raw, torch and linalg-on-tensors have them")
         keeps = self.output_type in (OutputType.RAW, OutputType.TORCH)
-        tensors_only = self.output_type is OutputType.TOSA
-        return options if keeps else replace(options, symbolic_shapes=False, tensors_only=tensors_only)
+        return options if keeps else replace(options, symbolic_shapes=False)
 
     def pipeline(self, options: LoweringOptions) -> Pipeline:
         """Return the stages that follow the import."""

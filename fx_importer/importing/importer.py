@@ -114,18 +114,25 @@ class FxImporter:
         )
 
     def import_exported_program(
-        self, program: ExportedProgram, options: ImportOptions, state: Collection[str] = ()
+        self,
+        program: ExportedProgram,
+        options: ImportOptions,
+        state: Collection[str] = (),
+        *,
+        tensors_only: bool = False,
     ) -> ir.Operation:
         """Import ``program`` and return its function.
 
         ``state`` names parameters and buffers that other functions of the module mutate: they are arguments here too.
+        ``tensors_only`` leaves numbers, which the export fixed, and tensors without elements out of arguments and
+        results; the manifest says what they are.
 
         Raises:
             UnsupportedProgramError: listing everything in the program that cannot be imported.
         """
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
-        signature = read_signature(program, options, stores, state)
+        signature = read_signature(program, options.mutation, stores, state, tensors_only=tensors_only)
         self.resolves_inputs = mutable
         try:
             function = self._import(program.graph, program.graph_module, signature, options, program)

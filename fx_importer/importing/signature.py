@@ -15,7 +15,7 @@ from fx_importer import manifest
 from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
 from fx_importer.importing.trees import symbol_ranges, tree_of, value_type
-from fx_importer.options import ImportOptions, Mutation
+from fx_importer.options import Mutation
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,23 @@ class Signature:
 
 
 def read_signature(
-    program: ExportedProgram, options: ImportOptions, hooks_store: bool, state: Collection[str] = ()
+    program: ExportedProgram,
+    mutation: Mutation,
+    hooks_store: bool,
+    state: Collection[str] = (),
+    *,
+    tensors_only: bool = False,
 ) -> Signature:
-    """Sort the inputs and outputs of ``program`` under the policies of ``options``.
+    """Sort the inputs and outputs of ``program`` under a mutation policy.
 
     ``hooks_store`` says that hooks store mutated buffers (under `Mutation.MUTABLE`); otherwise these are arguments.
-    ``state`` names parameters and buffers that are state though this program only reads them.
+    ``state`` names parameters and buffers that are state though this program only reads them. ``tensors_only`` leaves
+    fixed numbers out, and tensors without elements.
 
     Raises:
         UnsupportedProgramError: listing all that is mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
             that cannot be imported.
     """
-    mutation = options.mutation
     mutated = _mutated(program)
     if mutated and mutation is Mutation.ERROR:
         raise UnsupportedProgramError(
@@ -91,9 +96,9 @@ def read_signature(
         if spec.kind is InputKind.USER_INPUT:
             leaf += 1
             if not isinstance(spec.arg, ConstantArgument):
-                if not (options.tensors_only and _is_empty(node) and all(user.op == "output" for user in node.users)):
+                if not (tensors_only and _is_empty(node) and all(user.op == "output" for user in node.users)):
                     arguments.append(Argument(node, name, leaf=leaf, overwritten_by=writes.get(name)))
-            elif isinstance(spec.arg.value, (bool, int, float)) and not options.tensors_only:
+            elif isinstance(spec.arg.value, (bool, int, float)) and not tensors_only:
                 arguments.append(Argument(node, name, constant=spec.arg, leaf=leaf))
         elif spec.kind in HELD:
             if (name in mutated or spec.target in state) and not hooks_store:
@@ -106,7 +111,7 @@ def read_signature(
     results = [
         (value, record)
         for value, record in _results(program, refusals)
-        if record.kind not in in_place and not (options.tensors_only and _is_known(value))
+        if record.kind not in in_place and not (tensors_only and _is_known(value))
     ]
     if refusals:
         raise UnsupportedProgramError("the program's signature cannot be imported:", refusals)

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import TOSA, Case, check, normal, table
+from .harness import Case, check, normal, table
 
 IMAGE = normal(2, 4, 8, 8)
 
