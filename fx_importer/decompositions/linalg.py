@@ -31,6 +31,10 @@ LINALG = (
     .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
     .replacing(*accumulating.RENAMED, because="the dialect lacks it")
     .replacing(pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size")
+    .replacing(
+        pooling.adaptive_avg_pool,
+        because="the C++ lowering divides in place, which MLIR's fusion repeats for each column of a product",
+    )
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(

@@ -41,6 +41,20 @@ def not_equal(a: Tensor, b: Tensor) -> Tensor:
     return torch.logical_xor(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
 
 
+@decomposes(aten.add.Tensor)
+def add(a: Tensor, b: Tensor | complex, *, alpha: complex = 1) -> Tensor:
+    """As `multiply`: the sum of two truths is that either is true."""
+    truths = isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool and alpha == 1
+    return torch.logical_or(a, b) if truths else NotImplemented
+
+
+@decomposes(aten.mul.Tensor)
+def multiply(a: Tensor, b: Tensor | complex) -> Tensor:
+    """TOSA multiplies numbers; of truths, the product is that both are true."""
+    truths = isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool
+    return torch.logical_and(a, b) if truths else NotImplemented
+
+
 @decomposes(aten.index.Tensor)
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """With indices of many axes: C++ joins them along one axis more, of which there may be six."""
@@ -56,4 +70,4 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)
 
 
-TOSA_GAPS = (isinf, isnan, equal, not_equal, shapes.pad, index)
+TOSA_GAPS = (isinf, isnan, equal, not_equal, add, multiply, shapes.pad, index)

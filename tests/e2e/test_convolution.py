@@ -61,6 +61,13 @@ def test_convolution(case, output_type):
     Case("global_average", lambda: (nn.AdaptiveAvgPool2d(1), (IMAGE,))),
     Case("adaptive_average", lambda: (nn.AdaptiveAvgPool2d((4, 2)), (IMAGE,))),
     Case("adaptive_average_uneven", lambda: (nn.AdaptiveAvgPool2d(3), (IMAGE,))),
+    Case(
+        "adaptive_average_three_axes",
+        lambda: (
+            nn.Sequential(nn.AdaptiveAvgPool3d((2, 1, 1)), nn.Flatten(), nn.Linear(8, 3)),
+            (normal(2, 4, 2, 4, 4),),
+        ),
+    ),
     Case("adaptive_max", lambda: (nn.AdaptiveMaxPool2d(1), (IMAGE,))),
     Case("nearest", lambda: (nn.Upsample(scale_factor=2), (IMAGE,))),
     Case("nearest_to_a_size", lambda: (lambda x: F.interpolate(x, (5, 12)), (IMAGE,))),
