@@ -44,15 +44,17 @@ def not_equal(a: Tensor, b: Tensor) -> Tensor:
 @decomposes(aten.add.Tensor)
 def add(a: Tensor, b: Tensor | complex, *, alpha: complex = 1) -> Tensor:
     """As `multiply`: the sum of two truths is that either is true."""
-    truths = isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool and alpha == 1
-    return torch.logical_or(a, b) if truths else NotImplemented
+    if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool and alpha == 1:
+        return torch.logical_or(a, b)
+    return NotImplemented
 
 
 @decomposes(aten.mul.Tensor)
 def multiply(a: Tensor, b: Tensor | complex) -> Tensor:
     """TOSA multiplies numbers; of truths, the product is that both are true."""
-    truths = isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool
-    return torch.logical_and(a, b) if truths else NotImplemented
+    if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool:
+        return torch.logical_and(a, b)
+    return NotImplemented
 
 
 @decomposes(aten.index.Tensor)
