@@ -164,34 +164,76 @@ def page(rows: Sequence[Row]) -> str:
     by_op: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_op.setdefault(row["op"], {})[row["output_type"]] = row
-    kinds = [kind for kind in OUTPUT_TYPES if any(kind in each for each in by_op.values())]
-    lines = [
-        "# Operators",
-        "",
-        "PyTorch's own operator database, OpInfo: up to three samples of each operator, exported, lowered, run on the",
-        "backend of the output type, and compared with eager. `python -m benchmarks.op_matrix` makes this page.",
-        "",
-        "```text",
-        summary(rows),
-        "```",
-        "",
-        "`skip` is what is random or fails in eager, `export` what `torch.export` refuses; neither counts.",
-        "What does not pass:",
-        "",
-        f"| operator | {' | '.join(kinds)} |",
-        "|---|" + "---|" * len(kinds),
-    ]
-    for name, found in sorted(by_op.items()):
-        if any(row["status"] not in ("pass", "skip", "export") for row in found.values()):
-            lines.append(f"| {name} | {' | '.join(_cell(found.get(kind)) for kind in kinds)} |")
-    return "\n".join(lines) + "\n"
+    left_out = {
+        status: ", ".join(f"`{name}`" for name, found in sorted(by_op.items()) if _left_out(found) == status)
+        for status in _LEFT_OUT
+    }
+    failing = {name: found for name, found in sorted(by_op.items()) if not _left_out(found) and not _passes(found)}
+    return "\n".join(
+        [
+            "# Operators",
+            "",
+            "PyTorch's own operator database, OpInfo: up to three samples of each operator, exported, lowered, run",
+            "on the backend of the output type (StableHLO on XLA), and compared with eager.",
+            "`python -m benchmarks.op_matrix` makes this page; a selection of it runs with the tests.",
+            "",
+            "```text",
+            summary(rows),
+            "```",
+            "",
+            "What does not pass, and why. Words like `lower` and `run` say where it stopped.",
+            "",
+            f"| operator | {' | '.join(OUTPUT_TYPES)} |",
+            "|---|" + "---|" * len(OUTPUT_TYPES),
+            *(
+                f"| {name} | {' | '.join(_cell(found[kind]) for kind in OUTPUT_TYPES)} |"
+                for name, found in failing.items()
+            ),
+            "",
+            *(line for status, text in _LEFT_OUT.items() for line in (f"{text}: {left_out[status]}.", "")),
+        ]
+    )
 
 
-def _cell(row: Row | None) -> str:
-    if row is None or row["status"] == "pass":
-        return "" if row is None else "pass"
-    reason = row["reason"][:120].replace("|", "\\|").replace("\n", " ")
-    return f"{row['status']}: {reason}"
+_LEFT_OUT = {
+    "skip": "Not counted, since they are random, or have no samples that eager runs",
+    "export": "Not counted, since `torch.export` refuses them",
+}
+
+
+def _line(name: str, cells: Iterable[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def _left_out(found: dict[str, Row]) -> str:
+    """Return the status of an operator that does not count; nothing of others."""
+    (status, *others) = {row["status"] for row in found.values()}
+    return status if status in _LEFT_OUT and not others else ""
+
+
+def _passes(found: dict[str, Row]) -> bool:
+    return all(row["status"] == "pass" for row in found.values())
+
+
+def _cell(row: Row) -> str:
+    if row["status"] == "pass":
+        return "pass"
+    reason = re.sub(r"; failed to legalize .*|: %\d+ = .*|\(!torch.*", "", row["reason"].replace("\n", " "))
+    return f"{row['status']}: {reason[:150]}".replace("|", "\\|")
+
+
+def recorded() -> dict[tuple[str, str], str]:
+    """Return what the page says of operators that do not pass: a status for each operator and output type."""
+    found: dict[tuple[str, str], str] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        for status, text in _LEFT_OUT.items():
+            if line.startswith(text):
+                names = re.findall(r"`([^`]+)`", line.removeprefix(text))
+                found |= {(name, kind): status for name in names for kind in OUTPUT_TYPES}
+        name, *cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] or [""]
+        if len(cells) == len(OUTPUT_TYPES) and name not in ("operator", "---"):
+            found |= {(name, kind): cell.partition(":")[0] for kind, cell in zip(OUTPUT_TYPES, cells, strict=True)}
+    return found
 
 
 def _read(path: Path | None) -> list[Row]:

@@ -50,6 +50,7 @@ LINALG = (
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
     .preferring(
         *selecting.SELECTING,
         because="the C++ lowerings know nonzero of some rank, and end the process for the rest",

@@ -36,6 +36,12 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     return _selected(x.reshape(-1), 0, mask.reshape(-1))
 
 
+@decomposes(aten.combinations.default)
+def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+    """Of one element each. Of more, torch.export loses count of how many there are."""
+    return x.unsqueeze(1) if r == 1 else NotImplemented
+
+
 @decomposes(aten.nonzero.default)
 def nonzero(x: Tensor) -> Any:
     """Of rank zero: one row without a column, or none."""
@@ -111,7 +117,7 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any
     return torch.searchsorted(torch.cumsum(repeats, 0), torch.arange(output_size), right=True)
 
 
-OF_KNOWN_SIZE = (nonzero_static, repeat_interleave)
+OF_KNOWN_SIZE = (combinations, nonzero_static, repeat_interleave)
 
 SELECTING = (index_by_mask, masked_select, nonzero, unique, unique_consecutive)
 """For linalg, whose tensors may be of any size."""

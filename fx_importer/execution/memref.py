@@ -18,6 +18,7 @@ DTYPES: dict[str, tuple[torch.dtype, ...]] = {
     "f8E5M2": (torch.float8_e5m2,),
     "f8E4M3FNUZ": (torch.float8_e4m3fnuz,),
     "f8E5M2FNUZ": (torch.float8_e5m2fnuz,),
+    "complex<f16>": (torch.complex32,),
     "complex<f32>": (torch.complex64,),
     "complex<f64>": (torch.complex128,),
     "i1": (torch.bool,),
