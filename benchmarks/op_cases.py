@@ -103,7 +103,7 @@ class Exported:
         """What became of it, where there is nothing to lower."""
         refused: Outcome | None = None
         try:
-            tried = calls(operators()[name], dtype, samples)
+            tried = self.calls(operators()[name], dtype, samples)
         except Exception as error:
             self.outcome = Outcome("skip", f"no sample inputs: {_line(error)}")
             return
@@ -115,7 +115,7 @@ class Exported:
                 refused = Outcome("skip", f"eager fails: {_line(error)}", number)
                 continue
             try:
-                program = torch.export.export(call.eval(), inputs)
+                program = self.export(call.eval(), inputs)
             except Exception as error:
                 refused = Outcome("export", _line(error), number)
                 continue
@@ -125,6 +125,14 @@ class Exported:
             self.ready.append((number, call, program, inputs, expected[0]))
         if not self.ready:
             self.outcome = refused or Outcome("skip", "no sample inputs")
+
+    def calls(self, op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
+        """Return what is exported."""
+        return calls(op, dtype, samples)
+
+    def export(self, call: Call, inputs: tuple[Tensor, ...]) -> ExportedProgram:
+        """Export ``call``."""
+        return torch.export.export(call, inputs)
 
     def lowered(self, output_type: str) -> Outcome:
         """Lower and run every sample; return the first outcome that is not ``pass``."""

@@ -37,6 +37,7 @@ def work() -> None:
 
     import torch
 
+    from benchmarks.gradient_cases import ExportedGradients
     from benchmarks.op_cases import Exported, Outcome, dtype_for, operators
 
     warnings.simplefilter("ignore")
@@ -51,7 +52,8 @@ def work() -> None:
         if dtype is None or dtype not in known[name].dtypes:
             exported, nothing = None, Outcome("skip", "it does not take the dtype")
         else:
-            exported = Exported(name, dtype, request["samples"])
+            cases = ExportedGradients if request.get("gradients") else Exported
+            exported = cases(name, dtype, request["samples"])
             nothing = exported.outcome
         for output_type in request["output_types"]:
             if exported is None or (nothing is not None and not exported.ready):
@@ -186,7 +188,7 @@ def page(rows: Sequence[Row]) -> str:
             f"| operator | {' | '.join(OUTPUT_TYPES)} |",
             "|---|" + "---|" * len(OUTPUT_TYPES),
             *(
-                f"| {name} | {' | '.join(_cell(found[kind]) for kind in OUTPUT_TYPES)} |"
+                f"| {name} | {' | '.join(cell_text(found[kind]) for kind in OUTPUT_TYPES)} |"
                 for name, found in failing.items()
             ),
             "",
@@ -215,7 +217,8 @@ def _passes(found: dict[str, Row]) -> bool:
     return all(row["status"] == "pass" for row in found.values())
 
 
-def _cell(row: Row) -> str:
+def cell_text(row: Row) -> str:
+    """Return what a table shows of a row."""
     if row["status"] == "pass":
         return "pass"
     reason = re.sub(r"; failed to legalize .*|: %\d+ = .*|\(!torch.*", "", row["reason"].replace("\n", " "))
@@ -236,7 +239,8 @@ def recorded() -> dict[tuple[str, str], str]:
     return found
 
 
-def _read(path: Path | None) -> list[Row]:
+def read_rows(path: Path | None) -> list[Row]:
+    """Return the rows of a file; none if there is no such file."""
     if path is None or not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -260,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.work:
         work()
         return 0
-    rows = _read(options.json)
+    rows = read_rows(options.json)
     if options.write:
         PAGE.write_text(page(rows), encoding="utf-8")
         return 0

@@ -51,6 +51,7 @@ BASE = (
     )
     .from_torch(
         aten.upsample_bilinear2d.vec,
+        aten.upsample_bicubic2d.default,
         aten.addmm.dtype,
         aten._native_batch_norm_legit_functional.default,
         aten._native_batch_norm_legit.default,

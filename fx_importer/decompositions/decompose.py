@@ -10,6 +10,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions.flex_attention import write_out_flex_attention
+from fx_importer.decompositions.shadowed import write_out_shadowed
 from fx_importer.decompositions.table import DecompositionTable, overloads
 from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
@@ -30,10 +31,12 @@ def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]])
         program = with_rewritten_graphs(program, inline_regions)
     if not table and is_functional(program):
         return program
+    rules: dict[Any, Callable[..., Any]] = {**by_overload(table)}
+    program = write_out_shadowed(program, rules)
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        return respell_views(program).run_decompositions({**by_overload(table)})
+        return respell_views(program).run_decompositions(rules)
 
 
 def by_overload(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:

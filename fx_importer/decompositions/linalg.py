@@ -19,6 +19,7 @@ from fx_importer.decompositions import (
     shapes,
     smooth_resizing,
 )
+from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.fourier import FOURIER
@@ -47,6 +48,7 @@ LINALG = (
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*SIGNS, because="there is no way to a float's bits")
     .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")

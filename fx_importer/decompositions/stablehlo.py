@@ -25,6 +25,7 @@ from fx_importer.decompositions import (
     unsigned,
     windows,
 )
+from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.fourier import FOURIER
@@ -54,6 +55,7 @@ STABLEHLO = (
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings take negative indices as they are")
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, complex_numbers.conjugate, because="the dialect lacks most of them")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),

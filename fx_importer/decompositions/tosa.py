@@ -21,6 +21,7 @@ from fx_importer.decompositions import (
     smooth_resizing,
     sorting,
 )
+from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.fourier import FOURIER
@@ -44,6 +45,7 @@ TOSA = (
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*TOSA_LACKS, because="TOSA alone does not take it whole")
     .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")

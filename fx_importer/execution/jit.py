@@ -19,7 +19,13 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.checks import RUN, insert_checks
 from fx_importer.execution.constants import hoist_constants
-from fx_importer.execution.kernels import expand_integer_abs, interchange_loops, outline_kernels, split_truncations
+from fx_importer.execution.kernels import (
+    expand_integer_abs,
+    interchange_loops,
+    outline_kernels,
+    read_initial_values,
+    split_truncations,
+)
 from fx_importer.execution.memref import adopt, dense, describe
 from fx_importer.execution.modules import copied, dialects_of, function_named, functions_of, refuse_foreign_dialects
 from fx_importer.execution.signature import JIT, Signature, TensorKind, read_signature
@@ -76,6 +82,7 @@ class JitBackend:
         function = _entry(copy, func_name)
         signature = read_signature(function)
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
+        read_initial_values(copy)
         _run(fuse, copy, trace)
         refuse_foreign_dialects(copy, _DIALECTS, JIT)
         with trace.stage("constants"):

@@ -98,6 +98,41 @@ def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap
     op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[loop] for loop in order])
 
 
+def read_initial_values(module: ir.Module) -> None:
+    """Let elementwise ops read what they begin with as an input, where they add to it.
+
+    A sum over no axes is one. MLIR fuses it with an op that has loops, and then adds once in each turn.
+    """
+    for op in _find(module, "linalg.generic"):
+        kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+        body = op.regions[0].blocks[0]
+        inputs = len(op.operands) - len(op.results)
+        if not op.results or any("reduction" in kind for kind in kinds):
+            continue
+        if not any(list(argument.uses) for argument in list(body.arguments)[inputs:]):
+            continue
+        maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
+        begins = list(op.operands)[inputs:]
+        with module.context, op.location, ir.InsertionPoint(op):
+            new = ir.Operation.create(
+                "linalg.generic",
+                results=[each.type for each in op.results],
+                operands=[*op.operands, *begins],
+                attributes={
+                    "indexing_maps": ir.ArrayAttr.get([*maps, *maps[inputs:]]),
+                    "iterator_types": op.attributes["iterator_types"],
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), len(begins)]),
+                },
+                regions=1,
+            )
+            for argument in list(body.arguments)[inputs:]:
+                body.add_argument(argument.type, op.location)
+        body.append_to(new.regions[0])
+        for old, result in zip(op.results, new.results, strict=True):
+            old.replace_all_uses_with(result)
+        op.erase()
+
+
 def split_truncations(module: ir.Module) -> None:
     """Take float64 to the 16-bit floats by way of float32, as PyTorch does; there is no instruction for it at once."""
     for op in _find(module, "arith.truncf"):

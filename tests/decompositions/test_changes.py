@@ -57,6 +57,20 @@ def test_a_rule_for_one_overload_goes_before_one_for_all() -> None:
         assert "aten.exp.default" in operators(PROGRAM, extra=extra)
 
 
+def test_a_rule_for_what_torch_keeps_whole_is_applied() -> None:
+    """Torch runs the kernel of an operator that is a composite and has one, whatever the table says."""
+
+    class Backward(torch.nn.Module):
+        def forward(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return aten.silu_backward(grad, x)
+
+    program = torch.export.export(Backward(), (X, X))
+    assert "aten.silu_backward.default" not in operators(program)
+    assert operators(program, keep=["aten.silu_backward"]) == {"aten.silu_backward.default"}
+    found = operators(program, extra={"aten.silu_backward": lambda grad, x: grad * torch.cos(x)})
+    assert found == {"aten.cos.default", "aten.mul.Tensor"}
+
+
 def test_changes_apply_to_a_table_that_is_given_too() -> None:
     table = {aten.linear: F.linear, aten.silu: torch.neg}
     found = operators(PROGRAM, decomposition_table=table, keep=[aten.linear], extra={aten.silu.default: silu})

@@ -25,6 +25,9 @@ ROWS = normal(3, 5).sort(-1)[0]
     Case("logsumexp", lambda: (lambda x: (x.logsumexp(1), (x * 100).logsumexp((0, 2))), (X,))),
     Case("softmax", lambda: (lambda x: (x.softmax(-1), x.log_softmax(1), (x * 1000).softmax(0)), (X,))),
     Case("softmax_of_a_masked_row", lambda: (lambda x: x.masked_fill(x < 9, float("-inf")).softmax(-1), (X,))),
+    Case(
+        "sum_over_no_axes", lambda: (lambda x, n: torch.where(x > 0, (n != 7).sum().float(), x), (X, torch.tensor(3)))
+    ),
     Case("integers", lambda: (lambda x: (x.sum(0), x.amax(1), x.prod(0)), (TIES,))),
     Case(
         "nothing",

@@ -1,0 +1,122 @@
+"""Gradients of operators, as a joint graph holds them: each program lowers to every output type, linalg's runs.
+
+`benchmarks.training_matrix` runs all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fx_importer import lower
+from tests.e2e.harness import LINALG, STABLEHLO, TOSA, normal
+
+aten = torch.ops.aten
+
+Function = Callable[..., tuple[Tensor, ...]]
+
+
+def gradients(function: Function) -> Callable[..., tuple[Tensor, ...]]:
+    """Return what computes the gradients of the results of ``function``, weighted, by those inputs that are floats."""
+
+    def differentiated(*inputs: Tensor) -> tuple[Tensor, ...]:
+        given = [each.detach().requires_grad_() if each.is_floating_point() else each for each in inputs]
+        results = function(*given)
+        weights = [torch.arange(y.numel(), dtype=y.dtype).add(1).cos().reshape(y.shape) for y in results]
+        return torch.autograd.grad(results, [each for each in given if each.requires_grad], weights)
+
+    return differentiated
+
+
+X, LINE, VOLUME = normal(2, 3, 7, 6), normal(2, 3, 9), normal(1, 2, 4, 5, 4)
+TOKENS = torch.tensor([[1, 4, 0], [2, 2, 5]])
+
+
+def convolutions(x: Tensor, grouped: Tensor, line: Tensor, volume: Tensor, up: Tensor) -> tuple[Tensor, ...]:
+    return (
+        F.conv2d(x, grouped, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=3),
+        F.conv1d(line, up.transpose(0, 1), stride=2),
+        F.conv_transpose1d(line, up, stride=2, padding=1, output_padding=1),
+        F.conv3d(volume, volume[:, :, :2, :2, :2], stride=2, padding=1),
+    )
+
+
+CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
+    "convolutions": (
+        convolutions,
+        (X, normal(6, 1, 3, 2), LINE, VOLUME, normal(3, 4, 3)),
+    ),
+    "average_pools": (
+        lambda x, line, volume: (
+            F.avg_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, (2, 3), ceil_mode=True, count_include_pad=False, padding=1),
+            F.avg_pool2d(x, 2, divisor_override=3),
+            F.avg_pool1d(line, 4, 2),
+            F.avg_pool3d(volume, 2, padding=1),
+            F.adaptive_avg_pool2d(x, (3, 4)),
+        ),
+        (X, LINE, VOLUME),
+    ),
+    "largest": (
+        lambda x, volume: (
+            F.max_pool2d(x, 3, 2, 1),
+            F.max_pool2d(x, (2, 3), stride=(1, 2), dilation=(2, 1), ceil_mode=True),
+            F.max_pool3d(volume, 2, padding=1),
+            F.adaptive_max_pool2d(x, (3, 4)),
+        ),
+        (X, VOLUME),
+    ),
+    "resizing": (
+        lambda x, line: (
+            F.interpolate(x, scale_factor=1.7),
+            F.interpolate(x, size=(5, 9), mode="bilinear"),
+            F.interpolate(x, size=(9, 9), mode="bicubic", align_corners=True),
+            F.interpolate(line, scale_factor=2.0, mode="linear"),
+        ),
+        (X, LINE),
+    ),
+    "padding": (
+        lambda x, line: (
+            F.pad(x, (1, 2, 3, 0), mode="reflect"),
+            F.pad(x, (1, 2, 3, 0), mode="replicate"),
+            F.pad(x, (2, -1, 0, 1)),
+            F.pad(line, (2, 3), mode="circular"),
+        ),
+        (X, LINE),
+    ),
+    "activations": (
+        lambda x: (F.silu(x), F.mish(x), F.hardshrink(x), F.softshrink(x), F.gelu(x), F.softmax(x, 1)),
+        (X,),
+    ),
+    "losses": (
+        lambda x, y: (
+            F.cross_entropy(x, torch.tensor([1, 0])),
+            F.nll_loss(x, torch.tensor([1, 0]), weight=torch.tensor([1.0, 2.0, 0.5]), reduction="none"),
+            F.cross_entropy(y, torch.tensor([[0, 2], [-100, 1]])),
+            F.multi_margin_loss(x, torch.tensor([2, 1])),
+            F.multilabel_margin_loss(x, torch.tensor([[2, -1, 0], [1, 0, -1]])),
+        ),
+        (normal(2, 3), normal(2, 3, 2)),
+    ),
+    "embeddings": (
+        lambda weight: (F.embedding(TOKENS, weight, padding_idx=2), F.embedding(torch.tensor(3), weight)),
+        (normal(6, 3),),
+    ),
+}
+
+
+@pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
+@pytest.mark.parametrize("case", CASES)
+def test_gradients(case: str, output_type: Any) -> None:
+    function, inputs = CASES[case]
+    backward = gradients(function)
+    graph = make_fx(backward, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+    lowered = lower(graph, *inputs, output_type=output_type)
+    if output_type is LINALG:
+        torch.testing.assert_close(lowered.run(*inputs), backward(*inputs), rtol=1e-4, atol=1e-5)
