@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.carriers import CONVERSIONS, MOVES
+from fx_importer.canonicalization.complex_parts import complex_as_parts
 from fx_importer.canonicalization.rewriting import value_of
 from fx_importer.canonicalization.unsigned import SignedCarriers
 from fx_importer.diagnostics import refusal_of
@@ -27,7 +28,7 @@ class Dtypes:
     name: str
     """The output type, as errors name it."""
     lacks: frozenset[torch.dtype] = frozenset()
-    """A tensor of such a dtype is an error."""
+    """A tensor of such a dtype is an error. Complex ones on the way are two real ones instead."""
     moves: frozenset[torch.dtype] = frozenset()
     """Tensors of such a dtype can be moved and converted, but not computed with ..."""
     computes: frozenset[Any] = frozenset()
@@ -45,6 +46,8 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on unsigned
             integers that it cannot compute.
     """
+    if dtypes.lacks & {torch.complex64, torch.complex128} and any(_complex_nodes(program)):
+        program = complex_as_parts(program)
     refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *_sparse(program, dtypes)]
     carriers = SignedCarriers()
     if not dtypes.unsigned and not refusals:
@@ -84,6 +87,8 @@ def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[Refusal]:
         new = _dtypes(node) & dtypes.lacks
         if new and not any(_dtypes(source) & dtypes.lacks for source in node.all_input_nodes):
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
+            if node.target is torch.ops.aten.complex.default:  # what could not take the parts is meant
+                node = next((user for user in node.users if user.op != "output"), node)
             found.append(refusal_of(node, f"{what} of {_listed(new)}, which {dtypes.name} does not have"))
     return found
 
@@ -119,6 +124,10 @@ def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             yield from module.graph.nodes
+
+
+def _complex_nodes(program: ExportedProgram) -> Iterator[fx.Node]:
+    return (node for node in _nodes(program) if any(dtype.is_complex for dtype in _dtypes(node)))
 
 
 def _listed(dtypes: Iterable[torch.dtype]) -> str:

@@ -208,6 +208,25 @@ def _on_parts(*operators: Any, of: Callable[..., Tensor]) -> Decomposition:
     return rule
 
 
+@decomposes(aten.mul.Tensor)
+def mul_of_two(a: Tensor, b: Tensor) -> Any:
+    """``(a + bi) * (c + di)``, for a target that does not multiply complex numbers."""
+    if not _is_complex(a, b):
+        return NotImplemented
+    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    return _complex(ar * br - ai * bi, ar * bi + ai * br, torch.result_type(a, b))
+
+
+@decomposes(aten.mm.default, aten.bmm.default)
+def product(a: Tensor, b: Tensor) -> Any:
+    """The product of matrices, as four of their parts."""
+    if not a.is_complex():
+        return NotImplemented
+    (ar, ai), (br, bi) = (torch.view_as_real(each).unbind(-1) for each in (a, b))
+    times = torch.mm if a.dim() == 2 else torch.bmm
+    return torch.complex(times(ar, br) - times(ai, bi), times(ar, bi) + times(ai, br))
+
+
 COMPLEX_NUMBERS = (
     *(add, sub, rsub, mul, div, reciprocal, absolute, conjugate, exp, convert, eq, ne),
     *(sum_over, sum_of_all, mean_over, mean_of_all),
@@ -219,3 +238,7 @@ COMPLEX_NUMBERS = (
 def view_as_complex(x: Tensor) -> Tensor:
     """Of the two elements along the last axis, the first is the real part."""
     return torch.complex(x[..., 0], x[..., 1])
+
+
+IN_PARTS = (*(each for each in COMPLEX_NUMBERS if each is not mul), mul_of_two)
+"""The rules for a target that multiplies no complex numbers, and can put them together."""

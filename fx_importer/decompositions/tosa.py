@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.decompositions import (
     accumulating,
+    complex_numbers,
     convolutions,
     counting,
     division,
@@ -47,6 +48,7 @@ TOSA = (
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(*complex_numbers.IN_PARTS, complex_numbers.product, because="TOSA has no complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(

@@ -1,8 +1,8 @@
-"""Fourier transforms, and what is made of them, in the output types that have complex numbers."""
+"""Fourier transforms, and what is made of them; complex numbers on the way, of which TOSA has the parts."""
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import Dim
 
 from fx_importer import UnsupportedProgramError
@@ -21,8 +21,32 @@ def spectrogram(x: Tensor) -> Tensor:
     return torch.view_as_real(torch.stft(x, 8, hop_length=4, return_complex=True, window=torch.hann_window(8)))
 
 
+class Rotation(nn.Module):
+    """Rotary positions as complex numbers: a constant, moved and multiplied with."""
+
+    turns: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        angles = torch.outer(torch.arange(7.0), 0.3 ** torch.arange(4))
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles))
+
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * self.turns[: x.shape[1]]).flatten(-2)
+
+
+def arithmetic(x: Tensor) -> tuple[Tensor, ...]:
+    a, b = torch.complex(x[:, :3], x[:, 3:]), torch.complex(x[0, :3], x[1, 3:])
+    both = torch.where(x[:, :3] > 0, torch.stack([a, b.expand_as(a)])[1] * 2j, a / b)
+    product = (both.exp() @ both.conj().T).sum(0) - 1.5
+    return product.real, product.imag, product.abs(), torch.cat([a, both], 1).flip(1).imag
+
+
 @table(
     Case("filter", lambda: (filtered, (normal(2, 5, 6),))),
+    Case("rotation", lambda: (Rotation(), (normal(2, 5, 8),))),
+    Case("arithmetic", lambda: (arithmetic, (normal(2, 6),))),
     Case("spectrogram", lambda: (spectrogram, (normal(2, 40),))),
     Case(
         "transform_of_a_batch_of_any_size",
@@ -32,7 +56,7 @@ def spectrogram(x: Tensor) -> Tensor:
     ),
 )
 def test_fourier(case, output_type):
-    if output_type is TOSA:
+    if output_type is TOSA and case.dynamic_shapes:
         with pytest.raises(UnsupportedProgramError, match="torch.complex64, which TOSA does not have"):
             check(case, output_type)
     else:
