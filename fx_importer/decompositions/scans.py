@@ -23,9 +23,11 @@ def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
 
 @decomposes(aten.cumprod.default)
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Half precision in float32; others stay."""
+    """Half precision in float32, and in a dtype that is given; others stay."""
     kind = dtype or x.dtype
-    return torch.cumprod(x.to(kind).float(), dim).to(kind) if kind in _HALVES else NotImplemented
+    if kind in _HALVES:
+        return torch.cumprod(x.to(kind).float(), dim).to(kind)
+    return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim)
 
 
 @decomposes(aten.sort.stable)

@@ -15,6 +15,7 @@ from fx_importer.decompositions import (
     halves,
     indexing,
     nearest,
+    norms,
     ordering,
     pooling,
     scalars,
@@ -67,6 +68,7 @@ STABLEHLO = (
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
     .replacing(complex_numbers.view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
+    .preferring(*norms.NORMS, because="of rank zero, and of a dtype that is given, the C++ lowering is not valid")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(
         *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
