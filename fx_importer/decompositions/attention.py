@@ -34,7 +34,17 @@ def scaled_dot_product_attention(
         query, key, value = query.float(), key.float(), value.float()
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
-        key, value = _repeat_heads(key, groups), _repeat_heads(value, groups)
+        key, value = repeat_heads(key, groups), repeat_heads(value, groups)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    if dropout_p > 0.0:
+        weights = torch.dropout(weights, dropout_p, True)
+    return matmul(weights, value).to(dtype)
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
+) -> Tensor:
+    """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S)."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     scores = matmul(query * factor, key.transpose(-2, -1))
     if is_causal:
@@ -42,17 +52,13 @@ def scaled_dot_product_attention(
         columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
         scores = scores.masked_fill(columns > rows, -torch.inf)
     if attn_mask is None:
-        weights = torch.softmax(scores, -1)
-    else:
-        hidden = attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
-        scores = scores.masked_fill(hidden, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        weights = torch.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
-    if dropout_p > 0.0:
-        weights = torch.dropout(weights, dropout_p, True)
-    return matmul(weights, value).to(dtype)
+        return torch.softmax(scores, -1)
+    hidden = attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
+    scores = scores.masked_fill(hidden, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return torch.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
 
 
-def _repeat_heads(x: Tensor, times: int) -> Tensor:
+def repeat_heads(x: Tensor, times: int) -> Tensor:
     """Repeat each head, axis -3, ``times`` times in a row."""
     if times == 1:
         return x

@@ -35,6 +35,7 @@ def gradients(function: Function) -> Callable[..., tuple[Tensor, ...]]:
 
 
 X, LINE, VOLUME = normal(2, 3, 7, 6), normal(2, 3, 9), normal(1, 2, 4, 5, 4)
+MASK = torch.ones(4, 5, dtype=torch.bool).tril(1)
 TOKENS = torch.tensor([[1, 4, 0], [2, 2, 5]])
 
 
@@ -103,6 +104,14 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
             F.multilabel_margin_loss(x, torch.tensor([[2, -1, 0], [1, 0, -1]])),
         ),
         (normal(2, 3), normal(2, 3, 2)),
+    ),
+    "attention": (
+        lambda q, k, v: (
+            F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            F.scaled_dot_product_attention(q, k, v, attn_mask=MASK, scale=0.3),
+            F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], enable_gqa=True),
+        ),
+        (normal(2, 2, 4, 3), normal(2, 2, 5, 3, seed=2), normal(2, 2, 5, 3, seed=3)),
     ),
     "embeddings": (
         lambda weight: (F.embedding(TOKENS, weight, padding_idx=2), F.embedding(torch.tensor(3), weight)),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward.activations import shrink_backward
+from fx_importer.decompositions.backward.attention import attention_backward
 from fx_importer.decompositions.backward.convolution import convolution_backward
 from fx_importer.decompositions.backward.embedding import EMBEDDING
 from fx_importer.decompositions.backward.largest import LARGEST
 from fx_importer.decompositions.backward.losses import LOSSES
 from fx_importer.decompositions.backward.separable import SEPARABLE
 
-BACKWARD = (*SEPARABLE, *LARGEST, *LOSSES, *EMBEDDING, convolution_backward, shrink_backward)
+BACKWARD = (*SEPARABLE, *LARGEST, *LOSSES, *EMBEDDING, convolution_backward, attention_backward, shrink_backward)
