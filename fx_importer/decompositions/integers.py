@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -25,7 +26,9 @@ def _is_integer(x: Any) -> bool:
 def long_sum(
     x: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """The sum of integers in 64 bits, as eager computes it."""
+    """The sum of integers in 64 bits, as eager computes it; of fewer bits, where they are asked for, in 32."""
+    if _is_integer(x) and dtype in (torch.int8, torch.int16):
+        return aten.sum.dim_IntList(x.int(), dim, keepdim, dtype=torch.int32).to(dtype)
     if not _is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
         return NotImplemented
     return aten.sum.dim_IntList(x.long(), dim, keepdim)
@@ -115,9 +118,30 @@ def _in_32_bits(operator: OpOverload) -> Decomposition:
     return rule
 
 
+def _as_32_bits(operator: OpOverload) -> Decomposition:
+    """Return the rule of an order of integers of 8 and 16 bits, or truths; its result may be a truth."""
+
+    @decomposes(operator)
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {each.dtype for each in args if isinstance(each, Tensor)}
+        if not dtypes <= {torch.int8, torch.int16, torch.bool} or any(isinstance(each, float) for each in args):
+            return NotImplemented
+        result = operator(*(each.int() if isinstance(each, Tensor) else each for each in args), **kwargs)
+        return result if result.dtype is torch.bool else result.to(functools.reduce(torch.promote_types, dtypes))
+
+    return rule
+
+
 TOSA_SHORT = tuple(_in_32_bits(each) for each in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor))
+_COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
+_ORDERS = (aten.maximum, aten.minimum, aten.abs, aten.neg, aten.amax, aten.amin)
+TOSA_ORDER = (
+    *(_as_32_bits(each) for packet in _COMPARISONS for each in (packet.Tensor, packet.Scalar)),
+    *(_as_32_bits(packet.default) for packet in _ORDERS),
+)
 TOSA_INTEGERS = (
     *TOSA_SHORT,
+    *TOSA_ORDER,
     long_sum,
     long_product,
     long_cumsum,

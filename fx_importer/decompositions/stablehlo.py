@@ -23,6 +23,7 @@ from fx_importer.decompositions import (
     selecting,
     smooth_resizing,
     sorting,
+    truths,
     unsigned,
     windows,
 )
@@ -68,6 +69,7 @@ STABLEHLO = (
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
     .replacing(complex_numbers.view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
+    .preferring(*truths.ORDER_OF_TRUTHS, because="the C++ lowerings compare truths as signed, which XLA refuses")
     .preferring(*norms.NORMS, because="of rank zero, and of a dtype that is given, the C++ lowering is not valid")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(

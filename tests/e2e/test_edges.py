@@ -22,19 +22,20 @@ HELD = {
         "pow_i32_of_float_tensor fmod floor_divide floor_divide_signs floor_divide_i64 floor_divide_i8 fmod_by_i32_3 "
         "remainder_of_3 floor_divide_by_3 abs_neg_i64 arithmetic_wraps_i8 is isclose equal_nan compare_a_constant "
         "copysign index_i32 sum_f16 mean_of_large_f16 norm_f16 avg_pool_f16 sum_bf16 cdist_bf16 div_f16 logaddexp "
-        "gelu_of_the_largest remainder_of_the_largest"
+        "gelu_of_the_largest remainder_of_the_largest max_pool_indices"
     ),
     OutputType.STABLEHLO: (
         "max_dim min_dim argmax remainder_signs fmod floor_divide remainder_i32 remainder_i64 floor_divide_i64 "
         "remainder_of_3 isclose equal_nan sort sort_descending sort_stable topk topk_smallest kthvalue index_negative "
         "index_pair_negative index_i32 take sum_f16 mean_of_large_f16 norm_f16 matmul_f16 linear_f16 bmm_f16 conv_f16 "
-        "matmul_bf16 gelu_of_the_largest remainder_of_the_largest"
+        "matmul_bf16 gelu_of_the_largest remainder_of_the_largest bool_arithmetic"
     ),
     OutputType.TOSA: (
         "relu clamp_min clamp_nan clamp_tensor_min elu gelu_tanh sqrt exp2 expm1 log1p pow_of_2.25 two_pow remainder "
         "fmod floor_divide sum_f16 norm_f16 norm is isclose index_put_negative "
         "remainder_signs fmod_signs floor_divide_signs div_floor_signs div_trunc_signs remainder_by_3 fmod_by_3 tanh "
-        "tanhshrink mish softshrink sinc pow gelu_of_the_largest"
+        "tanhshrink mish softshrink sinc pow gelu_of_the_largest clamp_i8 relu_i8 compare_i8 sum_i16 remainder_i8 "
+        "bool_arithmetic"
     ),
 }
 
