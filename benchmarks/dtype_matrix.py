@@ -131,6 +131,8 @@ def _spelled(dtype: torch.dtype, output_type: OutputType) -> str:
     element = ELEMENT_TYPES[dtype]
     if output_type in (OutputType.RAW, OutputType.TORCH):
         return f",{element}>"
+    if output_type is OutputType.TOSA and dtype.is_complex:
+        return f"x2x{ELEMENT_TYPES[dtype.to_real()]}>"
     signless = element.replace("si", "i")
     return f"x{signless if output_type is OutputType.STABLEHLO else signless.replace('u', '')}>"
 

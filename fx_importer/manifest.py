@@ -68,8 +68,9 @@ class Argument:
     overwritten: bool = False
     """Whether the function writes to it in place."""
     passed_as: str | None = None
-    """The dtype that the function takes, where it is not the model's: with narrow integers, ``"int32"``. Values are
-    converted, and have to fit."""
+    """The dtype that the function takes, where it is not the model's. With narrow integers, ``"int32"``: values are
+    converted, and have to fit. Of complex numbers, the dtype of their parts: these are along a last axis of two, as
+    `torch.view_as_real` has them, which ``type`` does not count."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Result:
     leaf: int | None = None
     """Of an output: which leaf of the outputs it is. Of an input: which leaf of the inputs."""
     passed_as: str | None = None
-    """The dtype that the function returns, where it is not the model's."""
+    """The dtype that the function returns, where it is not the model's; see `Argument`."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Manifest:
 
         def passed(each: Any) -> Any:
             as_ = None if each.type.shape is None else dtypes.get(each.type.dtype)
-            return dataclasses.replace(each, passed_as=as_)
+            return dataclasses.replace(each, passed_as=as_ or each.passed_as)
 
         functions = {
             name: dataclasses.replace(

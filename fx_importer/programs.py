@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 
+import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature
@@ -62,3 +63,16 @@ def signature_of(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGrap
     inputs = {node.name for node in graph.find_nodes(op="placeholder")}
     kept = [spec for spec in signature.input_specs if spec.arg.name in inputs]
     return ExportGraphSignature(input_specs=kept, output_specs=specs)
+
+
+def as_held(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
+    """Return what ``node`` stands for, of a tensor that the program holds.
+
+    Where their dtypes differ, it is the same bits, or the two parts of complex numbers along a new last axis.
+    """
+    example = node.meta.get("val")
+    if not isinstance(example, torch.Tensor) or example.dtype == tensor.dtype:
+        return tensor
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.resolve_conj())
+    return tensor.view(example.dtype)

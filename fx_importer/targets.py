@@ -116,7 +116,13 @@ _DTYPES = {
         | {aten.view_as_real.default, aten.view_as_complex.default, aten.real.default, aten.imag.default},
         unsigned=False,
     ),
-    OutputType.TOSA: Dtypes("TOSA", lacks=_COMPLEX, sparse=False, unsigned=False),
+    OutputType.TOSA: Dtypes(
+        "TOSA",
+        lacks=frozenset((torch.complex128,)),
+        pairs={torch.complex32: torch.float16, torch.complex64: torch.float32},
+        sparse=False,
+        unsigned=False,
+    ),
     OutputType.STABLEHLO: Dtypes(
         "StableHLO", lacks=frozenset((torch.complex32,)), moves=_COMPLEX, computes=_IN_STABLEHLO
     ),

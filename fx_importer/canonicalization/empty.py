@@ -19,9 +19,9 @@ def fold_empty(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is aten.cat.default:
             _join_elements(node)
-        if node.target is not aten.full.default and _is_computed(node) and _is_empty(value_of(node)):
+        if node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_nothing(node, value_of(node)))
-        elif node.op == "placeholder" and _is_empty(value_of(node)):
+        elif node.op == "placeholder" and is_empty(value_of(node)):
             for user in [user for user in node.users if user.op != "output"]:
                 user.replace_input_with(node, _nothing(user, value_of(node)))
 
@@ -33,7 +33,7 @@ def _nothing(before: fx.Node, value: Tensor) -> fx.Node:
 def _join_elements(cat: fx.Node) -> None:
     """Take tensors without elements out of what ``cat`` joins, where its dtype is not theirs."""
     tensors, *axis = cat.args
-    kept = [each for each in tensors if not _is_empty(value_of(each))]  # type: ignore[union-attr]
+    kept = [each for each in tensors if not is_empty(value_of(each))]  # type: ignore[union-attr]
     if any(value_of(each).dtype == value_of(cat).dtype for each in kept):
         cat.args = (kept, *axis)
 
@@ -44,7 +44,8 @@ def _is_computed(node: fx.Node) -> bool:
     return isinstance(source, fx.Node) and isinstance(source.target, OpOverload) and source.target.namespace == "aten"
 
 
-def _is_empty(value: object) -> bool:
+def is_empty(value: object) -> bool:
+    """Whether a tensor is known to have no elements."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return False
     return not any(isinstance(size, SymInt) for size in value.shape) and math.prod(value.shape) == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.carriers import CONVERSIONS, MOVES
-from fx_importer.canonicalization.complex_parts import complex_as_parts
+from fx_importer.canonicalization.complex_pairs import ComplexPairs
 from fx_importer.canonicalization.rewriting import value_of
 from fx_importer.canonicalization.unsigned import SignedCarriers
 from fx_importer.diagnostics import refusal_of
@@ -28,11 +28,13 @@ class Dtypes:
     name: str
     """The output type, as errors name it."""
     lacks: frozenset[torch.dtype] = frozenset()
-    """A tensor of such a dtype is an error. Complex ones on the way are two real ones instead."""
+    """A tensor of such a dtype is an error."""
     moves: frozenset[torch.dtype] = frozenset()
     """Tensors of such a dtype can be moved and converted, but not computed with ..."""
     computes: frozenset[Any] = frozenset()
     """... other than by these operators."""
+    pairs: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict)
+    """Complex dtypes for which it is given two tensors of a real one: by the complex dtype, the real one."""
     sparse: bool = True
     """Whether its types can say how a sparse tensor is stored."""
     unsigned: bool = True
@@ -43,13 +45,14 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
     """Return ``program`` with tensors of no other dtypes than ``dtypes`` allows; the given program is left alone.
 
     Raises:
-        UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on unsigned
-            integers that it cannot compute.
+        UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on complex
+            numbers or unsigned integers that it cannot compute.
     """
-    if dtypes.lacks & {torch.complex64, torch.complex128} and any(_complex_nodes(program)):
-        program = complex_as_parts(program)
     refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *_sparse(program, dtypes)]
-    carriers = SignedCarriers()
+    pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
+    if dtypes.pairs and not refusals:
+        program = with_rewritten_graphs(program, pairs.rewrite)
+        refusals = pairs.refusals
     if not dtypes.unsigned and not refusals:
         program = with_rewritten_graphs(program, carriers.rewrite)
         refusals = carriers.refusals
@@ -61,18 +64,20 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
 
 
 def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
-    """Return a graph of operators with signed integers in the place of unsigned ones, where ``dtypes`` has no others.
+    """Return a graph of operators with pairs in the place of complex numbers, and signed integers in that of unsigned
+    ones, where ``dtypes`` has no others.
 
     Raises:
-        UnsupportedProgramError: listing every operation on unsigned integers that cannot be computed.
+        UnsupportedProgramError: listing every operation on one of these that cannot be computed.
     """
-    if dtypes.unsigned:
-        return module
-    carriers = SignedCarriers()
-    module = with_rewritten_modules(module, carriers.rewrite)
-    if carriers.refusals:
+    pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
+    if dtypes.pairs:
+        module = with_rewritten_modules(module, pairs.rewrite)
+    if not dtypes.unsigned and not pairs.refusals:
+        module = with_rewritten_modules(module, carriers.rewrite)
+    if refusals := [*pairs.refusals, *carriers.refusals]:
         raise UnsupportedProgramError(
-            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", carriers.refusals
+            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", refusals
         )
     return module
 
@@ -87,8 +92,6 @@ def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[Refusal]:
         new = _dtypes(node) & dtypes.lacks
         if new and not any(_dtypes(source) & dtypes.lacks for source in node.all_input_nodes):
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
-            if node.target is torch.ops.aten.complex.default:  # what could not take the parts is meant
-                node = next((user for user in node.users if user.op != "output"), node)
             found.append(refusal_of(node, f"{what} of {_listed(new)}, which {dtypes.name} does not have"))
     return found
 
@@ -124,10 +127,6 @@ def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:
     for module in program.graph_module.modules():
         if isinstance(module, fx.GraphModule):
             yield from module.graph.nodes
-
-
-def _complex_nodes(program: ExportedProgram) -> Iterator[fx.Node]:
-    return (node for node in _nodes(program) if any(dtype.is_complex for dtype in _dtypes(node)))
 
 
 def _listed(dtypes: Iterable[torch.dtype]) -> str:

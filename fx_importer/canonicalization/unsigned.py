@@ -66,9 +66,9 @@ class _Rewriting:
             elif node.op == "call_function" and self._concerns(node):
                 self._call(node)
         for node, value in originals:
-            node.meta["model_val"] = value
+            node.meta.setdefault("model_val", value)
         for node, (_, value) in zip(graph.output_node().all_input_nodes, outputs, strict=True):
-            node.meta["model_val"] = value
+            node.meta.setdefault("model_val", value)
 
     def _concerns(self, node: fx.Node) -> bool:
         nodes = (node, *node.all_input_nodes)

@@ -20,23 +20,28 @@ Operand = Tensor | int | float | complex
 Part = Tensor | float
 
 
-def _is_complex(*operands: Any) -> bool:
+def is_complex(*operands: Any) -> bool:
     """Whether any operand is complex, and all are numbers or tensors (none is symbolic)."""
     known = all(isinstance(x, Tensor | int | float | complex) for x in operands)
     return known and any(x.is_complex() if isinstance(x, Tensor) else isinstance(x, complex) for x in operands)
 
 
-def _parts(x: Operand) -> tuple[Part, Part]:
+def parts_of(x: Operand) -> tuple[Part, Part]:
     """Return the real and the imaginary part."""
     if not isinstance(x, Tensor):
         return (x.real, x.imag) if isinstance(x, complex) else (float(x), 0.0)
     if not x.is_complex():
         return x, 0.0
+    return parts_of_tensor(x)
+
+
+def parts_of_tensor(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the real and the imaginary part of a complex tensor."""
     pairs = torch.view_as_real(x)
     return pairs.select(-1, 0), pairs.select(-1, 1)
 
 
-def _complex(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
+def complex_of(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
     """Return a tensor of ``dtype`` made of two parts, at least one of which is a tensor."""
     shape = torch.broadcast_shapes(*(part.shape for part in (real, imaginary) if isinstance(part, Tensor)))
     to = dtype.to_real()
@@ -45,14 +50,14 @@ def _complex(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
 
 
 def _sum(a: Operand, b: Operand, sign: float) -> Tensor:
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
-    return _complex(ar + sign * br, ai + sign * bi, torch.result_type(a, b))
+    (ar, ai), (br, bi) = parts_of(a), parts_of(b)
+    return complex_of(ar + sign * br, ai + sign * bi, torch.result_type(a, b))
 
 
 @decomposes(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: complex = 1) -> Any:
     """``a + alpha * b``."""
-    if not _is_complex(a, b, alpha):
+    if not is_complex(a, b, alpha):
         return NotImplemented
     return _sum(a, b if alpha == 1 else b * alpha, 1.0)
 
@@ -60,7 +65,7 @@ def add(a: Operand, b: Operand, alpha: complex = 1) -> Any:
 @decomposes(aten.sub.Tensor, aten.sub.Scalar)
 def sub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
     """``a - alpha * b``."""
-    if not _is_complex(a, b, alpha):
+    if not is_complex(a, b, alpha):
         return NotImplemented
     return _sum(a, b if alpha == 1 else b * alpha, -1.0)
 
@@ -74,33 +79,33 @@ def rsub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
 @decomposes(aten.mul.Tensor, aten.mul.Scalar)
 def mul(a: Operand, b: Operand) -> Any:
     """Two complex tensors stay as they are; of two tensors, a real one scales both parts."""
-    if not _is_complex(a, b) or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype):
+    if not is_complex(a, b) or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype):
         return NotImplemented
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    (ar, ai), (br, bi) = parts_of(a), parts_of(b)
     dtype = torch.result_type(a, b)
     if not isinstance(b, complex) and not (isinstance(b, Tensor) and b.is_complex()):
-        return _complex(ar * br, ai * br, dtype)
+        return complex_of(ar * br, ai * br, dtype)
     if not isinstance(a, complex) and not (isinstance(a, Tensor) and a.is_complex()):
-        return _complex(ar * br, ar * bi, dtype)
-    return _complex(ar * br - ai * bi, ar * bi + ai * br, dtype)
+        return complex_of(ar * br, ar * bi, dtype)
+    return complex_of(ar * br - ai * bi, ar * bi + ai * br, dtype)
 
 
 @decomposes(aten.div.Tensor, aten.div.Scalar)
 def div(a: Operand, b: Operand) -> Any:
     """``a * conj(b) / |b|**2``, scaled by the larger part of ``b``, so that the square does not overflow."""
-    if not _is_complex(a, b):
+    if not is_complex(a, b):
         return NotImplemented
     dtype = torch.result_type(a, b)
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    (ar, ai), (br, bi) = parts_of(a), parts_of(b)
     if not (b.is_complex() if isinstance(b, Tensor) else isinstance(b, complex)):
-        return _complex(ar / br, ai / br, dtype)
+        return complex_of(ar / br, ai / br, dtype)
     if not isinstance(br, Tensor) or not isinstance(bi, Tensor):
         assert not isinstance(b, Tensor)
         return a * (1 / b)
     scale = torch.maximum(br.abs(), bi.abs())
     br, bi = br / scale, bi / scale
     norm = (br * br + bi * bi) * scale
-    return _complex((ar * br + ai * bi) / norm, (ai * br - ar * bi) / norm, dtype)
+    return complex_of((ar * br + ai * bi) / norm, (ai * br - ar * bi) / norm, dtype)
 
 
 @decomposes(aten.reciprocal.default)
@@ -114,7 +119,7 @@ def absolute(x: Tensor) -> Any:
     """The length of the number, scaled by its larger part."""
     if not x.is_complex():
         return NotImplemented
-    real, imaginary = (part.abs() for part in torch.view_as_real(x).unbind(-1))
+    real, imaginary = (part.abs() for part in parts_of_tensor(x))
     large, small = torch.maximum(real, imaginary), torch.minimum(real, imaginary)
     ratio = torch.where(large == 0, large, small / large)
     length = large * torch.sqrt(1 + ratio * ratio)
@@ -126,7 +131,7 @@ def conjugate(x: Tensor) -> Any:
     """The imaginary part with the other sign."""
     if not x.is_complex():
         return NotImplemented
-    real, imaginary = torch.view_as_real(x).unbind(-1)
+    real, imaginary = parts_of_tensor(x)
     return torch.complex(real, -imaginary)
 
 
@@ -135,7 +140,7 @@ def exp(x: Tensor) -> Any:
     """``exp(real) * (cos(imaginary) + i sin(imaginary))``."""
     if not x.is_complex():
         return NotImplemented
-    real, imaginary = torch.view_as_real(x).unbind(-1)
+    real, imaginary = parts_of_tensor(x)
     size = torch.exp(real)
     return torch.complex(size * torch.cos(imaginary), size * torch.sin(imaginary))
 
@@ -154,16 +159,16 @@ def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> 
 @decomposes(aten.eq.Tensor, aten.eq.Scalar)
 def eq(a: Operand, b: Operand) -> Any:
     """Both parts are equal."""
-    if not _is_complex(a, b):
+    if not is_complex(a, b):
         return NotImplemented
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    (ar, ai), (br, bi) = parts_of(a), parts_of(b)
     return torch.logical_and(torch.eq(ar, br), torch.eq(ai, bi))  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @decomposes(aten.ne.Tensor, aten.ne.Scalar)
 def ne(a: Operand, b: Operand) -> Any:
     """Some part is not equal."""
-    return eq(a, b).logical_not() if _is_complex(a, b) else NotImplemented
+    return eq(a, b).logical_not() if is_complex(a, b) else NotImplemented
 
 
 @decomposes(aten.sum.dim_IntList)
@@ -172,7 +177,7 @@ def sum_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dty
     if not x.is_complex() or (dtype is not None and dtype != x.dtype):
         return NotImplemented
     axes = [axis % max(x.dim(), 1) for axis in dim or range(x.dim())]
-    return torch.complex(*(torch.sum(part, axes, keepdim) for part in torch.view_as_real(x).unbind(-1)))
+    return torch.complex(*(torch.sum(part, axes, keepdim) for part in parts_of_tensor(x)))
 
 
 @decomposes(aten.sum.default)
@@ -187,7 +192,7 @@ def mean_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dt
     if not x.is_complex() or (dtype is not None and dtype != x.dtype):
         return NotImplemented
     axes = [axis % max(x.dim(), 1) for axis in dim or range(x.dim())]
-    return torch.complex(*(torch.mean(part, axes, keepdim) for part in torch.view_as_real(x).unbind(-1)))
+    return torch.complex(*(torch.mean(part, axes, keepdim) for part in parts_of_tensor(x)))
 
 
 @decomposes(aten.mean.default)
@@ -203,18 +208,21 @@ def _on_parts(*operators: Any, of: Callable[..., Tensor]) -> Decomposition:
     def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not x.is_complex():
             return NotImplemented
-        return torch.complex(*(of(part, *args, **kwargs) for part in torch.view_as_real(x).unbind(-1)))
+        return torch.complex(*(of(part, *args, **kwargs) for part in parts_of_tensor(x)))
 
     return rule
 
 
-@decomposes(aten.mul.Tensor)
-def mul_of_two(a: Tensor, b: Tensor) -> Any:
-    """``(a + bi) * (c + di)``, for a target that does not multiply complex numbers."""
-    if not _is_complex(a, b):
+@decomposes(aten.mul.Tensor, aten.mul.Scalar)
+def mul_of_two(a: Operand, b: Operand) -> Any:
+    """As `mul`, of two complex tensors too, for a target that does not multiply them."""
+    if not is_complex(a, b):
         return NotImplemented
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
-    return _complex(ar * br - ai * bi, ar * bi + ai * br, torch.result_type(a, b))
+    result = mul(a, b)
+    if result is not NotImplemented:
+        return result
+    (ar, ai), (br, bi) = parts_of(a), parts_of(b)
+    return complex_of(ar * br - ai * bi, ar * bi + ai * br, torch.result_type(a, b))
 
 
 @decomposes(aten.mm.default, aten.bmm.default)
@@ -222,7 +230,7 @@ def product(a: Tensor, b: Tensor) -> Any:
     """The product of matrices, as four of their parts."""
     if not a.is_complex():
         return NotImplemented
-    (ar, ai), (br, bi) = (torch.view_as_real(each).unbind(-1) for each in (a, b))
+    (ar, ai), (br, bi) = (parts_of_tensor(each) for each in (a, b))
     times = torch.mm if a.dim() == 2 else torch.bmm
     return torch.complex(times(ar, br) - times(ai, bi), times(ar, bi) + times(ai, br))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -17,7 +18,7 @@ def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Half precision in float32, complex numbers in their parts; others stay."""
     kind = dtype or x.dtype
     if kind.is_complex and x.is_complex():
-        return torch.complex(*(torch.cumsum(part, dim) for part in torch.view_as_real(x.to(kind)).unbind(-1)))
+        return torch.complex(*(torch.cumsum(part, dim) for part in parts_of_tensor(x.to(kind))))
     return torch.cumsum(x.to(kind).float(), dim).to(kind) if kind in _HALVES else NotImplemented
 
 

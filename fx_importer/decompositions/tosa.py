@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fx_importer.decompositions import (
     accumulating,
-    complex_numbers,
+    complex_arithmetic,
     convolutions,
     counting,
     division,
@@ -48,7 +48,6 @@ TOSA = (
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
-    .preferring(*complex_numbers.IN_PARTS, complex_numbers.product, because="TOSA has no complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(
@@ -67,4 +66,5 @@ TOSA = (
     .preferring(*halves.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
     .preferring(*TOSA_INTEGERS, because="TOSA has no such operation of integers, or C++ computes in too few bits")
     .preferring(*TOSA_GAPS, because="the C++ lowering spells it as TOSA does not")
+    .preferring(*complex_arithmetic.COMPLEX_ARITHMETIC, because="TOSA has no complex numbers: a rule for those")
 )

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
-from fx_importer.manifest import Argument, Function, Leaf, Manifest
+from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.output_types import OutputType
 
 
@@ -69,7 +69,7 @@ class Caller:
             if argument.kind == "input" and argument.leaf is not None:
                 _check_dtype(argument.name, leaves[argument.leaf], argument.type.dtype)
         flat = [
-            _narrowed(each, self.state[each.name] if each.kind == "state" else self._passed(leaves[each.leaf or 0]))
+            _as_taken(each, self.state[each.name] if each.kind == "state" else self._passed(leaves[each.leaf or 0]))
             for each in function.arguments
         ]
         returned = self._functions[name](*flat)
@@ -77,9 +77,7 @@ class Caller:
         for result, value in zip(function.results, returned, strict=True):
             if result.type.shape is None and isinstance(value, torch.Tensor):
                 value = value.item()
-            if result.passed_as is not None and isinstance(value, torch.Tensor):
-                value = value.long()
-            value = as_declared(value, result.type.dtype)
+            value = as_declared(value, result)
             if result.kind == "state":
                 self.state[result.name] = value
             elif result.kind == "gradient":
@@ -154,10 +152,12 @@ def _check_dtype(name: str, value: Any, dtype: str) -> None:
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
 
 
-def _narrowed(argument: Argument, value: Any) -> Any:
-    """Return ``value`` as the function takes it."""
+def _as_taken(argument: Argument, value: Any) -> Any:
+    """Return ``value`` as the function takes it: as narrow integers, or as the two parts of complex numbers."""
     if argument.passed_as is None or not isinstance(value, torch.Tensor):
         return value
+    if value.is_complex():
+        return torch.view_as_real(value.resolve_conj()).contiguous()
     signed = value.view(torch.int64)
     narrow = signed.int()
     if not torch.equal(narrow.long(), signed):
@@ -168,11 +168,16 @@ def _narrowed(argument: Argument, value: Any) -> Any:
     return narrow
 
 
-def as_declared(value: Any, dtype: str) -> Any:
-    """Return ``value`` with the sign that MLIR's integers do not keep."""
-    if isinstance(value, torch.Tensor) and value.dtype != (declared := getattr(torch, dtype)):
-        return value.view(declared)
-    return value
+def as_declared(value: Any, record: Argument | Result) -> Any:
+    """Return what the model has for ``value``: wide integers, complex numbers, and the sign that MLIR does not keep."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    declared = getattr(torch, record.type.dtype)
+    if declared.is_complex:
+        return value if value.is_complex() else torch.view_as_complex(value.contiguous())
+    if record.passed_as is not None:
+        value = value.long()
+    return value if value.dtype == declared else value.view(declared)
 
 
 def _copied(name: str, value: Any) -> torch.Tensor:

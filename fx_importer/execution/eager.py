@@ -59,7 +59,7 @@ class _Function:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
         given = {
-            (each.kind, each.name): _as_the_model_takes(each, value)
+            (each.kind, each.name): as_the_model_takes(each, value)
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():
@@ -123,10 +123,10 @@ def _placeholder(program: ExportedProgram, spec: InputSpec, node: fx.Node, given
     return program.constants[target] if held is None else held
 
 
-def _as_the_model_takes(argument: Argument, value: Any) -> Any:
+def as_the_model_takes(argument: Argument, value: Any) -> Any:
     """Return what the function was passed: a number as one, and with the bits that it has in the model."""
     if not isinstance(value, torch.Tensor):
         return value
     if argument.type.shape is None:
         return value.item()
-    return value if argument.passed_as is None else as_declared(value.long(), argument.type.dtype)
+    return value if argument.passed_as is None else as_declared(value, argument)

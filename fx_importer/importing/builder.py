@@ -294,11 +294,3 @@ class NodeBuilder:
         """Set context, location and insertion point for code that relies on them (hooks)."""
         with self._context, self.location, self._point:
             yield
-
-
-def as_dtype_of(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a constant with the dtype of its node: where they differ, the node stands for the same bits."""
-    example = node.meta.get("val")
-    if isinstance(example, torch.Tensor) and example.dtype != tensor.dtype:
-        return tensor.view(example.dtype)
-    return tensor

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from fx_importer import manifest
 from fx_importer.bindings import func_d, ir, new_context
 from fx_importer.errors import UsageError
-from fx_importer.importing.builder import NodeBuilder, Refused, as_dtype_of
+from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.guards import InputGuards
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
@@ -24,6 +24,7 @@ from fx_importer.importing.types import TypeCache, static_dimension
 from fx_importer.importing.walker import Walker
 from fx_importer.importing.weights import Weights
 from fx_importer.options import ImportOptions, Mutation
+from fx_importer.programs import as_held
 
 
 class FxImporter:
@@ -297,7 +298,7 @@ def _constant(constant: Constant, build: NodeBuilder, walker: Walker, program: E
     lifted = target.startswith("lifted_tensor_")  # export's own name for a tensor that stood in the code
     try:
         info = _info(program, constant, build)
-        tensor = as_dtype_of(constant.node, constant.tensor)
+        tensor = as_held(constant.node, constant.tensor)
         walker.bind(constant.node, build.literal(tensor, None if lifted else target, info))
     except Refused as reason:
         walker.refuse(constant.node, f"'{target}': {reason}")
@@ -321,11 +322,14 @@ def _name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
         if isinstance(each, manifest.Result) and each.name == "output":
             said.clear()
         shape = each.type.shape or ()
+        if each.type.dtype.startswith("complex") and each.passed_as is not None:
+            shape = (*shape, 2)
         if any(isinstance(dim, str) for dim in shape):
             i64 = ir.IntegerType.get_signless(64, context)
             dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
             said["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
-        if each.type.dtype.startswith("uint"):  # MLIR's integers lose their sign on the way down
+        # MLIR's integers lose their sign on the way down; and here may be the two parts of complex numbers.
+        if each.type.dtype.startswith("uint") or len(shape) > len(each.type.shape or ()):
             said["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
         return ir.DictAttr.get(said, context)
 

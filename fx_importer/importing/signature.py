@@ -160,8 +160,8 @@ def _results(
         elif kind == "input":
             position = inputs.index(name)
         if isinstance(value, (fx.Node, bool, int, float)):
-            example = _example(value) if isinstance(value, fx.Node) else value
-            yield value, manifest.Result(kind, name, value_type(example), position)
+            example, passed_as = (_example(value), _passed_as(value)) if isinstance(value, fx.Node) else (value, None)
+            yield value, manifest.Result(kind, name, value_type(example), position, passed_as)
 
 
 def _function(
@@ -191,6 +191,7 @@ def _function(
                 _argument_type(each),
                 each.leaf,
                 each.overwritten_by is not None,
+                _passed_as(each.node),
             )
             for each in arguments
         ),
@@ -225,6 +226,14 @@ def _argument_type(argument: Argument) -> manifest.ValueType:
 def _example(node: fx.Node) -> Any:
     """Return the example value that the model had: the program's own may be of another dtype, with the same bits."""
     return node.meta.get("model_val", node.meta.get("val"))
+
+
+def _passed_as(node: fx.Node) -> str | None:
+    """Return the dtype of the parts of a tensor that was complex in the model, and is real here."""
+    real, was = node.meta.get("val"), _example(node)
+    if isinstance(was, torch.Tensor) and isinstance(real, torch.Tensor) and was.is_complex() and not real.is_complex():
+        return str(real.dtype).removeprefix("torch.")
+    return None
 
 
 def _mutated(program: ExportedProgram) -> dict[str, fx.Node]:

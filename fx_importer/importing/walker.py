@@ -10,11 +10,12 @@ from torch import fx
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import refusal_of
 from fx_importer.errors import Refusal, UnsupportedProgramError
-from fx_importer.importing.builder import NodeBuilder, Refused, as_dtype_of
+from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.handlers import import_call
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.symbols import Symbols
 from fx_importer.importing.types import UnknownDtype
+from fx_importer.programs import as_held
 
 
 class Walker:
@@ -60,7 +61,7 @@ class Walker:
     def _get_attr(self, node: fx.Node) -> None:
         found = self._build.attribute_of_owner(str(node.target))
         if isinstance(found, torch.Tensor):
-            found = as_dtype_of(node, found)
+            found = as_held(node, found)
             self._build.environment.bind(node, self._build.literal(found, str(node.target)))
         elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
             raise Refused(f"an attribute of type {type(found).__name__} cannot be imported")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.special.elementwise import in_floats
 from fx_importer.decompositions.table import decomposes
 
@@ -29,7 +30,7 @@ def hypot(a: Tensor, b: Tensor) -> Tensor:
 def angle(x: Tensor) -> Any:
     """Of a complex number, its angle; of a real one, 0 or pi."""
     if x.is_complex():
-        return torch.atan2(*reversed(torch.view_as_real(x).unbind(-1)))
+        return torch.atan2(*reversed(parts_of_tensor(x)))
     real = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     return torch.where(real != real, real, torch.where(real < 0, math.pi, 0.0).to(real.dtype))
 

@@ -1,0 +1,137 @@
+"""The two forms of a complex value where there are no complex numbers: two parts, or both joined in one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fx_importer.canonicalization.empty import is_empty
+from fx_importer.canonicalization.rewriting import emit, same_size, value_of
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+Parts = tuple[fx.Node, fx.Node]
+"""The real and the imaginary part."""
+
+
+class Forms:
+    """The forms of the complex values of one graph, each made where it is first asked for.
+
+    Args:
+        graph: the graph, before anything in it is changed.
+        real: the dtype of the parts, by the complex dtype.
+    """
+
+    def __init__(self, graph: fx.Graph, real: Mapping[torch.dtype, torch.dtype]):
+        self.real = real
+        self.values = {node: value_of(node) for node in graph.nodes}
+        """What the nodes were before."""
+        self._parts: dict[fx.Node, Parts] = {}
+        """Of a complex node; of one that is a list of complex tensors, the lists of their parts."""
+        self._joined: dict[fx.Node, fx.Node] = {}
+        self._slices: dict[fx.Node, Parts] = {}
+        """Of a joined node, or of the list of its two slices, these."""
+
+    def is_complex(self, value: Any) -> bool:
+        """Whether ``value`` is a tensor of a dtype that is rewritten."""
+        return isinstance(value, Tensor) and value.dtype in self.real
+
+    def was_complex(self, argument: Any) -> bool:
+        """Whether ``argument`` is a node that was complex, or a list of complex tensors."""
+        found = self.values.get(argument) if isinstance(argument, fx.Node) else None
+        return any(map(self.is_complex, tree_leaves(found)))
+
+    def complex_dtypes(self, node: fx.Node) -> list[torch.dtype]:
+        """Return the complex dtypes of ``node`` and its operands, its own first."""
+        leaves = tree_leaves([self.values.get(each) for each in (node, *node.all_input_nodes)])
+        return list(dict.fromkeys(each.dtype for each in leaves if self.is_complex(each)))
+
+    def carry(self, node: fx.Node) -> None:
+        """Let ``node`` itself be joined: its values come from outside of the graph."""
+        node.meta["val"] = tree_map(lambda e: as_real(e) if self.is_complex(e) else e, self.values[node])
+        if self.is_complex(self.values[node]):
+            self._joined[node] = node
+
+    def parts(self, node: fx.Node, before: fx.Node) -> Parts:
+        """Return the parts of a node that was complex."""
+        if node not in self._parts:
+            self._parts[node] = parts = slices(self._joined[node], before)
+            self._slices[self._joined[node]] = parts
+        return self._parts[node]
+
+    def joined(self, node: fx.Node, before: fx.Node) -> fx.Node:
+        """Return a node that was complex as one real tensor."""
+        if node not in self._joined:
+            self._joined[node] = joined = join(self._parts[node], before)
+            self._slices[joined] = self._parts[node]
+        return self._joined[node]
+
+    def know(self, node: fx.Node, parts: Parts) -> None:
+        """Note the parts of a complex node."""
+        self._parts[node] = parts
+
+    def know_slices(self, joined: fx.Node, parts: Parts) -> None:
+        """Note what the slices of ``joined``, or of the list of them, are."""
+        self._slices[joined] = parts
+
+    def knows(self, node: Any) -> bool:
+        """Whether the parts of ``node`` are known."""
+        return node in self._parts
+
+    def known_slices(self, joined: Any) -> Parts | None:
+        """Return the slices of ``joined``, or of the list of them, where they are known."""
+        return self._slices.get(joined)
+
+    def slices_of(self, joined: fx.Node, before: fx.Node) -> Parts:
+        """Return the two slices of a real tensor with a last axis of two."""
+        if joined not in self._slices:
+            self._slices[joined] = slices(joined, before)
+        return self._slices[joined]
+
+
+def join(parts: Parts, before: fx.Node) -> fx.Node:
+    """Return two parts as one tensor with a last axis of two."""
+    value = value_of(parts[0])
+    axis = value.dim()
+    if is_empty(value):
+        return emit(before, aten.full.default, [*value.shape, 2], 0, dtype=value.dtype)
+    return emit(before, aten.cat.default, [emit(before, aten.unsqueeze.default, each, axis) for each in parts], axis)
+
+
+def slices(joined: fx.Node, before: fx.Node) -> Parts:
+    """Return the two slices of a tensor with a last axis of two."""
+    axis = value_of(joined).dim() - 1
+    real, imaginary = (emit(before, aten.select.int, joined, axis, part) for part in (0, 1))
+    return real, imaginary
+
+
+def expanded(node: Any, like: Tensor, before: fx.Node) -> fx.Node:
+    """Return ``node`` with the shape of ``like``."""
+    shape = value_of(node).shape
+    if len(shape) == like.dim() and all(map(same_size, shape, like.shape)):
+        return node
+    return emit(before, aten.expand.default, node, list(like.shape))
+
+
+def with_dtype(node: fx.Node, dtype: torch.dtype, before: fx.Node) -> fx.Node:
+    """Return ``node`` with the elements converted to ``dtype``."""
+    return node if value_of(node).dtype == dtype else emit(before, prims.convert_element_type.default, node, dtype)
+
+
+def zeros(like: fx.Node, dtype: torch.dtype, before: fx.Node) -> fx.Node:
+    """Return zeros of the shape of ``like``."""
+    return emit(before, aten.full_like.default, like, 0.0, dtype=dtype)
+
+
+def as_real(value: Tensor) -> Tensor:
+    """Return an example value as `torch.view_as_real` has it."""
+    if isinstance(value, FakeTensor):
+        with value.fake_mode, torch.no_grad():
+            return torch.view_as_real(value.resolve_conj())
+    return torch.view_as_real(value.resolve_conj())

@@ -1,0 +1,206 @@
+"""Complex numbers as pairs of real ones, for output types that have no complex ones.
+
+The decompositions have computed with the parts already (`decompositions/complex_numbers.py`,
+`decompositions/complex_functions.py`): what is left takes numbers apart, puts them together, and moves them. Here each
+complex value becomes two real nodes, its *parts*; where it comes from outside or goes there (an argument, a constant, a
+result, an operand of a loop), it is *joined*: one real tensor with a last axis of two, as `torch.view_as_real` has it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.node import map_aggregate, map_arg
+
+from fx_importer.canonicalization.complex_forms import Forms, Parts, expanded, join, with_dtype, zeros
+from fx_importer.canonicalization.complex_moves import IMAGINARY, MIXED, MOVED, NUMBERS, OF_SHAPE
+from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.diagnostics import refusal_of
+from fx_importer.errors import Refusal
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+class ComplexPairs:
+    """Rewrites graphs, one after the other, and collects what cannot be rewritten in ``refusals``.
+
+    Args:
+        real: the dtype of the parts, by the complex dtype that is rewritten.
+    """
+
+    def __init__(self, real: Mapping[torch.dtype, torch.dtype]) -> None:
+        self._real = real
+        self.refusals: list[Refusal] = []
+
+    def rewrite(self, graph: fx.Graph, owner: fx.GraphModule) -> None:
+        """Rewrite ``graph``."""
+        del owner
+        forms = Forms(graph, self._real)
+        if any(map(forms.was_complex, graph.nodes)):
+            self.refusals += _Rewriting(forms, graph).refusals
+
+
+class _Rewriting:
+    """Rewrites one graph."""
+
+    def __init__(self, forms: Forms, graph: fx.Graph):
+        self.refusals: list[Refusal] = []
+        self._forms = forms
+        for node in list(graph.nodes):
+            if node.op == "output":
+                self._output(node)
+            elif node.op != "call_function":
+                if forms.was_complex(node):
+                    node.meta["model_val"] = value_of(node)
+                    forms.carry(node)
+            elif (part := self._part_taken(node)) is not None:
+                node.replace_all_uses_with(part)
+            elif any(map(forms.was_complex, (node, *node.all_input_nodes))):
+                self._call(node)
+        graph.eliminate_dead_code()
+
+    def _output(self, node: fx.Node) -> None:
+        """Join what is returned. Each result is a node of its own, which knows what it was in the model."""
+
+        def result(each: fx.Node) -> fx.Node:
+            if not self._forms.was_complex(each) or each.op == "placeholder":
+                return each
+            joined = join(self._forms.parts(each, node), node)
+            joined.meta["model_val"] = self._forms.values[each]
+            return joined
+
+        node.args = map_arg(node.args, result)
+
+    def _part_taken(self, node: fx.Node) -> fx.Node | None:
+        """Return the part that ``node`` takes of a joined node, if that is what it does."""
+        source, *rest = node.args or (None,)
+        if not isinstance(source, fx.Node) or (parts := self._forms.known_slices(source)) is None:
+            return None
+        if node.target is operator.getitem:
+            return parts[rest[0]]  # type: ignore[index]
+        axis = value_of(source).dim() - 1
+        if not rest or rest[0] not in (-1, axis):
+            return None
+        if node.target is aten.select.int and isinstance(rest[1], int):
+            return parts[rest[1]]
+        if node.target is aten.slice.Tensor and isinstance(rest[1], int) and value_of(node).shape[axis] == 1:
+            return emit(node, aten.unsqueeze.default, parts[rest[1]], axis)
+        if node.target is aten.unbind.int:
+            self._forms.know_slices(node, parts)
+        return None
+
+    def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        if (rule := RULES.get(target)) is not None:
+            made = rule(self._forms, node)
+            if isinstance(made, fx.Node):
+                node.replace_all_uses_with(made)
+            else:
+                self._forms.know(node, made)
+        elif target is operator.getitem and not self._forms.knows(node.args[0]):
+            self._forms.carry(node)  # one of the results of a subgraph
+        elif target in MOVED and self._forms.was_complex(node):
+            self._forms.know(node, (self._moved(node, 0), self._moved(node, 1)))
+        elif target in OF_SHAPE and not self._forms.was_complex(node):
+            node.replace_all_uses_with(self._moved(node, 0))
+        elif isinstance(target, OpOverload) and target.namespace in ("aten", "prims"):
+            self._refuse(node)
+        else:  # one with subgraphs, or an operator that nobody looks into
+            for each in filter(self._forms.was_complex, node.all_input_nodes):
+                node.replace_input_with(each, self._forms.joined(each, node))
+            self._forms.carry(node)
+
+    def _refuse(self, node: fx.Node) -> None:
+        names = ", ".join(sorted(map(str, self._forms.complex_dtypes(node))))
+        reason = f"it computes with tensors of {names}, and there is no rule for this with two real ones in their place"
+        self.refusals.append(refusal_of(node, reason))
+        if self._forms.was_complex(node):
+            self._forms.carry(node)  # as if it were an argument, so that all that follows is looked at
+
+    def _moved(self, node: fx.Node, part: int) -> fx.Node:
+        """Return what ``node`` does, done to one part."""
+        target: Any = IMAGINARY.get(node.target, node.target) if part else node.target
+        real = self._forms.real[self._forms.complex_dtypes(node)[0]]
+
+        def one(argument: Any, position: int | None) -> Any:
+            if self._forms.was_complex(argument):
+                return self._forms.parts(argument, node)[part]
+            if isinstance(argument, torch.dtype):
+                return self._forms.real.get(argument, argument)
+            if position is not None and position == NUMBERS.get(target):
+                parts = (argument, 0) if isinstance(argument, fx.Node) else (argument.real, argument.imag)
+                return parts[part]
+            if isinstance(argument, fx.Node) and position in MIXED.get(target, ()):
+                return zeros(argument, real, node) if part else with_dtype(argument, real, node)
+            return argument
+
+        args = [map_aggregate(each, partial(one, position=at)) for at, each in enumerate(node.args)]
+        kwargs = {key: map_aggregate(each, partial(one, position=None)) for key, each in node.kwargs.items()}
+        return emit(node, target, *args, **kwargs)
+
+
+# --- what is not done to both parts alike -----------------------------------------------------------------------------
+
+
+def _complex(forms: Forms, node: fx.Node) -> Parts:
+    del forms
+    real, imaginary = (expanded(each, value_of(node), node) for each in node.args)
+    return real, imaginary
+
+
+def _view_as_complex(forms: Forms, node: fx.Node) -> Parts:
+    return forms.slices_of(_source(node), node)
+
+
+def _view_as_real(forms: Forms, node: fx.Node) -> fx.Node:
+    source = _source(node)
+    parts, joined = forms.parts(source, node), forms.joined(source, node)
+    if joined is source:  # what comes from outside has another meaning there
+        joined = emit(node, aten.clone.default, joined)
+        forms.know_slices(joined, parts)
+    return joined
+
+
+def _real(forms: Forms, node: fx.Node) -> fx.Node:
+    return forms.parts(_source(node), node)[0]
+
+
+def _imag(forms: Forms, node: fx.Node) -> fx.Node:
+    return forms.parts(_source(node), node)[1]
+
+
+def _convert(forms: Forms, node: fx.Node) -> fx.Node | Parts:
+    source, dtype = _source(node), value_of(node).dtype
+    parts = forms.parts(source, node) if forms.was_complex(source) else None
+    if dtype in forms.real:
+        real = forms.real[dtype]
+        if parts is None:
+            return with_dtype(source, real, node), zeros(source, real, node)
+        return with_dtype(parts[0], real, node), with_dtype(parts[1], real, node)
+    assert parts is not None
+    return with_dtype(parts[0], dtype, node)
+
+
+RULES: Mapping[Any, Callable[[Forms, fx.Node], fx.Node | Parts]] = {
+    aten.complex.default: _complex,
+    aten.view_as_complex.default: _view_as_complex,
+    aten.view_as_real.default: _view_as_real,
+    aten.real.default: _real,
+    aten.imag.default: _imag,
+    prims.real.default: _real,
+    prims.imag.default: _imag,
+    prims.convert_element_type.default: _convert,
+}
+
+
+def _source(node: fx.Node) -> fx.Node:
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    return source

@@ -1,0 +1,84 @@
+"""Complex numbers in TOSA, run on its reference model: what goes in and out is the model's, the function has pairs."""
+
+import importlib.util
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fx_importer import Manifest, UnsupportedProgramError, UsageError, lower
+
+from .harness import normal
+
+runs = pytest.mark.skipif(
+    importlib.util.find_spec("tosa_reference_model") is None, reason="the extra 'tosa' is not installed"
+)
+
+
+class Model(nn.Module):
+    """Takes, returns, holds and changes complex tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(normal(3, 3, dtype=torch.complex64))
+        self.seen = nn.Buffer(torch.zeros(3, dtype=torch.complex64))
+
+    def forward(self, z: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        self.seen.add_(z.sum(0))
+        product = (z @ self.weight) * x
+        return product, product.abs(), z, torch.view_as_real(z)
+
+
+@runs
+def test_complex_arguments_results_and_state():
+    model, inputs = Model(), (normal(2, 3, dtype=torch.complex64), normal(3, seed=2))
+    lowered = lower(model, *inputs, output_type="tosa", mutation="functional", narrow_integers=True)
+    function = lowered.manifest.functions["main"]
+    told = [(each.name, each.type.dtype, each.type.shape, each.passed_as) for each in function.arguments]
+    assert told == [
+        ("seen", "complex64", (3,), "float32"),
+        ("z", "complex64", (2, 3), "float32"),
+        ("x", "float32", (3,), None),
+    ]
+    assert [each.passed_as for each in function.results] == ["float32", "float32", None, "float32", None]
+    assert Manifest.from_json(lowered.manifest.to_json()) == lowered.manifest
+    for caller in (lowered.caller(), lowered.caller(backend="eager")):
+        model = Model()
+        for _ in range(2):
+            torch.testing.assert_close(caller(*inputs), tuple(each.resolve_conj() for each in model(*inputs)))
+        torch.testing.assert_close(caller.state["seen"], model.seen)
+    with pytest.raises(UsageError, match="the input 'z' is float32, but the program was exported for complex64"):
+        lowered.run(inputs[0].real, inputs[1])
+
+
+@runs
+def test_verification_compares_complex_results():
+    lowered = lower(lambda z: (z.exp(), torch.fft.fft(z)), normal(4, 6, dtype=torch.complex64), output_type="tosa")
+    assert lowered.verify(isolate=False).passed
+    assert lowered.verify(normal(4, 6, dtype=torch.complex64, seed=2).conj(), isolate=False).passed
+
+
+@runs
+def test_filter_of_a_spectrum():
+    def filtered(x: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(x)
+        return torch.fft.irfft(spectrum * torch.exp(-1j * torch.arange(33) * 0.1), n=64)
+
+    x = normal(2, 64)
+    torch.testing.assert_close(lower(filtered, x, output_type="tosa").run(x), filtered(x))
+
+
+@runs
+def test_branches_take_and_return_complex_numbers():
+    def chosen(z: Tensor, x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda z: z * 1j, lambda z: z.conj().clone(), (z,))
+
+    z = normal(4, dtype=torch.complex64)
+    lowered = lower(chosen, z, torch.ones(2), output_type="tosa")
+    for x in (torch.ones(2), -torch.ones(2)):
+        torch.testing.assert_close(lowered.run(z, x), chosen(z, x).resolve_conj())
+
+
+def test_parts_that_would_be_float64_are_refused():
+    with pytest.raises(UnsupportedProgramError, match=r"z: a tensor of torch\.complex128, which TOSA does not have"):
+        lower(lambda z: z * 2, torch.ones(2, dtype=torch.complex128), output_type="tosa")
