@@ -18,7 +18,9 @@ from fx_importer.canonicalization.rewriting import value_of
 from fx_importer.programs import as_held, signature_of, with_rewritten_graphs
 
 _LARGEST = 1 << 16
-"""In bytes, of every tensor on the way."""
+"""In bytes, of a constant ..."""
+_LARGEST_ON_THE_WAY = 1 << 24
+"""... and of what only constants are made of, and of what float64 is in: no output type that folds has that."""
 _HELD = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -78,7 +80,15 @@ def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node
                 value = node.target(*args, **kwargs)
                 if _is_alike(value, node.meta["val"]):
                     found[node] = value
+    for node in reversed(list(found)):
+        large = found[node].nbytes > _LARGEST and not _has_float64(node)
+        if large and any(user not in found for user in node.users):
+            del found[node]
     return found
+
+
+def _has_float64(node: fx.Node) -> bool:
+    return any(value_of(each).dtype == torch.float64 for each in (node, *node.all_input_nodes))
 
 
 def _is_computable(node: fx.Node) -> bool:
@@ -97,7 +107,7 @@ def _is_small(value: torch.Tensor) -> bool:
     if not all(isinstance(size, int) for size in value.shape):
         return False  # also before such a size is compared with anything
     strided = value.layout is torch.strided and not value.is_quantized
-    return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST
+    return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST_ON_THE_WAY
 
 
 def _is_alike(value: Any, example: torch.Tensor) -> bool:

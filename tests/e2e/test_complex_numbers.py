@@ -69,6 +69,15 @@ def test_filter_of_a_spectrum():
 
 
 @runs
+def test_matrices_of_long_transforms_are_resources():
+    x = normal(2, 211)
+    lowered = lower(torch.fft.rfft, x, output_type="tosa")
+    torch.testing.assert_close(lowered.run(x), torch.fft.rfft(x), rtol=1e-4, atol=1e-4)
+    shapes = sorted(each.type.shape for each in lowered.manifest.constants.values() if each.type.shape)
+    assert [each[-1] for each in shapes] == [211, 211]
+
+
+@runs
 def test_branches_take_and_return_complex_numbers():
     def chosen(z: Tensor, x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, lambda z: z * 1j, lambda z: z.conj().clone(), (z,))
