@@ -113,6 +113,20 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
         ),
         (normal(2, 2, 4, 3), normal(2, 2, 5, 3, seed=2), normal(2, 2, 5, 3, seed=3)),
     ),
+    "distances": (
+        lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0), torch.cdist(x, y, p=3.0), F.pdist(x[0])),
+        (normal(2, 4, 3), normal(2, 5, 3, seed=2)),
+    ),
+    "sampling": (
+        lambda image, grid: (
+            F.grid_sample(image, grid, align_corners=False),
+            F.grid_sample(image, grid, padding_mode="border", align_corners=True),
+            F.grid_sample(image, grid, padding_mode="reflection", align_corners=False),
+            F.grid_sample(image, grid, mode="nearest", align_corners=True),
+            image.masked_scatter(image > 0, grid),
+        ),
+        (normal(1, 2, 4, 5), normal(1, 6, 6, 2)),
+    ),
     "embeddings": (
         lambda weight: (F.embedding(TOKENS, weight, padding_idx=2), F.embedding(torch.tensor(3), weight)),
         (normal(6, 3),),
