@@ -67,8 +67,8 @@ def work() -> None:
 class Worker:
     """A worker process, started again whenever it ends."""
 
-    def __init__(self, scratch: str, seconds: float):
-        self.scratch, self.seconds = scratch, seconds
+    def __init__(self, scratch: str, seconds: float, module: str = "benchmarks.op_matrix"):
+        self.scratch, self.seconds, self.module = scratch, seconds, module
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, request: dict[str, Any]) -> Iterable[Row]:
@@ -101,7 +101,7 @@ class Worker:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            command = [sys.executable, "-m", "benchmarks.op_matrix", "--work"]
+            command = [sys.executable, "-m", self.module, "--work"]
             environment = os.environ | {"TMPDIR": self.scratch, "OMP_NUM_THREADS": "1"}
             pipe = subprocess.PIPE
             with Path(self.scratch, "stderr.txt").open("a") as log:

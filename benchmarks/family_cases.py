@@ -1,0 +1,72 @@
+"""One model of `benchmarks.families` to one output type: exported once, lowered, run, held against eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from benchmarks.families import FAMILIES
+from benchmarks.op_cases import differences
+from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, lower
+from fx_importer.execution import backend_named
+
+BACKENDS = {"linalg-on-tensors": ("jit",), "tosa": ("jit", "tosa_reference"), "stablehlo": ("xla",)}
+"""What runs an output type: the next one where the one before cannot: MLIR's passes from TOSA lack some ops."""
+
+Outcome = dict[str, str]
+
+
+class Exported:
+    """A model, what eager makes of its inputs, and its program."""
+
+    def __init__(self, name: str):
+        self.refused: Outcome | None = None
+        """What became of it, where there is nothing to lower."""
+        with torch.no_grad():
+            self.model, self.args, self.kwargs = FAMILIES[name].build()
+            self.expected = self.model(*_copied(self.args), **_copied(self.kwargs))
+            if differences(self.model(*_copied(self.args), **_copied(self.kwargs)), self.expected):
+                self.refused = _outcome("skip", "random")
+                return
+            try:
+                self.program = torch.export.export(self.model, self.args, self.kwargs)
+            except Exception as error:
+                self.refused = _outcome("export", _line(error))
+
+    def lowered(self, output_type: str) -> Outcome:
+        """Lower the program, run it, and compare all of its results."""
+        if self.refused is not None:
+            return self.refused
+        try:
+            lowered = lower(self.program, output_type=output_type, mutation="functional")
+        except UnsupportedProgramError as error:
+            return _outcome("import", "; ".join(each.reason for each in error.refusals))
+        except StageFailed as error:
+            reasons = [each.message for each in error.diagnostics] or [_line(error)]
+            return _outcome("contract" if error.stage == "contract" else "lower", "; ".join(dict.fromkeys(reasons)))
+        except Exception as error:
+            return _outcome("lower", f"{type(error).__name__}: {_line(error)}")
+        reason = ""
+        for name in BACKENDS[output_type]:
+            try:
+                results = lowered.caller(backend=backend_named(name))(*_copied(self.args), **_copied(self.kwargs))
+            except FxImporterError as error:
+                reason = " ".join(str(error).split())
+                continue
+            found = differences(results, self.expected)
+            return _outcome("mismatch" if found else "pass", found, name)
+        return _outcome("run", reason)
+
+
+def _copied(inputs: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, inputs)
+
+
+def _outcome(status: str, reason: str = "", backend: str = "") -> Outcome:
+    return {"status": status, "reason": reason[:600], "backend": backend}
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
