@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,38 +15,42 @@ def image(*shape: int) -> dict[str, Tensor]:
     return {"pixel_values": numbers(*shape)}
 
 
-def _residual(*stages: str) -> Any:
+def _backbone(kind: str, **settings: Any) -> Any:
     import transformers
 
-    sizes = {"embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1]}
-    return transformers.ResNetConfig(**sizes, layer_type="basic", out_features=[*stages])
+    return getattr(transformers, kind)(**settings)
 
 
-def residual_stages() -> Any:
-    """Return a backbone of residual convolutions, of three sizes."""
-    return _residual("stage2", "stage3", "stage4")
-
-
-def last_residual_stage() -> Any:
-    """Return a backbone of residual convolutions."""
-    return _residual("stage4")
-
-
-def window_stages() -> Any:
-    """Return a backbone of shifted windows, of four sizes."""
-    import transformers
-
-    sizes = {"image_size": 64, "patch_size": 4, "embed_dim": 16, "depths": [1, 1, 1, 1], "num_heads": [2, 2, 2, 2]}
-    return transformers.SwinConfig(**sizes, window_size=4, out_features=[f"stage{i}" for i in range(1, 5)])
-
-
-def patch_stages() -> Any:
-    """Return a backbone of patches."""
-    import transformers
-
-    sizes = {"image_size": 28, "patch_size": 7, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
-    stages = [f"stage{i}" for i in range(1, 5)]
-    return transformers.Dinov2Config(**sizes, intermediate_size=64, out_features=stages, reshape_hidden_states=False)
+_STAGES = [f"stage{i}" for i in range(1, 5)]
+_RESIDUAL: dict[str, Any] = {
+    "embedding_size": 8,
+    "hidden_sizes": [8, 8, 16, 16],
+    "depths": [1, 1, 1, 1],
+    "layer_type": "basic",
+}
+_WINDOWS: dict[str, Any] = {
+    "image_size": 64,
+    "patch_size": 4,
+    "embed_dim": 16,
+    "depths": [1, 1, 1, 1],
+    "num_heads": [2, 2, 2, 2],
+    "window_size": 4,
+    "out_features": _STAGES,
+}
+_PATCHES: dict[str, Any] = {
+    "image_size": 28,
+    "patch_size": 7,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "reshape_hidden_states": False,
+    "out_features": _STAGES,
+}
+residual_stages = partial(_backbone, "ResNetConfig", **_RESIDUAL, out_features=_STAGES[1:])
+last_residual_stage = partial(_backbone, "ResNetConfig", **_RESIDUAL, out_features=_STAGES[3:])
+window_stages = partial(_backbone, "SwinConfig", **_WINDOWS)
+patch_stages = partial(_backbone, "Dinov2Config", **_PATCHES)
 
 
 PERCEPTION: tuple[Pretrained, ...] = (

@@ -69,6 +69,8 @@ class ConvLstm(nn.Module):
 class LongConvolution(nn.Module):
     """Hyena: a filter as long as the sequence, by Fourier transforms, between gates."""
 
+    places: Tensor
+
     def __init__(self, width: int = 8, length: int = 24):
         super().__init__()
         self.project, self.length = nn.Linear(width, 3 * width), length
@@ -107,6 +109,8 @@ class StateSpace(nn.Module):
 
 class Rotary(nn.Module):
     """Attention with rotary positions as complex numbers, as the first Llama has them."""
+
+    turns: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,6 +205,9 @@ class Speech(nn.Module):
 
 class Spectrogram(nn.Module):
     """Short Fourier transforms, a mel filter bank, decibels."""
+
+    window: Tensor
+    filters: Tensor
 
     def __init__(self) -> None:
         super().__init__()

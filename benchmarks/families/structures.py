@@ -96,6 +96,8 @@ class GraphIsomorphism(nn.Module):
 class Coupling(nn.Module):
     """RealNVP: masked affine couplings, and the logarithm of the change of volume."""
 
+    mask: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.nets = nn.ModuleList(nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 12)) for _ in range(2))

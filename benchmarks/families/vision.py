@@ -226,6 +226,8 @@ class Siren(nn.Module):
 class MaskedConvolutions(nn.Module):
     """PixelCNN: kernels that see what is above and to the left."""
 
+    mask: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 8, 5, padding=2), nn.Conv2d(8, 16, 3, padding=1)
