@@ -24,6 +24,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.op_reasons import reason
+
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 PAGE = Path(__file__).parents[1] / "docs" / "op-coverage.md"
 
@@ -183,12 +185,12 @@ def page(rows: Sequence[Row]) -> str:
             summary(rows),
             "```",
             "",
-            "What does not pass, and why. Words like `lower` and `run` say where it stopped.",
+            "What does not pass, where it stopped, and why:",
             "",
-            f"| operator | {' | '.join(OUTPUT_TYPES)} |",
-            "|---|" + "---|" * len(OUTPUT_TYPES),
+            _line("operator", [*OUTPUT_TYPES, "why"]),
+            _line("---", ["---"] * (1 + len(OUTPUT_TYPES))),
             *(
-                f"| {name} | {' | '.join(cell_text(found[kind]) for kind in OUTPUT_TYPES)} |"
+                _line(name, [*(found[kind]["status"] for kind in OUTPUT_TYPES), reason(name)])
                 for name, found in failing.items()
             ),
             "",
@@ -233,9 +235,9 @@ def recorded() -> dict[tuple[str, str], str]:
             if line.startswith(text):
                 names = re.findall(r"`([^`]+)`", line.removeprefix(text))
                 found |= {(name, kind): status for name in names for kind in OUTPUT_TYPES}
-        name, *cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] or [""]
-        if len(cells) == len(OUTPUT_TYPES) and name not in ("operator", "---"):
-            found |= {(name, kind): cell.partition(":")[0] for kind, cell in zip(OUTPUT_TYPES, cells, strict=True)}
+        name, *cells = [cell.strip() for cell in line.split("|")[1:-1]] or [""]
+        if len(cells) == 1 + len(OUTPUT_TYPES) and name not in ("operator", "---"):
+            found |= {(name, kind): status for kind, status in zip(OUTPUT_TYPES, cells[:-1], strict=True)}
     return found
 
 

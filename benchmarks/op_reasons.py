@@ -1,0 +1,36 @@
+"""Why operators of OpInfo do not pass: by name, for docs/op-coverage.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+REASONS: Mapping[str, str] = {
+    r"masked_select|nonzero|argwhere|unique(_consecutive)?|bincount": (
+        "values decide how large the result is: TOSA has no such tensors, and no StableHLO consumer runs them"
+    ),
+    r"tensor_split": "a tensor says where to split: TOSA and StableHLO have no sizes that values decide",
+    r"item": "the result is a Python number that is computed, and TOSA and StableHLO have tensors only",
+    r"double|to|float_power|.*with_dtype": "TOSA has no float64",
+    r"cdouble|chalf": "TOSA has no float64, the StableHLO dialect no complex numbers of half precision",
+    r"linalg\.eig(vals)?|view_as_.*|complex|polar|real|imag|cfloat|stft|istft|fft\..*": "TOSA has no complex numbers",
+    r"hash_tensor": "it reads the bits of floats as uint64, which no lowering does yet",
+    r"sparse\..*|to_sparse": "linalg's sparse tensors run on no backend here; TOSA and StableHLO have dense ones only",
+    r"nn\.functional\.max_unpool.*": "indices may repeat, and TOSA leaves open which write wins: its model stops there",
+    r"nn\.functional\.silu\.complex": "a complex logistic function has no rule yet",
+    r"linalg\.ldl_.*": "the pivoting of Bunch and Kaufman has no rule yet",
+    r"histogramdd": "its edges are a list of tensors, which only the torch dialect holds",
+}
+"""What matches a whole name, and why; the first match says it."""
+
+
+def reason(name: str) -> str:
+    """Return why the operator ``name`` does not pass.
+
+    Raises:
+        KeyError: if nobody has said so yet.
+    """
+    for pattern, text in REASONS.items():
+        if re.fullmatch(pattern, name):
+            return text
+    raise KeyError(f"no reason is given for {name}")
