@@ -147,8 +147,11 @@ def exp(x: Tensor) -> Any:
 
 @decomposes(aten._to_copy.default)
 def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
-    """To real numbers, the real part; to bool, whether either part is not zero."""
+    """To real numbers, the real part; to bool, whether either part is not zero. From bool, by way of real numbers."""
     del settings
+    if x.dtype is torch.bool and dtype is not None and dtype.is_complex:
+        real = x.to(dtype.to_real())
+        return torch.complex(real, torch.zeros_like(real))
     if not x.is_complex() or dtype is None or dtype.is_complex:
         return NotImplemented
     if dtype == torch.bool:

@@ -54,6 +54,12 @@ def test_wider_unsigned_integers():
     check(function, x, y, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16])
+def test_complex_numbers_of_others(dtype):
+    x = torch.tensor([0, 1, 200]).to(dtype)
+    check(lambda x, y: (x.to(torch.complex64), y + 1j), x, x)
+
+
 def test_complex_numbers():
     phases = torch.tensor([1j, 2.0, 1 - 1j])
 
