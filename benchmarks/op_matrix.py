@@ -99,7 +99,7 @@ class Worker:
         """End the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()  # closes the pipes too
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -113,7 +113,8 @@ class Worker:
         return self._process
 
     def _ended(self, process: subprocess.Popen[str], late: bool) -> Row:
-        code = process.wait()
+        process.communicate()  # closes the pipes too
+        code = process.returncode
         self._process = None
         if late:
             return {"status": "timeout", "reason": f"after {self.seconds:.0f} s", "sample": 0}

@@ -104,9 +104,10 @@ _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
 def _without_result(leaf: Leaf) -> Any:
     """Return what an output is unless the function returns it: its fixed value, or a tensor without elements."""
     shape = leaf.type.shape if leaf.type is not None else None
-    if leaf.type is None or shape is None or 0 not in shape:
+    sizes = [size for size in shape or () if isinstance(size, int)]
+    if leaf.type is None or shape is None or 0 not in sizes or len(sizes) < len(shape):
         return leaf.value
-    return torch.empty([int(size) for size in shape], dtype=getattr(torch, leaf.type.dtype))
+    return torch.empty(sizes, dtype=getattr(torch, leaf.type.dtype))
 
 
 def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

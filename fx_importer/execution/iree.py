@@ -14,14 +14,14 @@ from fx_importer.bindings import ir
 from fx_importer.errors import CrashedError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.extras import imported, require
-from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.memref import dense
 from fx_importer.execution.modules import alone, dialects_of
-from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.isolation import Scratch, run_command
 from fx_importer.trace import Trace
 
-IREE = Passes("IREE", "linalg-on-tensors", DTYPES | UNSIGNED, scalars=True, torch_dialect=True)
+IREE = Passes("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
 
 _FLAGS = (
     "--iree-hal-target-backends=llvm-cpu",

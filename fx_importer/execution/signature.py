@@ -70,6 +70,9 @@ Kind = TensorKind | ScalarKind
 UNSIGNED = {f"ui{dtype.itemsize * 8}": (dtype,) for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)}
 """What StableHLO's unsigned integers hold."""
 
+IN_STABLEHLO = {name: dtypes for name, dtypes in DTYPES.items() if name != "complex<f16>"} | UNSIGNED
+"""What its elements hold."""
+
 _SCALARS = {
     "i1": ScalarKind(bool, ctypes.c_bool),
     "i64": ScalarKind(int, ctypes.c_int64),

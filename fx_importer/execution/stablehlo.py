@@ -21,13 +21,13 @@ from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.constants import take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.modules import alone, functions_of, refuse_foreign_dialects
-from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_child import interpret
 from fx_importer.isolation import Scratch, run_isolated
 from fx_importer.trace import Trace
 
-STABLEHLO = Passes("StableHLO's interpreter", "stablehlo", DTYPES | UNSIGNED)
+STABLEHLO = Passes("StableHLO's interpreter", "stablehlo", IN_STABLEHLO)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from fx_importer.bindings import ir, portable_artifact
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.constants import take_resources
 from fx_importer.execution.extras import imported, require
-from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.memref import dense
 from fx_importer.execution.modules import alone, refuse_foreign_dialects
-from fx_importer.execution.signature import UNSIGNED, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.trace import Trace
 
-XLA = Passes("XLA", "stablehlo", DTYPES | UNSIGNED)
+XLA = Passes("XLA", "stablehlo", IN_STABLEHLO)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _array(tensor: torch.Tensor) -> Any:
 
 
 _BITS = {1: torch.int8, 2: torch.int16}
-_IN_NUMPY = {dtypes[0] for name, dtypes in (DTYPES | UNSIGNED).items() if not name.startswith(("bf", "f8"))}
+_IN_NUMPY = {dtypes[0] for name, dtypes in IN_STABLEHLO.items() if not name.startswith(("bf", "f8"))}
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ def _is_known(value: fx.Node | int | float | bool) -> bool:
 def _is_empty(node: fx.Node) -> bool:
     """Whether ``node`` is a tensor that is known to have no elements."""
     example = _example(node)
-    return isinstance(example, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in example.shape)
+    return isinstance(example, torch.Tensor) and all(isinstance(n, int) for n in example.shape) and 0 in example.shape
 
 
 def _argument_type(argument: Argument) -> manifest.ValueType:

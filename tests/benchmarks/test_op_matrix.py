@@ -1,5 +1,6 @@
 """docs/op-coverage.md, held against what happens: a selection of the operators, in a process that may crash."""
 
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ from benchmarks.op_matrix import OUTPUT_TYPES, Worker, recorded
 
 SELECTED = sorted(operators())[::10]
 SAYS = recorded()
+if importlib.util.find_spec("jax") is None:  # then StableHLO's interpreter runs what XLA did for the page
+    SAYS["linalg.pinv.singular", "stablehlo"] = "run"  # it ends at a tensor without elements
 
 
 @pytest.fixture(scope="module")
