@@ -111,6 +111,8 @@ def _text(cell: Cell | None) -> str:
         return ""
     if cell["status"] == "passed":
         return f"{cell['error']:.0e}" if cell["error"] else "0"
+    if cell["status"] == "mismatch" and cell["error"]:
+        return f"mismatch: {cell['error']:.0e}"
     named = re.search(r"operation '([^']+)'", cell["remark"])
     reason = f"`{named[1]}`" if named else cell["remark"].partition("\n")[0][:80]
     return f"{cell['status']}: {reason}" if reason else cell["status"]
