@@ -38,10 +38,12 @@ def _transposed_where(condition: Callable[[Sizes, Sizes, int], bool]) -> Decompo
         stride, padding, dilation, output_padding = (
             [*each] * (axes // len(each)) for each in (stride, padding, dilation, output_padding)
         )
-        for i in range(axes):
+        widths: list[int] = []  # from the last axis on; less than nothing takes elements away
+        for i in reversed(range(axes)):
             x = _spread(x, 2 + i, stride[i])
             before = dilation[i] * (weight.shape[2 + i] - 1) - padding[i]
-            x = _extended(x, 2 + i, before, before + output_padding[i])
+            widths += [before, before + output_padding[i]]
+        x = pad(x, widths)
         channels, each, *size = weight.shape
         weight = weight.reshape(groups, channels // groups, each, *size).transpose(1, 2)
         weight = weight.reshape(groups * each, channels // groups, *size).flip([2 + i for i in range(axes)])
@@ -60,33 +62,16 @@ def _spread(x: Tensor, axis: int, step: int) -> Tensor:
     return spread.narrow(axis, 0, (size - 1) * step + 1)
 
 
-def _extended(x: Tensor, axis: int, before: int, after: int) -> Tensor:
-    """Add zeros at the ends of ``axis``; less than none takes elements away."""
-    cut = max(-before, 0)
-    x = x.narrow(axis, cut, x.shape[axis] - cut - max(-after, 0))
-    return pad(x, [*[0] * 2 * (x.dim() - 1 - axis), max(before, 0), max(after, 0)])
-
-
 transposed_by_groups = _transposed_where(lambda dilation, _, groups: groups > 1 or any(each != 1 for each in dilation))
 transposed_unevenly = _transposed_where(lambda _, output_padding, groups: len(set(output_padding)) > 1)
 
 
 @decomposes(aten.convolution.default)
-def volumes_by_group(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-) -> Any:
+def volumes_by_group(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve the channels of each group by themselves, of three axes."""
+    *sizes, transposed, output_padding, groups = geometry
     if transposed or groups == 1 or x.dim() != 5:
         return NotImplemented
     biases = [None] * groups if bias is None else bias.chunk(groups)
     parts = zip(x.chunk(groups, 1), weight.chunk(groups), biases, strict=True)
-    options = (stride, padding, dilation, False, output_padding, 1)
-    return torch.cat([aten.convolution.default(*part, *options) for part in parts], 1)
+    return torch.cat([aten.convolution.default(*part, *sizes, False, output_padding, 1) for part in parts], 1)

@@ -37,6 +37,9 @@ def sampled_volumes(x: torch.Tensor, grid: torch.Tensor):
         "transposed_unevenly",
         lambda: (nn.ConvTranspose2d(4, 6, (2, 3), (3, 2), (1, 2), (2, 1), 2, dilation=(4, 3)), (IMAGE,)),
     ),
+    Case(
+        "transposed_cut_unevenly", lambda: (nn.ConvTranspose2d(4, 6, 2, 2, padding=2, output_padding=(0, 1)), (IMAGE,))
+    ),
     Case("transposed_cut", lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, padding=2, groups=2), (IMAGE,))),
     Case("grouped_three_axes", lambda: (nn.Conv3d(4, 6, 2, groups=2), (normal(1, 4, 4, 4, 4),))),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
