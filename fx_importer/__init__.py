@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fx_importer.compilation import Lowered, compare_decompositions, export_and_import, lower, stateless_fx_import
+    from fx_importer.compilation import compare_decompositions, export_and_import, lower, stateless_fx_import
     from fx_importer.decompositions import get_decomposition_table
     from fx_importer.errors import (
         ContractWarning,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from fx_importer.execution import Caller
     from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
+    from fx_importer.lowered import Lowered
     from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
     from fx_importer.manifest import Manifest
     from fx_importer.options import Contract, Mutation
@@ -62,7 +63,7 @@ __all__ = [
 
 # A name is imported when it is first asked for: `fx-importer --help` must not wait for torch.
 _HOMES = {
-    "compilation": ("Lowered", "compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
+    "compilation": ("compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
     "errors": (
         "ContractWarning",
@@ -76,6 +77,7 @@ _HOMES = {
         "UsageError",
     ),
     "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
+    "lowered": ("Lowered",),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
     "execution": ("Caller",),
     "manifest": ("Manifest",),

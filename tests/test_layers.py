@@ -14,7 +14,7 @@ WORDS = {"errors", "output_types", "options", "bindings"}
 RECORDS = {"trace", "diagnostics", "isolation", "manifest", "programs", "regions", "resources", "saving"}
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "verification"}
-SPINE = {"compilation", "lowering", "targets"}
+SPINE = {"compilation", "lowered", "lowering", "targets"}
 DOORS = {"__init__", "__main__", "cli", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS

@@ -11,11 +11,12 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.cli.model import load_model
-from fx_importer.compilation import Call, Lowered, compile_programs
+from fx_importer.compilation import Call, compile_programs
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
+from fx_importer.lowered import Lowered
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.saving import ARTIFACT, check_writable, save_text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fx_importer import Caller, NotInstalledError
-from fx_importer.compilation import Lowered
+from fx_importer.lowered import Lowered
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from fx_importer.cli.demo import tables
 from fx_importer.cli.demo.encoder import SENTENCES, load_encoder, similarities
-from fx_importer.compilation import Lowered, lower
+from fx_importer.compilation import lower
 from fx_importer.errors import FxImporterError, UsageError
+from fx_importer.lowered import Lowered
 from fx_importer.output_types import OutputType
 
 TOLERANCE = 1e-5
