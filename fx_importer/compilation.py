@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph
+from fx_importer.causes import Cause
 from fx_importer.decompositions import Changes, decompose
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
@@ -36,9 +37,10 @@ from fx_importer.options import (
 )
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, run_stage
+from fx_importer.probing import BACKENDS, Prober, causes_in
 from fx_importer.reports import write_report
 from fx_importer.targets import TARGETS
-from fx_importer.trace import Reporter, Trace
+from fx_importer.trace import Investigator, Reporter, Trace
 from fx_importer.verification import Divergence
 
 P = ParamSpec("P")
@@ -55,7 +57,7 @@ def compile_programs(
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = TARGETS[options.output_type]
     importing = target.importing(options.importing)
-    trace = Trace(reporter=reporter)
+    trace = Trace(reporter=reporter, investigate=_investigator(options) if reporter else None)
     with trace.stage("export"):
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
     programs = dict(exported)
@@ -108,6 +110,18 @@ def _relower(
     )
     new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
     return compile_programs({options.importing.func_name: (f, args, {})}, new, options, reporter=None)
+
+
+def _investigator(options: Options) -> Investigator:
+    """Return what finds the operators that a lowering with ``options`` fails for."""
+    target = TARGETS[options.output_type]
+    kept = {str(operator) for operator in target.decompositions.keys() - target.table(options, None).keys()}
+
+    def investigate(imported: ir.Operation) -> tuple[Cause, ...]:
+        pipelines = {each: TARGETS[each].pipeline(options.lowering) for each in (options.output_type, *BACKENDS)}
+        return tuple(causes_in(imported, options.output_type, Prober(pipelines), kept))
+
+    return investigate
 
 
 def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: OutputType) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fx_importer.causes import Cause
     from fx_importer.diagnostics import Diagnostic
 
 
@@ -59,6 +60,7 @@ class StageFailed(FxImporterError):
 
     Attributes:
         stage: the stage's name, as ``fx-importer pipelines`` lists it.
+        causes: each operator that was refused, with its lines; empty where none is refused alone.
         diagnostics: what MLIR said, with locations; empty where the failure is not MLIR's.
         report: the directory that reproduces the failure, if one could be written.
     """
@@ -68,10 +70,12 @@ class StageFailed(FxImporterError):
         stage: str,
         message: str,
         *,
+        causes: Sequence[Cause] = (),
         diagnostics: Sequence[Diagnostic] = (),
         report: Path | None = None,
     ):
         self.stage = stage
+        self.causes = tuple(causes)
         self.diagnostics = tuple(diagnostics)
         self.report = report
         super().__init__(message)

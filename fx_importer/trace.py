@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fx_importer.bindings import ir
+from fx_importer.causes import Cause, headline
 from fx_importer.diagnostics import Diagnostic, from_mlir_error
 from fx_importer.errors import FxImporterError, StageFailed
 
@@ -25,10 +26,15 @@ class StageRecord:
     """The module as it was before the stage; kept only while the stage runs, and where it failed."""
     pipeline: str = ""
     """The pass pipeline of the stage, in MLIR's syntax; empty where the stage runs none."""
+    causes: tuple[Cause, ...] = ()
+    """Of a failure: the operators that were refused, where that is known."""
 
 
 Reporter = Callable[["Trace", StageRecord, tuple[Diagnostic, ...]], Path | None]
 """Writes a report of the failed stage and returns its directory; returns None where there is nothing to reproduce."""
+
+Investigator = Callable[[ir.Operation], tuple[Cause, ...]]
+"""Finds the operators of a module, as it was imported, that cannot be lowered."""
 
 
 @dataclass
@@ -39,7 +45,10 @@ class Trace:
     """
 
     reporter: Reporter | None = None
+    investigate: Investigator | None = None
     stages: list[StageRecord] = field(default_factory=list)
+    imported: ir.Operation | None = None
+    """The module as it was before the first stage that had one."""
 
     @contextmanager
     def stage(self, name: str, module: ir.Module | None = None, *, pipeline: str = "") -> Iterator[StageRecord]:
@@ -52,6 +61,7 @@ class Trace:
         self.stages.append(record)
         if module is not None:
             record.snapshot = module.operation.clone()
+            self.imported = self.imported or record.snapshot
         start = time.perf_counter()
         try:
             yield record
@@ -68,9 +78,16 @@ class Trace:
 
     def _failed(self, record: StageRecord, error: Exception) -> StageFailed:
         diagnostics = from_mlir_error(error) if isinstance(error, ir.MLIRError) else ()
+        if self.investigate and diagnostics and self.imported:
+            record.causes = self.investigate(self.imported)
         report = self.reporter(self, record, diagnostics) if self.reporter else None
-        reason = "\n".join(map(str, diagnostics)) or f"{type(error).__name__}: {error}"
-        lines = [f"stage '{record.name}' failed:", *(f"  {line}" for line in reason.splitlines())]
+        if record.causes:
+            title, reasons = headline(record.causes), record.causes
+        else:
+            title, reasons = "", diagnostics or [f"{type(error).__name__}: {error}"]
+        lines = [f"stage '{record.name}' failed: {title}".strip()]
+        lines.extend(f"  {line}" for reason in reasons for line in str(reason).splitlines())
         if report:
             lines.append(f"what reproduces it is in {report}")
-        return StageFailed(record.name, "\n".join(lines), diagnostics=diagnostics, report=report)
+        message = "\n".join(lines)
+        return StageFailed(record.name, message, causes=record.causes, diagnostics=diagnostics, report=report)

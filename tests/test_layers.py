@@ -11,9 +11,9 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "bindings"}
-RECORDS = {"trace", "diagnostics", "isolation", "manifest", "programs", "regions", "resources", "saving"}
+RECORDS = {"trace", "causes", "diagnostics", "isolation", "manifest", "programs", "regions", "resources", "saving"}
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
-AFTER = {"execution", "verification"}
+AFTER = {"execution", "probing", "verification"}
 SPINE = {"compilation", "lowered", "lowering", "targets"}
 DOORS = {"__init__", "__main__", "cli", "torch_compile"}
 
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     **dict.fromkeys(STAGES, BELOW_STAGES),  # never each other
     "pipelines": BELOW_STAGES | {"rewrites"},
     "execution": BELOW_STAGES | {"pipelines"},
+    "probing": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"pipelines", "execution"},
     **dict.fromkeys(SPINE, BELOW_SPINE | SPINE),
     **dict.fromkeys(DOORS, BELOW_SPINE | SPINE | DOORS),

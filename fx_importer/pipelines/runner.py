@@ -15,6 +15,9 @@ from fx_importer.pipelines.pipeline import BACKEND_TYPES, RewriteStep, Stage
 
 Problem = tuple[ir.Location, str]
 
+NOT_LOWERED = "nothing lowered"
+"""How the sentence about an operator begins that is left where no operator of torch may be."""
+
 
 def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) -> None:
     """Run ``stage`` on ``module``, in place. ``print_passes`` prints to the native standard error.
@@ -120,7 +123,7 @@ def _unlowered(module: ir.Module) -> list[Problem]:
 
     module.operation.walk(see)
     times = {name: f", {number} times" if number > 1 else "" for name, number in count.items()}
-    return [(location, f"nothing lowered '{name}'{times[name]}") for name, location in found.items()]
+    return [(location, f"{NOT_LOWERED} '{name}'{times[name]}") for name, location in found.items()]
 
 
 def _error(module: ir.Module, problems: Sequence[Problem]) -> ir.MLIRError:

@@ -1,0 +1,71 @@
+"""Which operators of a program an output type cannot take: each is lowered alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from fx_importer.bindings import ir
+from fx_importer.causes import Cause, Place
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines.runner import NOT_LOWERED
+from fx_importer.probing.extract import Probe, probes_of
+from fx_importer.probing.suggestions import suggestions
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a module failed to lower."""
+
+    stage: str
+    reason: str
+    """What MLIR said, or what ended the process."""
+
+
+Lower = Callable[[str, OutputType], Failure | None]
+"""Lowers the text of a module in the torch dialect; returns None where that goes well."""
+
+
+def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept: Collection[str] = ()) -> list[Cause]:
+    """Return what ``output_type`` refuses of ``module``, which is in the torch dialect as it was imported.
+
+    Each operator is lowered alone, once for each way in which it is called. ``kept`` are those that would have been
+    decomposed, had nobody asked to keep them.
+    """
+    failed: dict[str, bool] = {}
+    causes: dict[str, tuple[Cause, list[ir.Operation]]] = {}
+    for probe in probes_of(module):
+        failed[probe.text] = any(failed[each.text] for each in probe.inside)
+        if failed[probe.text]:
+            continue  # for what it holds
+        refused = lower(probe.text, output_type)
+        failed[probe.text] = refused is not None
+        if refused and probe.call in causes:  # one result of several is as good as another
+            causes[probe.call][1].extend(probe.calls)
+        elif refused:
+            tried = tuple(suggestions(probe, output_type, lower, kept))
+            causes[probe.call] = (
+                Cause(probe.op, probe.call, (), refused.stage, _fact(probe) + refused.reason, tried),
+                [*probe.calls],
+            )
+    return [
+        replace(cause, places=tuple(Place.of(call.location) for call in dict.fromkeys(calls)))
+        for cause, calls in causes.values()
+    ]
+
+
+def reason_of(messages: Sequence[str]) -> str:
+    """Return what several diagnostics say, each once and without the operation that MLIR prints after it.
+
+    Where the stages left operators, those are what counts: MLIR stumbles over any that is near.
+    """
+    short = dict.fromkeys(re.split(r': (?:"|%|\()', message.split("\n")[0])[0].strip() for message in messages)
+    left = [each for each in short if each.startswith(NOT_LOWERED)]
+    return "; ".join(left or short) or "it failed without a word"
+
+
+def _fact(probe: Probe) -> str:
+    """Return what can be said of a refused call without MLIR, with a semicolon behind it; or nothing."""
+    given, _, returned = probe.call.partition(" -> ")
+    return "values decide how large the result is; " if "?" in returned and "?" not in given else ""

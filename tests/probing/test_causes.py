@@ -1,0 +1,120 @@
+"""A failed lowering names every operator that was refused, where it is called, and what helps."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+import fx_importer
+from fx_importer.causes import Cause
+
+
+@torch.library.custom_op("fx_importer_tests::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return x.tanh().nonzero()
+
+
+class Three(torch.nn.Module):
+    """Three operators that StableHLO cannot take, one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = twice(self.linear(x))
+        y = torch.poisson(x.sigmoid())
+        x = twice(x)
+        return self.inner(x), y.tanh()
+
+
+LINES = {line.strip(): number for number, line in enumerate(inspect.getsource(Three).splitlines())}
+START = inspect.getsourcelines(Three)[1]
+
+
+def line_of(text: str) -> int:
+    return START + LINES[text]
+
+
+def causes_of(model: torch.nn.Module, *inputs: torch.Tensor, **options: object) -> dict[str, Cause]:
+    with pytest.raises(fx_importer.StageFailed) as raised:
+        fx_importer.lower(model, *inputs, **options)  # type: ignore[arg-type]
+    for cause in raised.value.causes:
+        assert str(cause).splitlines()[0] in str(raised.value)
+    return {cause.op: cause for cause in raised.value.causes}
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path))
+
+
+def test_three_operators_are_named_with_their_lines_and_counts() -> None:
+    causes = causes_of(Three(), torch.randn(4, 4), output_type="stablehlo")
+    places = {name: [(place.line, place.module) for place in cause.places] for name, cause in causes.items()}
+    inner = inspect.getsourcelines(Inner)[1] + 2
+    assert places == {
+        "fx_importer_tests.twice.default": [
+            (line_of("x = twice(self.linear(x))"), None),
+            (line_of("x = twice(x)"), None),
+        ],
+        "aten.poisson.default": [(line_of("y = torch.poisson(x.sigmoid())"), None)],
+        "aten.nonzero.default": [(inner, "inner")],
+    }
+
+
+def test_what_helps_was_tried() -> None:
+    causes = causes_of(Three(), torch.randn(4, 4), output_type="stablehlo")
+    assert any("output_type='linalg-on-tensors'" in each for each in causes["aten.nonzero.default"].suggestions)
+    assert not any("output_type" in each for each in causes["aten.poisson.default"].suggestions)
+    assert any(
+        "extra={torch.ops.fx_importer_tests.twice.default" in e
+        for e in causes["fx_importer_tests.twice.default"].suggestions
+    )
+
+
+def test_an_operator_that_was_kept_is_let_go() -> None:
+    model = torch.nn.Sequential(torch.nn.LogSigmoid())
+    causes = causes_of(model, torch.randn(4), output_type="tosa", keep=["aten.log_sigmoid_forward"])
+    assert any("in what is kept" in each for each in causes["aten.log_sigmoid_forward.default"].suggestions)
+
+
+def test_the_operator_is_blamed_where_mlir_blames_a_constant() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.unfold(0, 2, 1)
+
+    causes = causes_of(Model(), torch.randn(4, 4), output_type="stablehlo", keep=["aten.unfold"])
+    (cause,) = causes.values()
+    assert cause.call == "aten.unfold.default(f32[4,4], 0, 2, 1) -> f32[3,4,2]"
+    assert "constant" not in cause.reason
+
+
+def test_a_result_whose_size_depends_on_values_says_so() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.nonzero()
+
+    causes = causes_of(Model(), torch.randn(4), output_type="stablehlo")
+    assert causes["aten.nonzero.default"].reason.startswith("values decide how large the result is")
+
+
+def test_what_fails_in_a_branch_is_named_alone() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: twice(x), lambda x: x.cos(), (x,))
+
+    assert set(causes_of(Model(), torch.randn(4), output_type="linalg")) == {"fx_importer_tests.twice.default"}
