@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-
-from torch import fx
+from typing import TYPE_CHECKING
 
 from fx_importer.bindings import ir
 from fx_importer.errors import ContractWarning, Refusal
+
+if TYPE_CHECKING:
+    from torch import fx
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -47,9 +49,29 @@ class Diagnostic:
         return "\n".join(lines)
 
 
-def from_mlir_error(error: ir.MLIRError) -> tuple[Diagnostic, ...]:
-    """Return the diagnostics that ``error`` carries."""
-    return tuple(_diagnostic(info) for info in error.error_diagnostics)
+class ReportedError(Exception):
+    """An `ir.MLIRError` of another process: its text, and what MLIR said."""
+
+    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...]):
+        self.text = text
+        self.diagnostics = diagnostics
+        super().__init__(text, diagnostics)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def reason_of(error: Exception) -> str:
+    """Return what MLIR said, or else what ``error`` is and says."""
+    kind = "MLIRError" if isinstance(error, ReportedError) else type(error).__name__
+    return "\n".join(map(str, diagnostics_of(error))) or f"{kind}: {error}"
+
+
+def diagnostics_of(error: Exception) -> tuple[Diagnostic, ...]:
+    """Return what MLIR said, in this process or another; nothing if ``error`` is not MLIR's."""
+    if isinstance(error, ReportedError):
+        return error.diagnostics
+    return tuple(map(_diagnostic, error.error_diagnostics)) if isinstance(error, ir.MLIRError) else ()
 
 
 def _diagnostic(info: ir.DiagnosticInfo) -> Diagnostic:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 
 class FxImporterError(Exception):
-    """The base of every error that this package raises on purpose."""
+    """The base of every error that this package raises on purpose. It pickles, with what it carries."""
+
+    def __reduce__(self) -> tuple[Callable[..., Exception], tuple[type, tuple[object, ...], dict[str, object]]]:
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[Exception], arguments: tuple[object, ...], carried: dict[str, object]) -> Exception:
+    """Return an error as it was pickled. Its class takes other arguments than its message."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(carried)
+    return error
 
 
 class ContractWarning(UserWarning):
@@ -90,16 +100,36 @@ class NotInstalledError(UsageError):
 
 
 class CrashedError(FxImporterError):
-    """What ran in a process of its own ended that process.
+    """What ran in a process of its own ended that process, or had to be ended with it.
 
     Attributes:
-        signal: the name of the signal, such as ``"SIGABRT"``; None if the process ended with an exit code.
-        said: what it wrote to standard error.
+        signal: the name of the signal, such as ``"SIGABRT"``; None if it ended with an exit code, or at a limit.
+        limit: the limit that it reached, such as ``"time limit of 2 s"``; None if it was none.
+        said: the end of what it wrote to standard error.
+        stage: the stage of the compilation that ran, if it was one.
+        pass_name: the pass of the stage that ran, in MLIR's syntax, if it had come to one.
+        report: the directory that reproduces the crash, if there is one.
     """
 
-    def __init__(self, what: str, signal: str | None, said: str):
+    def __init__(
+        self,
+        what: str,
+        signal: str | None,
+        said: str,
+        *,
+        limit: str | None = None,
+        stage: str | None = None,
+        pass_name: str | None = None,
+    ):
         self.signal = signal
+        self.limit = limit
         self.said = said
-        how = f"was ended by the signal {signal}" if signal else "failed"
+        self.stage = stage
+        self.pass_name = pass_name
+        self.report: Path | None = None
+        how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
         lines = [line for line in said.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
         super().__init__("\n  ".join([f"{what} {how}" + (", and said:" if lines else ""), *lines]))
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\nwhat reproduces it is in {self.report}" if self.report else "")

@@ -152,6 +152,23 @@ class LoweringOptions:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a process of its own may take for a request: a stage, or a call."""
+
+    seconds: float | None = None
+    memory: int | None = None
+    """Bytes that it has to itself. The files that it maps, as it does weights, do not count."""
+
+    @property
+    def of_time(self) -> str:
+        return f"time limit of {self.seconds:g} s"
+
+    @property
+    def of_memory(self) -> str:
+        return f"memory limit of {(self.memory or 0) / 2**20:,.0f} MiB"
+
+
+@dataclass(frozen=True)
 class PrintOptions:
     """What is printed on the way, weights elided. All off: nothing is, and nothing is spent on it."""
 

@@ -27,6 +27,20 @@ def is_resource(value: ir.Attribute) -> bool:
     return True
 
 
+def resources_in(module: ir.Operation) -> list[tuple[ir.Operation, str, ir.Attribute]]:
+    """Return every attribute in ``module`` that is a ``dense_resource``, in order: its operation, its name, itself."""
+    found: list[tuple[ir.Operation, str, ir.Attribute]] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for name in op.attributes:
+            if value := resource_of(op, name):
+                found.append((op, name, value))
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
 class _Chunks:
     """A file that keeps the pieces of one size that are written to it."""
 

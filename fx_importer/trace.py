@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fx_importer.bindings import ir
 from fx_importer.causes import Cause, headline
-from fx_importer.diagnostics import Diagnostic, from_mlir_error
-from fx_importer.errors import FxImporterError, StageFailed
+from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.errors import CrashedError, FxImporterError, StageFailed
 
 
 @dataclass
@@ -56,6 +56,7 @@ class Trace:
 
         Raises:
             StageFailed: for any exception that is not ours.
+            CrashedError: with the stage and a report, if it comes out of the body.
         """
         record = StageRecord(name, pipeline=pipeline)
         self.stages.append(record)
@@ -65,6 +66,11 @@ class Trace:
         start = time.perf_counter()
         try:
             yield record
+        except CrashedError as error:
+            record.failure = error
+            error.stage = name
+            error.report = self.reporter(self, record, ()) if self.reporter else None
+            raise
         except FxImporterError as error:
             record.failure = error
             raise
@@ -77,16 +83,9 @@ class Trace:
                 record.snapshot = None
 
     def _failed(self, record: StageRecord, error: Exception) -> StageFailed:
-        diagnostics = from_mlir_error(error) if isinstance(error, ir.MLIRError) else ()
-        if self.investigate and diagnostics and self.imported:
-            record.causes = self.investigate(self.imported)
-        report = self.reporter(self, record, diagnostics) if self.reporter else None
-        if record.causes:
-            title, reasons = headline(record.causes), record.causes
-        else:
-            title, reasons = "", diagnostics or [f"{type(error).__name__}: {error}"]
-        lines = [f"stage '{record.name}' failed: {title}".strip()]
-        lines.extend(f"  {line}" for reason in reasons for line in str(reason).splitlines())
+from fx_importer.causes import Cause, headline
+from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.errors import CrashedError, FxImporterError, StageFailed
         if report:
             lines.append(f"what reproduces it is in {report}")
         message = "\n".join(lines)

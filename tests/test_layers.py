@@ -11,7 +11,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "bindings"}
-RECORDS = {"trace", "causes", "diagnostics", "isolation", "manifest", "programs", "regions", "resources", "saving"}
+RECORDS = {
+    *("trace", "causes", "diagnostics", "isolation", "manifest", "processes", "programs", "regions", "resources"),
+    "saving",
+}
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "verification"}
 SPINE = {"compilation", "lowered", "lowering", "targets"}

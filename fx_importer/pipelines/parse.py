@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.contracts import CHECKS
-from fx_importer.pipelines.pipeline import Pass, Step
-from fx_importer.pipelines.rewrite_steps import REWRITES
+from fx_importer.pipelines.pipeline import Nested, Pass, RewriteStep, Step
+from fx_importer.pipelines.rewrite_steps import IMPORTED, REWRITES, imported_step
 from fx_importer.pipelines.tosa_contract import CHECK, WARN
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
-    """Return the steps of ``builtin.module(...)``: our own by name; what is MLIR's is left as it is, for MLIR to read.
+    """Return the steps of ``builtin.module(...)``: our own by name; MLIR's passes stay as they are, for MLIR to read.
 
     Raises:
         UsageError: if ``text`` does not read so.
@@ -20,8 +21,27 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     anchor, _, rest = text.strip().partition("(")
     if anchor.strip() != "builtin.module" or not rest.endswith(")"):
         raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
-    known = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
-    return tuple(known.get(part.strip()) or Pass(part) for part in _split(rest[:-1]))
+    return tuple(_step(part.strip()) for part in _split(rest[:-1]))
+
+
+_OURS = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
+_NEST = re.compile(r"([\w.\-]+)\s*\((.*)\)", re.DOTALL)
+
+
+def _step(text: str) -> Step:
+    if text.startswith(IMPORTED):
+        return imported_step(text.removeprefix(IMPORTED).removesuffix("}"))
+    return _OURS.get(text) or _pass(text)
+
+
+def is_known(step: RewriteStep) -> bool:
+    """Whether the name of ``step`` can be read back, here and in another process."""
+    return step.name in _OURS or step.name.startswith(IMPORTED)
+
+
+def _pass(text: str) -> Pass | Nested:
+    nest = _NEST.fullmatch(text)
+    return Nested(nest[1], tuple(_pass(each.strip()) for each in _split(nest[2]))) if nest else Pass(text)
 
 
 def _split(text: str) -> Iterator[str]:

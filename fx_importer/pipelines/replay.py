@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.diagnostics import from_mlir_error
+from fx_importer.diagnostics import diagnostics_of
 from fx_importer.pipelines.runner import run_text
 
 
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run_text(pipeline, ir.Module.parseFile(path, context))
     except ir.MLIRError as error:
-        print(*from_mlir_error(error), sep="\n", file=sys.stderr)
+        print(*diagnostics_of(error), sep="\n", file=sys.stderr)
         return 1
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from fx_importer.bindings import ir, load_dialects, passmanager
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.parse import parse_steps
-from fx_importer.pipelines.pipeline import BACKEND_TYPES, RewriteStep, Stage
+from fx_importer.pipelines.pipeline import BACKEND_TYPES, Nested, Pass, RewriteStep, Stage, Step
 
 Problem = tuple[ir.Location, str]
 
@@ -19,8 +19,12 @@ NOT_LOWERED = "nothing lowered"
 """How the sentence about an operator begins that is left where no operator of torch may be."""
 
 
-def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) -> None:
+def run_stage(
+    stage: Stage, module: ir.Module, *, print_passes: bool = False, on_pass: Callable[[str], None] | None = None
+) -> None:
     """Run ``stage`` on ``module``, in place. ``print_passes`` prints to the native standard error.
+
+    ``on_pass`` is told of each pass, in MLIR's syntax, right before it runs.
 
     Raises:
         UsageError: if the stage's passes are none that MLIR or `rewrite_steps` knows.
@@ -32,11 +36,11 @@ def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) ->
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
     with _listening(passes) as reported:
-        for kind, steps in groupby(stage.passes, type):
-            if kind is RewriteStep:
-                for step in steps:
-                    assert isinstance(step, RewriteStep)
-                    _add_rewrite(passes, step, reported, raised)
+        for steps in _together(stage) if on_pass is None else _apart(stage):
+            if on_pass:
+                _add_telling(passes, on_pass, str(steps[0]))
+            if isinstance(steps[0], RewriteStep):
+                _add_rewrite(passes, steps[0], reported, raised)
             else:
                 _add(passes, ",".join(map(str, steps)))
         passes.enable_verifier(False)  # after each pass it would double the time; once, at the end, is below
@@ -59,6 +63,31 @@ def run_stage(stage: Stage, module: ir.Module, *, print_passes: bool = False) ->
 def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) -> None:
     """Run a pipeline in MLIR's syntax, ``builtin.module(...)``. Raises as `run_stage` does."""
     run_stage(Stage("pipeline", "", parse_steps(pipeline)), module, print_passes=print_passes)
+
+
+def _together(stage: Stage) -> Iterator[Sequence[Step]]:
+    """Yield steps as they are added: each rewrite alone, and what stands between them as one text."""
+    for rewrites, steps in groupby(stage.passes, lambda step: isinstance(step, RewriteStep)):
+        between = list(steps)
+        yield from ([step] for step in between) if rewrites else [between]
+
+
+def _apart(stage: Stage) -> Iterator[Sequence[Step]]:
+    """Yield each pass alone, those in a nest too: what runs on a function cannot see whether others ran on the next."""
+    for step in stage.passes:
+        yield from ([step],) if isinstance(step, RewriteStep) else ([each] for each in _unnested(step))
+
+
+def _unnested(step: Pass | Nested) -> Iterator[Pass | Nested]:
+    if isinstance(step, Pass):
+        yield step
+        return
+    for inner in step.passes:
+        yield from (Nested(step.anchor, (each,)) for each in _unnested(inner))
+
+
+def _add_telling(passes: passmanager.PassManager, on_pass: Callable[[str], None], name: str) -> None:
+    passes.add(lambda _operation, _this: on_pass(name))
 
 
 def _add(passes: passmanager.PassManager, text: str) -> None:

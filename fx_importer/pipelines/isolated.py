@@ -1,0 +1,179 @@
+"""Pass pipelines in a process of their own, where a crash, an endless loop and a memory hog are exceptions.
+
+`run_stages` is for one module, `IsolatedStages` for one that is looked at between its stages, `Prober` for thousands of
+small ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fx_importer.bindings import ir
+from fx_importer.errors import CrashedError, StageFailed, UsageError
+from fx_importer.isolation import Scratch
+from fx_importer.options import Limits
+from fx_importer.pipelines.carrying import Carrier, replace_contents
+from fx_importer.pipelines.parse import is_known, parse_steps
+from fx_importer.pipelines.pipeline import RewriteStep, Stage
+from fx_importer.processes import Child, check_memory_can_be_watched
+from fx_importer.trace import Trace
+
+NO_LIMITS = Limits()
+
+
+def run_stages(
+    stages: Sequence[Stage] | str, module: ir.Module, limits: Limits = NO_LIMITS, *, trace: Trace | None = None
+) -> None:
+    """Run ``stages``, or a pipeline in MLIR's syntax, on ``module`` in place, in a new process.
+
+    ``limits`` are for each stage. The stages are recorded in ``trace``, whose reporter writes reports; without one,
+    there are none. What failed has left ``module`` as it was before that stage.
+
+    Raises:
+        UsageError: if a pass is none that MLIR or this package knows.
+        StageFailed: as it would be without a process.
+        CrashedError: with the stage and the pass, if the process ended.
+    """
+    trace = Trace() if trace is None else trace
+    isolated = IsolatedStages(module, limits)
+    for stage in _stages(stages):
+        with trace.stage(stage.name, module, pipeline=str(stage)):
+            isolated.run(stage)
+
+
+class IsolatedStages:
+    """Runs one stage after the other on a module, which nobody else may change in the meantime.
+
+    The process holds the module from the first stage on; what is new in it comes back after each. It starts when this
+    object is made, and is waited for by the first stage.
+    """
+
+    def __init__(self, module: ir.Module, limits: Limits = NO_LIMITS):
+        """Raises `UsageError` for a memory limit where memory cannot be watched."""
+        self._module = module
+        self._child = _started(limits)
+        self._limits = limits
+        self._scratch = Scratch()
+        self._names = itertools.count()
+        self._carrier = Carrier(module.context)
+        self._sent = False
+
+    def run(self, stage: Stage, *, print_passes: bool = False) -> None:
+        """Run ``stage``. ``print_passes`` prints to standard error, when the stage has ended.
+
+        Raises:
+            UsageError: as `run_stage` does.
+            ReportedError: where `run_stage` raises an `ir.MLIRError`: with the same diagnostics.
+            CrashedError: if the process ended; no other stage can run then.
+        """
+        _check(stage)
+        given, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
+        if not self._sent:
+            self._carrier.write(self._module, given)
+            self._sent = True
+        request = ("run", given if given.exists() else None, stage.name, str(stage), made, print_passes)
+        warned, failure = _ask(self._child, request, self._limits)
+        if print_passes:
+            sys.stderr.write(self._child.said())
+        _go_on(warned, failure)
+        replace_contents(self._module, self._carrier.read(made))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a module."""
+
+    error: StageFailed | CrashedError | None
+    """None if all stages passed. ``error.stage`` is the stage that did not."""
+    module: bytes | None
+    """The bytecode that the last stage left, if all passed and it was asked for."""
+
+
+class Prober:
+    """Runs pipelines on many small modules, in one process, which starts anew after a crash.
+
+        prober = Prober(Limits(seconds=10))
+        outcome = prober.run("func.func @main() { return }", pipeline_for(OutputType.TOSA, LoweringOptions()).stages)
+        outcome.error  # None, or a StageFailed with .stage and .diagnostics, or a CrashedError with .pass_name, .signal
+
+    Each module has a context of its own. It is not for threads: each needs a prober of its own.
+    """
+
+    def __init__(self, limits: Limits = NO_LIMITS):
+        """``limits`` are for each module. Raises `UsageError` where memory cannot be watched."""
+        self._limits = limits
+        self._child = _started(limits)
+
+    def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> Outcome:
+        """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, which is text or bytecode.
+
+        With ``result``, the outcome has the module that comes of it.
+
+        Raises:
+            UsageError: if a pass is none that MLIR or this package knows, or ``module`` is not one.
+        """
+        stages = _stages(stages)
+        for stage in stages:
+            _check(stage)
+        if not self._child.alive:
+            self._child = Child(_CHILD)
+        request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)
+        try:
+            stage, warned, failure, made = _ask(self._child, request, self._limits)
+        except CrashedError as error:
+            return Outcome(error, None)
+        try:
+            with Trace().stage(stage):
+                _go_on(warned, failure)
+        except StageFailed as error:
+            return Outcome(error, None)
+        return Outcome(None, made)
+
+
+def _ask(child: Child, request: Any, limits: Limits) -> Any:
+    try:
+        return child.ask("the pipeline's process", request, limits)
+    except CrashedError as error:
+        stage, _, name = child.noted.partition("\n")
+        if not stage:
+            raise
+        what = f"stage '{stage}'" + (f", in the pass '{name}'," if name else "")
+        raise CrashedError(
+            what, error.signal, error.said, limit=error.limit, stage=stage, pass_name=name or None
+        ) from None
+
+
+def _go_on(warned: Sequence[Warning], failure: Exception | None) -> None:
+    """Warn and fail as the stage did."""
+    for each in warned:
+        warnings.warn(each, stacklevel=3)
+    if failure:
+        raise failure
+
+
+_CHILD = "fx_importer.pipelines.isolated_child:Runner"
+
+
+def _started(limits: Limits) -> Child:
+    if limits.memory is not None:
+        check_memory_can_be_watched()
+    return Child(_CHILD)
+
+
+def _stages(stages: Sequence[Stage] | str) -> Sequence[Stage]:
+    return [Stage("pipeline", "", parse_steps(stages))] if isinstance(stages, str) else stages
+
+
+def _check(stage: Stage) -> None:
+    """Raise `UsageError` for a step that another process cannot find by its name."""
+    for step in stage.passes:
+        if isinstance(step, RewriteStep) and not is_known(step):
+            raise UsageError(
+                f"stage '{stage.name}' has the Python step '{step.name}', which another process does not know: make it "
+                "with imported_step('package.module:function')"
+            )

@@ -1,0 +1,218 @@
+"""Pipelines in a process of their own: the same results and failures, and crashes that have names."""
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer import ContractWarning, CrashedError, StageFailed, UsageError, export_and_import
+from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.options import Limits, LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pass, RewriteStep, Stage, isolated, pipeline_for, run_stage
+from fx_importer.pipelines.isolated import IsolatedStages, Prober, run_stages
+from fx_importer.pipelines.pipeline import on_functions
+from fx_importer.pipelines.rewrite_steps import imported_step
+from fx_importer.trace import Trace
+
+LOWERED = [OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]
+T = "!torch.vtensor<[2],f32>"
+TEXT = f"""
+func.func @main(%x: {T}) -> {T} {{
+  %r = torch.aten.relu %x : {T} -> {T} loc("model.py":3:1)
+  return %r : {T}
+}}
+"""
+CUSTOM = TEXT.replace(f"torch.aten.relu %x : {T}", f'torch.operator "torch.mylib.twice"(%x) : ({T})')
+
+
+@pytest.fixture(autouse=True)
+def tests_can_be_imported(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+
+
+def module(text: str = TEXT) -> ir.Module:
+    load_dialects(context := new_context())
+    return ir.Module.parse(text, context)
+
+
+def fault(name: str) -> Stage:
+    step = imported_step(f"tests.pipelines.faults:{name}")
+    return Stage("faulty", "", (on_functions("cse", "canonicalize"), step, Pass("symbol-dce")))
+
+
+def stages(into: OutputType) -> tuple[Stage, ...]:
+    return pipeline_for(into, LoweringOptions()).stages
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = torch.nn.Linear(40, 50), torch.nn.Linear(50, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.relu(self.hidden(x))).softmax(-1)
+
+
+@pytest.mark.parametrize("into", LOWERED, ids=str)
+def test_the_same_module_as_in_this_process(into):
+    torch.manual_seed(0)
+    raw = export_and_import(Mlp(), torch.randn(2, 40))
+    here = ir.Module.parse(str(raw), new_context())
+    there = ir.Module.parse(str(raw), new_context())
+    for stage in stages(into):
+        run_stage(stage, here)
+    run_stages(stages(into), there)
+    assert spelled(there) == spelled(here)
+
+
+def spelled(module: ir.Module) -> str:
+    """Return the text, without what MLIR adds to a name that is taken: a weight of another shape is another weight."""
+    return re.sub(r"\b(\w+\.bias)_1\b", r"\1", module.operation.get_asm(enable_debug_info=True))
+
+
+def test_weights_are_the_ones_that_were_there():
+    raw = export_and_import(Mlp(), torch.randn(2, 40))
+    before = str(raw)
+    run_stages("builtin.module(symbol-dce)", raw)
+    assert str(raw) == before  # by name too: a copy in the same context would have another
+
+
+@pytest.mark.parametrize("into", LOWERED[1:], ids=str)
+def test_the_same_failure_as_in_this_process(into):
+    failures = []
+    for run in (run_here, run_stages):
+        with pytest.raises(StageFailed) as caught:
+            run(stages(into), module(CUSTOM))
+        failures.append(caught.value)
+    here, there = failures
+    assert (there.stage, there.diagnostics, str(there)) == (here.stage, here.diagnostics, str(here))
+    assert here.diagnostics[0].where == "model.py:3"
+
+
+def run_here(stages: Sequence[Stage], given: ir.Module) -> None:
+    for stage in stages:
+        with Trace().stage(stage.name, given):
+            run_stage(stage, given)
+
+
+def test_other_failures():
+    with pytest.raises(StageFailed, match=r"^stage 'faulty' failed:\n  error: gave up on it\n      at model.py:3$"):
+        run_stages([fault("refuse")], module(TEXT.replace("}\n", '} loc("model.py":3:1)\n')))
+    with pytest.raises(StageFailed, match=r"^stage 'faulty' failed:\n  ValueError: a defect$") as caught:
+        run_stages([fault("raise_value_error")], module())
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(UsageError, match="^not so$"):
+        run_stages([fault("raise_usage_error")], module())
+    with pytest.raises(UsageError, match="not a pass pipeline"):
+        run_stages("builtin.module(no-such-pass)", module())
+    with pytest.raises(UsageError, match="has the Python step 'mine', which another process does not know"):
+        run_stages([Stage("s", "", (RewriteStep("mine", print),))], module())
+    with pytest.raises(UsageError, match="calls 'no.such:thing', which is no package.module:function here"):
+        run_stages("builtin.module(fx-importer-call{no.such:thing})", module())
+
+
+def test_warnings_come_through():
+    with pytest.warns(ContractWarning, match="it holds what it may not"):
+        run_stages([fault("warn")], module())
+
+
+CRASHES = {
+    "abort": (Limits(), "SIGABRT", None, "cannot go on"),
+    "segfault": (Limits(), "SIGSEGV", None, ""),
+    "loop": (Limits(seconds=1), None, "time limit of 1 s", ""),
+    "hog": (Limits(memory=300 * 2**20), None, "memory limit of 300 MiB", ""),
+    "leave": (Limits(), None, None, ""),
+}
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_is_an_exception(name):
+    limits, signal, limit, said = CRASHES[name]
+    given = module()
+    before = str(given)
+    with pytest.raises(CrashedError) as caught:
+        run_stages([Stage("good", "", (on_functions("cse"),)), fault(name)], given, limits)
+    error = caught.value
+    step = f"fx-importer-call{{tests.pipelines.faults:{name}}}"
+    assert (error.stage, error.pass_name, error.signal, error.limit) == ("faulty", step, signal, limit)
+    how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
+    assert str(error).startswith(f"stage 'faulty', in the pass '{step}', {how}")
+    assert said in error.said
+    assert str(given) == before
+
+
+def test_the_pass_in_a_nest_is_known():
+    text = f"builtin.module(func.func(cse,canonicalize{{max-iterations=3}}),{fault('abort').passes[1]})"
+    with pytest.raises(CrashedError) as caught:
+        run_stages(text, module())
+    assert caught.value.stage == "pipeline"
+    passes = []
+    run_stage(
+        Stage("s", "", (on_functions("cse", Pass("canonicalize", {"max-iterations": 3})),)),
+        module(),
+        on_pass=passes.append,
+    )
+    assert passes == ["func.func(cse)", "func.func(canonicalize{max-iterations=3})"]
+
+
+def test_the_time_to_start_is_no_part_of_the_limit():
+    run_stages("builtin.module(symbol-dce)", module(), Limits(seconds=0.2))
+
+
+def test_no_torch_in_the_process(monkeypatch, tmp_path):
+    log = tmp_path / "modules"
+    (tmp_path / "spy.py").write_text(
+        f"import sys\ndef spy(_module):\n    open({str(log)!r}, 'w').write(' '.join(sys.modules))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run_stages("builtin.module(fx-importer-call{spy:spy})", module())
+    assert "torch" not in log.read_text().split()
+
+
+def test_printing_comes_through(capsys):
+    given = module()
+    isolated = IsolatedStages(given)
+    isolated.run(Stage("s", "", (on_functions("cse"),)), print_passes=True)
+    assert "IR Dump After CSE" in capsys.readouterr().err
+
+
+def test_a_prober_goes_on_after_a_crash():
+    prober = Prober(Limits(seconds=20))
+    passed = prober.run(TEXT, stages(OutputType.TOSA), result=True)
+    assert passed.error is None
+    assert passed.module
+    assert "tosa.clamp" in str(ir.Module.parse(passed.module, module().context))
+    crashed = prober.run(TEXT, [fault("abort")])
+    assert isinstance(crashed.error, CrashedError)
+    assert crashed.error.signal == "SIGABRT"
+    failed = prober.run(CUSTOM, stages(OutputType.TOSA))
+    assert isinstance(failed.error, StageFailed)
+    assert failed.error.stage == "backend-types"
+    assert failed.error.diagnostics[0].message == "nothing lowered 'torch.mylib.twice'"
+    assert prober.run(passed.module, "builtin.module(symbol-dce)").error is None
+    with pytest.raises(UsageError, match="not a module"):
+        prober.run("no module", "builtin.module(symbol-dce)")
+
+
+def test_no_process_is_left(monkeypatch):
+    started = []
+
+    class Spied(isolated.Child):
+        def __init__(self, answers: str):
+            super().__init__(answers)
+            started.append(self.pid)
+
+    monkeypatch.setattr(isolated, "Child", Spied)
+    run_stages("builtin.module(symbol-dce)", module())
+    with pytest.raises(CrashedError):
+        run_stages([fault("loop")], module(), Limits(seconds=0.1))
+    assert len(started) == 2
+    for _ in range(50):
+        if not any(Path(f"/proc/{pid}").exists() for pid in started):
+            return
+        time.sleep(0.1)
+    raise AssertionError("they still run")
