@@ -108,6 +108,7 @@ class CrashedError(FxImporterError):
         said: the end of what it wrote to standard error.
         stage: the stage of the compilation that ran, if it was one.
         pass_name: the pass of the stage that ran, in MLIR's syntax, if it had come to one.
+        causes: the operators that fail alone, if it was a stage of a lowering.
         report: the directory that reproduces the crash, if there is one.
     """
 
@@ -126,10 +127,12 @@ class CrashedError(FxImporterError):
         self.said = said
         self.stage = stage
         self.pass_name = pass_name
+        self.causes: tuple[Cause, ...] = ()
         self.report: Path | None = None
         how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
         lines = [line for line in said.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
         super().__init__("\n  ".join([f"{what} {how}" + (", and said:" if lines else ""), *lines]))
 
     def __str__(self) -> str:
-        return super().__str__() + (f"\nwhat reproduces it is in {self.report}" if self.report else "")
+        lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]
+        return "\n".join([*lines, *([f"what reproduces it is in {self.report}"] if self.report else ())])

@@ -69,6 +69,7 @@ class Trace:
         except CrashedError as error:
             record.failure = error
             error.stage = name
+            error.causes = record.causes = self._causes()
             error.report = self.reporter(self, record, ()) if self.reporter else None
             raise
         except FxImporterError as error:
@@ -83,10 +84,17 @@ class Trace:
                 record.snapshot = None
 
     def _failed(self, record: StageRecord, error: Exception) -> StageFailed:
-from fx_importer.causes import Cause, headline
-from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
-from fx_importer.errors import CrashedError, FxImporterError, StageFailed
+        diagnostics = diagnostics_of(error)
+        if diagnostics:
+            record.causes = self._causes()
+        report = self.reporter(self, record, diagnostics) if self.reporter else None
+        title = headline(record.causes) if record.causes else ""
+        reason = "\n".join(map(str, record.causes)) or reason_of(error)
+        lines = [f"stage '{record.name}' failed: {title}".strip(), *(f"  {line}" for line in reason.splitlines())]
         if report:
             lines.append(f"what reproduces it is in {report}")
         message = "\n".join(lines)
         return StageFailed(record.name, message, causes=record.causes, diagnostics=diagnostics, report=report)
+
+    def _causes(self) -> tuple[Cause, ...]:
+        return self.investigate(self.imported) if self.investigate and self.imported else ()

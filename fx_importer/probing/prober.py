@@ -1,20 +1,25 @@
-"""Lowers small modules, many of them."""
+"""Lowers small modules, many of them, each once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fx_importer.bindings import ir, new_context
+from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline, run_stage
+from fx_importer.pipelines import Pipeline, isolated
 from fx_importer.probing.search import Failure, reason_of
+
+LIMITS = Limits(seconds=30)
+"""For one module, which takes a fiftieth of a second."""
 
 
 class Prober:
-    """Lowers modules by the pipelines that it was made with, each module once."""
+    """Lowers modules by the pipelines that it was made with, in a process of their own."""
 
     def __init__(self, pipelines: Mapping[OutputType, Pipeline]):
         self._pipelines = pipelines
+        self._process = isolated.Prober(LIMITS)
         self._known: dict[tuple[str, OutputType], Failure | None] = {}
 
     def __call__(self, text: str, output_type: OutputType) -> Failure | None:
@@ -25,12 +30,12 @@ class Prober:
         return self._known[key]
 
     def _lower(self, text: str, output_type: OutputType) -> Failure | None:
-        module = ir.Module.parse(text, new_context())
-        for stage in self._pipelines[output_type].stages:
-            try:
-                run_stage(stage, module)
-            except ir.MLIRError as error:
-                return Failure(stage.name, reason_of([each.message for each in error.error_diagnostics]))
-            except Exception as error:  # a rewrite of ours
-                return Failure(stage.name, f"{type(error).__name__}: {error}")
-        return None
+        error = self._process.run(text, self._pipelines[output_type].stages).error
+        if error is None:
+            return None
+        stage = error.stage or "its start"
+        if isinstance(error, CrashedError):
+            return Failure(stage, str(error).partition("\n")[0].removesuffix(", and said:"))
+        if isinstance(error, StageFailed) and error.diagnostics:
+            return Failure(stage, reason_of([each.message for each in error.diagnostics]))
+        return Failure(stage, str(error).partition("\n")[2].strip() or str(error))
