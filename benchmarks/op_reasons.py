@@ -17,7 +17,6 @@ REASONS: Mapping[str, str] = {
     r"hash_tensor": "it reads the bits of floats as uint64, which no lowering does yet",
     r"sparse\..*|to_sparse": "linalg's sparse tensors run on no backend here; TOSA and StableHLO have dense ones only",
     r"nn\.functional\.max_unpool.*": "indices may repeat, and TOSA leaves open which write wins: its model stops there",
-    r"nn\.functional\.silu\.complex": "the logistic function of complex numbers has a rule in TOSA only",
     r"linalg\.ldl_.*": "the pivoting of Bunch and Kaufman has no rule yet",
     r"histogramdd": "its edges are a list of tensors, which only the torch dialect holds",
 }

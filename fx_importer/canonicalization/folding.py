@@ -47,7 +47,7 @@ def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> Exp
         constants[target] = found[node]
         with program.graph.inserting_before(before[0] if before else next(iter(program.graph.nodes))):
             held = program.graph.placeholder(target)
-        held.meta["val"] = node.meta["val"]
+        held.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
         specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(held.name), target))
         node.replace_all_uses_with(held)
     program.graph.eliminate_dead_code()

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fx_importer.decompositions import sorting
 from fx_importer.decompositions.complex_functions import COMPLEX_FUNCTIONS
 from fx_importer.decompositions.complex_numbers import (
     IN_PARTS,
@@ -178,6 +179,27 @@ def product_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dt
     return x.movedim(0, dim) if keepdim and x.dim() > 1 else x.squeeze(0)
 
 
+@decomposes(aten.cumprod.default)
+def cumulative_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """The products of all elements up to each."""
+    return sorting.cumprod(x, dim, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
+
+
+@decomposes(aten.eye.default, aten.eye.m)
+def eye(*sizes: int, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """Ones on the diagonal, of real numbers first."""
+    if dtype is None or not dtype.is_complex:
+        return NotImplemented
+    del settings
+    return torch.eye(*sizes, dtype=dtype.to_real()).to(dtype)
+
+
+@decomposes(aten.copy.default)
+def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    """What is copied, in the dtype and the shape of where it goes."""
+    return source.to(x.dtype).expand(x.shape).clone() if x.is_complex() else NotImplemented
+
+
 @decomposes(aten.prod.default)
 def product_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
     """The product of all elements."""
@@ -236,11 +258,13 @@ _OF_TRUTHS = (
     *(aten.nonzero.default, aten.count_nonzero.default, aten.count_nonzero.dim_IntList),
 )
 
-COMPLEX_ARITHMETIC = (
-    *IN_PARTS,
+BEYOND_PRODUCTS = (
     *COMPLEX_FUNCTIONS,
-    *(product, polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors),
-    *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all),
+    *(polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors),
+    *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all, cumulative_product, eye, copy),
     *map(_on_truths, _OF_TRUTHS),
     *map(_on_both_parts, _ALIKE),
 )
+"""The rules for a target that has sums and products of complex numbers already."""
+
+COMPLEX_ARITHMETIC = (*IN_PARTS, product, *BEYOND_PRODUCTS)

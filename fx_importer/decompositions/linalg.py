@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.decompositions import (
     accumulating,
+    complex_arithmetic,
     complex_numbers,
     counting,
     division,
@@ -71,4 +72,7 @@ LINALG = (
         because="of small integers, the C++ lowerings end the process",
     )
     .preferring(*halves.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(
+        *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
+    )
 )

@@ -7,6 +7,7 @@ import torch
 from fx_importer.decompositions import (
     accumulating,
     broadcasting,
+    complex_arithmetic,
     complex_numbers,
     convolutions,
     counting,
@@ -80,4 +81,5 @@ STABLEHLO = (
         *halves.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
         because="the C++ lowerings compute it in half precision",
     )
+    .preferring(*complex_arithmetic.BEYOND_PRODUCTS, because="there is no C++ lowering of complex numbers")
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,19 +13,20 @@ from fx_importer.decompositions.dense import functions, householder, jacobi, lu,
 
 FLAGS = (False, True)
 DTYPES = (torch.float32, torch.float64)
+KINDS = (torch.float64, torch.complex128)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
-def positive(*shape: int) -> Tensor:
-    x = normal(*shape)
-    return x @ x.mT + torch.eye(shape[-1], dtype=x.dtype)
+def positive(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    x = normal(*shape, dtype=dtype)
+    return x @ x.mH + torch.eye(shape[-1], dtype=x.dtype)
 
 
 def assert_orthonormal(columns: Tensor) -> None:
-    product = columns.mT @ columns
+    product = columns.mH @ columns
     assert_close(product, torch.eye(product.shape[-1], dtype=product.dtype).expand_as(product))
 
 
@@ -42,6 +42,11 @@ MATRICES = {
     "zero": torch.zeros(4, 3, dtype=torch.float64),
     "large": normal(4, 4) * 1e200,
     "small": normal(4, 4) * 1e-200,
+    "complex": normal(2, 4, 4, dtype=torch.complex128),
+    "complex, tall": normal(2, 7, 3, dtype=torch.complex128),
+    "complex, wide": normal(3, 6, dtype=torch.complex128),
+    "complex, one": normal(1, 1, dtype=torch.complex128),
+    "complex, real": normal(3, 3).to(torch.complex128),
     "no columns": normal(2, 3, 0),
     "no rows": normal(0, 3),
     "nothing": normal(0, 0),
@@ -53,16 +58,17 @@ each_of_unique_factors = pytest.mark.parametrize("a", UNIQUE.values(), ids=UNIQU
 each_matrix = pytest.mark.parametrize("a", MATRICES.values(), ids=MATRICES)
 
 
+@pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("upper", FLAGS)
 @pytest.mark.parametrize("shape", [(4, 4), (2, 3, 5, 5), (0, 0), (2, 0, 0), (1, 1)])
-def test_cholesky(shape: tuple[int, ...], upper: bool) -> None:
-    a = positive(*shape)
+def test_cholesky(shape: tuple[int, ...], upper: bool, dtype: torch.dtype) -> None:
+    a = positive(*shape, dtype=dtype)
     factor = torch.linalg.cholesky(a, upper=upper)
     noise = torch.tril(torch.ones_like(a), -1) if upper else torch.triu(torch.ones_like(a), 1)
     assert_close(triangular.cholesky_ex(a + noise, upper=upper), tuple(torch.linalg.cholesky_ex(a, upper=upper)))
     assert_close(triangular.cholesky(a, upper=upper), factor)
     assert_close(triangular.cholesky_inverse(factor, upper), torch.cholesky_inverse(factor, upper))
-    b = normal(*shape[:-1], 2)
+    b = normal(*shape[:-1], 2, dtype=dtype)
     assert_close(triangular.cholesky_solve(b, factor, upper), torch.cholesky_solve(b, factor, upper))
 
 
@@ -97,11 +103,12 @@ def test_lu_names_the_first_zero_pivot() -> None:
     assert found[2] == 2
 
 
+@pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("adjoint", FLAGS)
 @pytest.mark.parametrize("left", FLAGS)
-def test_solutions_from_factors(left: bool, adjoint: bool) -> None:
-    packed, pivots = torch.linalg.lu_factor(normal(2, 5, 5))
-    b = normal(3, 1, 5, 2) if left else normal(3, 1, 2, 5)
+def test_solutions_from_factors(left: bool, adjoint: bool, dtype: torch.dtype) -> None:
+    packed, pivots = torch.linalg.lu_factor(normal(2, 5, 5, dtype=dtype))
+    b = normal(3, 1, 5, 2, dtype=dtype) if left else normal(3, 1, 2, 5, dtype=dtype)
     how: dict[str, Any] = {"left": left, "adjoint": adjoint}
     assert_close(lu.lu_solve(packed, pivots, b, **how), torch.linalg.lu_solve(packed, pivots, b, **how))
 
@@ -142,11 +149,12 @@ def test_qr(a: Tensor) -> None:
         assert_close(householder.qr(a, mode), tuple(torch.linalg.qr(a, mode)))
 
 
+@pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("transpose", FLAGS)
 @pytest.mark.parametrize("left", FLAGS)
-def test_products_of_reflections(left: bool, transpose: bool) -> None:
-    packed, tau = torch.geqrf(normal(2, 6, 4))
-    c = normal(2, 6, 3) if left else normal(2, 3, 6)
+def test_products_of_reflections(left: bool, transpose: bool, dtype: torch.dtype) -> None:
+    packed, tau = torch.geqrf(normal(2, 6, 4, dtype=dtype))
+    c = normal(2, 6, 3, dtype=dtype) if left else normal(2, 3, 6, dtype=dtype)
     assert_close(householder.ormqr(packed, tau, c, left, transpose), torch.ormqr(packed, tau, c, left, transpose))
     some = tau[..., :3]
     assert_close(
@@ -160,8 +168,9 @@ def test_eigenvalues(a: Tensor, uplo: str) -> None:
     values, vectors = jacobi.eigh(a, uplo)
     assert_close(values, torch.linalg.eigvalsh(a, uplo))
     assert_close(jacobi.eigh(a, uplo, False)[0], values)
-    whole = torch.tril(a) + torch.tril(a, -1).mT if uplo == "L" else torch.triu(a) + torch.triu(a, 1).mT
-    assert_close(vectors @ torch.diag_embed(values) @ vectors.mT, whole)
+    part = torch.tril(a, -1) if uplo == "L" else torch.triu(a, 1)
+    whole = part + part.mH + torch.diag_embed(a.diagonal(dim1=-2, dim2=-1).real)
+    assert_close((vectors * values.unsqueeze(-2)) @ vectors.mH, whole)
     assert_orthonormal(vectors)
 
 
@@ -176,7 +185,7 @@ def test_singular_values(a: Tensor, full: bool) -> None:
     size = values.shape[-1]
     assert_close((u[..., :size] * values.unsqueeze(-2)) @ vh[..., :size, :], a)
     assert_orthonormal(u)
-    assert_orthonormal(vh.mT)
+    assert_orthonormal(vh.mH)
 
 
 def spectra(dtype: torch.dtype) -> dict[str, Tensor]:
@@ -230,8 +239,13 @@ def test_pseudo_inverses(a: Tensor, tolerance: dict[str, Any]) -> None:
     assert_close(functions.pinv(a, **tolerance), torch.linalg.pinv(a, **tolerance))
     assert_close(functions.matrix_rank(a, **tolerance), torch.linalg.matrix_rank(a, **tolerance))
     if a.shape[-1] == a.shape[-2]:
-        a = a + a.mT
+        a = a + a.mH
         assert_close(functions.pinv(a, hermitian=True, **tolerance), torch.linalg.pinv(a, hermitian=True, **tolerance))
+
+
+def test_exponential_of_a_complex_matrix() -> None:
+    a = normal(3, 4, 4, dtype=torch.complex128)
+    assert_close(functions.matrix_exp(a), torch.linalg.matrix_exp(a))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -242,11 +256,3 @@ def test_matrix_exponential(dtype: torch.dtype) -> None:
     errors = (found - wanted).abs().amax((1, 2)) / wanted.abs().amax((1, 2)).clamp(min=1e-3)
     assert errors.max() < 4e3 * torch.finfo(dtype).eps, errors
     assert functions.matrix_exp(a[:, :0, :0]).shape == (7, 0, 0)
-
-
-RULES: list[Callable[..., Any]] = [triangular.cholesky_ex, lu.lu_factor_ex, householder.qr, jacobi.eigh, jacobi.svd]
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_complex_matrices_stay(rule: Callable[..., Any]) -> None:
-    assert rule(torch.eye(2, dtype=torch.complex64)) is NotImplemented

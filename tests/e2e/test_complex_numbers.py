@@ -91,3 +91,12 @@ def test_branches_take_and_return_complex_numbers():
 def test_parts_that_would_be_float64_are_refused():
     with pytest.raises(UnsupportedProgramError, match=r"z: a tensor of torch\.complex128, which TOSA does not have"):
         lower(lambda z: z * 2, torch.ones(2, dtype=torch.complex128), output_type="tosa")
+
+
+@runs
+def test_results_that_depend_on_no_element_are_complex():
+    def model(z: Tensor) -> tuple[Tensor, ...]:
+        return z[:0].sum(), z[:0].sum(0), torch.tensor([1 + 2j, 3]) * 2
+
+    z = normal(3, 2, dtype=torch.complex64)
+    torch.testing.assert_close(lower(model, z, output_type="tosa").run(z), model(z))

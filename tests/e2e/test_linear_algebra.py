@@ -12,6 +12,15 @@ def positive(batch: int, size: int) -> Tensor:
     return x @ x.mT + torch.eye(size)
 
 
+def complex_of(*shape: int) -> Tensor:
+    return torch.complex(normal(*shape), normal(*shape, seed=1))
+
+
+def hermitian(batch: int, size: int) -> Tensor:
+    x = complex_of(batch, size, size)
+    return x + x.mH
+
+
 def factors(a: Tensor, b: Tensor) -> list[Tensor]:
     return [torch.linalg.solve(a, b), torch.linalg.det(a), *torch.linalg.qr(b)]
 
@@ -19,7 +28,7 @@ def factors(a: Tensor, b: Tensor) -> list[Tensor]:
 def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
     """Return what does not hang on the sign of a vector."""
     values, vectors = torch.linalg.eigh(a)
-    return [values, (vectors * values.exp().unsqueeze(-2)) @ vectors.mT, torch.linalg.pinv(b)]
+    return [values, (vectors * values.exp().unsqueeze(-2)) @ vectors.mH, torch.linalg.pinv(b)]
 
 
 @table(
@@ -32,6 +41,8 @@ def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
         fails={TOSA: "torch.aten.broadcast_to"},
     ),
     Case("factors", lambda: (factors, (positive(2, 4), normal(2, 4, 3)))),
+    Case("complex_factors", lambda: (factors, (complex_of(2, 3, 3), complex_of(2, 3, 2))), tolerance=(1e-4, 1e-4)),
+    Case("complex_spectra", lambda: (spectra, (hermitian(2, 3), complex_of(2, 2, 3))), tolerance=(1e-4, 1e-4)),
     Case("spectra", lambda: (spectra, (positive(2, 5), normal(2, 3, 5))), tolerance=(1e-4, 1e-4)),
 )
 def test_linear_algebra(case, output_type):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.dense.jacobi import singular, symmetric_eigen
-from fx_importer.decompositions.dense.loops import identity, is_empty, is_real, repeat, transposed
+from fx_importer.decompositions.dense.jacobi import of_triangle, singular, symmetric_eigen
+from fx_importer.decompositions.dense.loops import adjoint, identity, is_empty, is_known, repeat, transposed
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -38,21 +38,16 @@ def _of_batch(tolerance: Tensor | float, sizes: Tensor) -> Tensor | float:
     return tolerance.to(sizes.dtype).unsqueeze(-1) if isinstance(tolerance, Tensor) else tolerance
 
 
-def _symmetric(a: Tensor) -> Tensor:
-    """Return the symmetric matrix of which the lower triangle is given."""
-    return torch.tril(a) + transposed(torch.tril(a, -1))
-
-
 def pseudo_inverse(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor:
-    """Return ``V / S @ U.mT``, without the singular values that `_above` leaves out."""
+    """Return ``V / S @ U.mH``, without the singular values that `_above` leaves out."""
     if is_empty(a):
         return transposed(torch.zeros_like(a))
     if hermitian:
-        values, right = symmetric_eigen(_symmetric(a))
-        left = transposed(right)
+        values, right = symmetric_eigen(of_triangle(a))
+        left = adjoint(right)
     else:
         u, values, vh = singular(a, full=False)
-        right, left = transposed(vh), transposed(u)
+        right, left = adjoint(vh), adjoint(u)
     kept = _above(values.abs(), a.shape, atol, rtol)
     inverses = torch.where(kept, 1.0 / torch.where(kept, values, 1.0), 0.0)
     return (right * inverses.unsqueeze(-2)) @ left
@@ -61,13 +56,13 @@ def pseudo_inverse(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool)
 @decomposes(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)
 def pinv(a: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False) -> Any:
     """The pseudo-inverse."""
-    return pseudo_inverse(a, atol, rtol, hermitian) if is_real(a) else NotImplemented
+    return pseudo_inverse(a, atol, rtol, hermitian) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_pinv.default, aten.linalg_pinv.rcond_tensor, aten.pinverse.default)
 def old_pinv(a: Tensor, rcond: Tensor | float = 1e-15, hermitian: bool = False) -> Any:
     """The pseudo-inverse, by a relative tolerance."""
-    return pseudo_inverse(a, 0.0, rcond, hermitian) if is_real(a) else NotImplemented
+    return pseudo_inverse(a, 0.0, rcond, hermitian) if is_known(a) else NotImplemented
 
 
 def rank(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor:
@@ -75,7 +70,7 @@ def rank(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor
     if is_empty(a):
         return torch.zeros(a.shape[:-2], dtype=torch.int64, device=a.device)
     if hermitian:
-        sizes = symmetric_eigen(_symmetric(a), vectors=False)[0].abs()
+        sizes = symmetric_eigen(of_triangle(a), vectors=False)[0].abs()
     else:
         sizes = singular(a, full=False, vectors=False)[1]
     return _above(sizes, a.shape, atol, rtol).sum(-1)
@@ -84,13 +79,13 @@ def rank(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor
 @decomposes(aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float)
 def matrix_rank(a: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False) -> Any:
     """The number of singular values above the tolerance."""
-    return rank(a, atol, rtol, hermitian) if is_real(a) else NotImplemented
+    return rank(a, atol, rtol, hermitian) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_matrix_rank.default, aten.linalg_matrix_rank.tol_tensor)
 def old_matrix_rank(a: Tensor, tol: Tensor | float, hermitian: bool = False) -> Any:
     """The number of singular values above ``tol``."""
-    return rank(a, tol, 0.0, hermitian) if is_real(a) else NotImplemented
+    return rank(a, tol, 0.0, hermitian) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_matrix_exp.default)
@@ -100,7 +95,7 @@ def matrix_exp(a: Tensor) -> Any:
     The scaled norm is at most 1/2; the first term left out is then below the machine epsilon: ``2**-9 / 9!`` is 5e-9,
     ``2**-15 / 15!`` is 2e-17.
     """
-    if not is_real(a):
+    if not is_known(a):
         return NotImplemented
     if is_empty(a):
         return torch.zeros_like(a)
@@ -134,7 +129,7 @@ def norm(
     dtype: torch.dtype | None = None,
 ) -> Any:
     """The norm of the matrices along two axes, or of vectors, or of all elements, as torch documents it."""
-    if not is_real(x):
+    if not is_known(x):
         return NotImplemented
     along = list(range(x.dim())) if dim is None else list(dim)
     if ord is not None and len(along) == 2:

@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.dense.loops import (
+    adjoint,
     column,
+    conjugate,
     identity,
     is_empty,
-    is_real,
+    is_known,
     positions,
+    real,
     repeat,
-    transposed,
+    squares,
 )
 from fx_importer.decompositions.table import Decomposition, decomposes
 
@@ -24,9 +27,10 @@ aten = torch.ops.aten
 def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``R`` with the reflections below it, and their factors ``tau``, in the convention of LAPACK's ``geqrf``.
 
-    Reflection ``i`` is ``I - tau v v.T``; ``v`` is zero above row ``i``, one in it, and stored below it. The element
-    that stays on the diagonal has the sign opposite to what was there, so that nothing cancels (``larfg``; Golub & Van
-    Loan, 5.1 and 5.2). A column that is zero below the diagonal is left as it is, with a ``tau`` of zero.
+    Reflection ``i`` is ``I - tau v v.H``; ``v`` is zero above row ``i``, one in it, and stored below it. The element
+    that stays on the diagonal is real, and has the sign opposite to what was there, so that nothing cancels (``larfg``;
+    Golub & Van Loan, 5.1 and 5.2). A column that is zero below the diagonal, and real on it, is left as it is, with a
+    ``tau`` of zero.
     """
     steps = min(a.shape[-2:])
     tau = a.new_zeros(*a.shape[:-2], steps)
@@ -41,14 +45,16 @@ def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
         largest = torch.maximum(torch.amax(below.abs(), -1), top.abs())
         scale = torch.where(largest == 0, 1.0, largest)
         small = torch.where(down >= i, found, 0.0) / scale.unsqueeze(-1)
-        length = torch.sqrt((small * small).sum(-1)) * scale
+        length = torch.sqrt(squares(small).sum(-1)) * scale
         idle = torch.amax(below.abs(), -1) == 0
-        left = torch.where(top >= 0, -length, length)
+        if top.is_complex():
+            idle = torch.logical_and(idle, top == real(top))
+        left = torch.where(real(top) >= 0, -length, length)
         factor = torch.where(idle, 0.0, (left - top) / torch.where(idle, 1.0, left))
         vector = below / torch.where(idle, 1.0, top - left).unsqueeze(-1)
         whole = torch.where(down == i, 1.0, vector)
-        product = (whole.unsqueeze(-1) * a).sum(-2)
-        moved = torch.where(across > i, product * factor.unsqueeze(-1), 0.0)
+        product = (conjugate(whole).unsqueeze(-1) * a).sum(-2)
+        moved = torch.where(across > i, product * conjugate(factor).unsqueeze(-1), 0.0)
         rest = a - whole.unsqueeze(-1) * moved.unsqueeze(-2)
         on_diagonal = torch.where(idle, top, left).unsqueeze(-1)
         stored = torch.where(down > i, vector, torch.where(down == i, on_diagonal, found))
@@ -59,19 +65,19 @@ def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     return packed, tau
 
 
-def apply_reflections(packed: Tensor, tau: Tensor, c: Tensor, *, transpose: bool = False) -> Tensor:
-    """Return ``Q @ c``, or ``Q.mT @ c``, where ``Q`` is the product of the reflections stored in ``packed``."""
+def apply_reflections(packed: Tensor, tau: Tensor, c: Tensor, *, inverse: bool = False) -> Tensor:
+    """Return ``Q @ c``, or ``Q.mH @ c``, where ``Q`` is the product of the reflections stored in ``packed``."""
     count = tau.shape[-1]
     if is_empty(c) or is_empty(tau):
         return c.clone()
 
     def step(i: Tensor, c: Tensor, packed: Tensor, tau: Tensor) -> tuple[Tensor]:
-        i = i if transpose else count - 1 - i
+        i = i if inverse else count - 1 - i
         down = positions(packed, -2)
         vector = torch.where(down > i, column(packed, positions(packed, -1) == i), 0.0)
         vector = torch.where(down == i, 1.0, vector)
         factor = column(tau, positions(tau, -1) == i).unsqueeze(-1)
-        product = (vector.unsqueeze(-1) * c).sum(-2) * factor
+        product = (conjugate(vector).unsqueeze(-1) * c).sum(-2) * (conjugate(factor) if inverse else factor)
         return (c - vector.unsqueeze(-1) * product.unsqueeze(-2),)
 
     return repeat(count, step, c, given=(packed, tau))[0]
@@ -80,31 +86,31 @@ def apply_reflections(packed: Tensor, tau: Tensor, c: Tensor, *, transpose: bool
 @decomposes(aten.geqrf.default)
 def geqrf(a: Tensor) -> Any:
     """``R`` with the reflections below it, and their factors."""
-    return reflect_to_upper(a) if is_real(a) else NotImplemented
+    return reflect_to_upper(a) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_householder_product.default, aten.orgqr.default)
 def householder_product(packed: Tensor, tau: Tensor) -> Any:
     """The leading columns of ``Q``, as many as ``packed`` has."""
-    if not is_real(packed, tau):
+    if not is_known(packed, tau):
         return NotImplemented
     return apply_reflections(packed, tau, identity(packed, *packed.shape[-2:]))
 
 
 @decomposes(aten.ormqr.default)
 def ormqr(packed: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: bool = False) -> Any:
-    """``Q @ c`` or ``c @ Q``, with ``Q`` transposed if asked for."""
-    if not is_real(packed, tau, c):
+    """``Q @ c`` or ``c @ Q``, with the adjoint of ``Q`` if asked for."""
+    if not is_known(packed, tau, c):
         return NotImplemented
     if left:
-        return apply_reflections(packed, tau, c, transpose=transpose)
-    return transposed(apply_reflections(packed, tau, transposed(c), transpose=not transpose))
+        return apply_reflections(packed, tau, c, inverse=transpose)
+    return adjoint(apply_reflections(packed, tau, adjoint(c), inverse=not transpose))
 
 
 @decomposes(aten.linalg_qr.default)
 def qr(a: Tensor, mode: str = "reduced") -> Any:
     """``Q`` with orthonormal columns, square if ``complete`` and empty if ``r``, and the upper triangular ``R``."""
-    if not is_real(a):
+    if not is_known(a):
         return NotImplemented
     rows, columns = a.shape[-2:]
     size = rows if mode == "complete" else min(rows, columns)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
+from fx_importer.decompositions.complex_numbers import parts_of_tensor
+
 
 def repeat(
     count: int,
@@ -71,9 +73,9 @@ def identity(like: Tensor, rows: int, columns: int) -> Tensor:
     return one.expand(*like.shape[:-2], rows, columns)
 
 
-def is_real(*operands: Tensor) -> bool:
-    """Whether all are of real floating point numbers, which is what the algorithms are for."""
-    return all(x.is_floating_point() for x in operands)
+def is_known(*operands: Tensor) -> bool:
+    """Whether all are of floating point numbers, real or complex, which is what the algorithms are for."""
+    return all(x.is_floating_point() or x.is_complex() for x in operands)
 
 
 def is_empty(x: Tensor) -> bool:
@@ -84,3 +86,26 @@ def is_empty(x: Tensor) -> bool:
 def transposed(x: Tensor, really: bool = True) -> Tensor:
     """Return each matrix transposed, if ``really``."""
     return x.transpose(-2, -1) if really else x
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """Return the conjugates of complex numbers; real ones as they are."""
+    return torch.conj_physical(x) if x.is_complex() else x
+
+
+def adjoint(x: Tensor, really: bool = True) -> Tensor:
+    """Return each matrix transposed, with conjugate elements, if ``really``."""
+    return conjugate(x.transpose(-2, -1)) if really else x
+
+
+def real(x: Tensor) -> Tensor:
+    """Return the real parts."""
+    return parts_of_tensor(x)[0] if x.is_complex() else x
+
+
+def squares(x: Tensor) -> Tensor:
+    """Return ``|x|**2``."""
+    if not x.is_complex():
+        return x * x
+    one, other = parts_of_tensor(x)
+    return one * one + other * other

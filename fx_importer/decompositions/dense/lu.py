@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.dense.loops import (
     column,
+    conjugate,
     diagonal,
     identity,
     is_empty,
-    is_real,
+    is_known,
     positions,
+    real,
     repeat,
     row,
     transposed,
@@ -40,7 +43,7 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     def step(i: Tensor, a: Tensor, pivots: Tensor, info: Tensor) -> tuple[Tensor, ...]:
         down, across = positions(a, -2), positions(a, -1)
         if pivot:
-            size = torch.where(down >= i, column(a, across == i).abs(), -1.0)
+            size = torch.where(down >= i, _size(column(a, across == i)), -1.0)
             largest = size == torch.amax(size, -1, keepdim=True)
             chosen = torch.amin(torch.where(largest, down, a.shape[-2] - 1), -1, keepdim=True)
             a = _exchanged(a, i, chosen)
@@ -58,6 +61,14 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
 
     packed, pivots, info = repeat(steps, step, a, pivots, info)
     return packed, pivots, info
+
+
+def _size(x: Tensor) -> Tensor:
+    """Return what the pivot is the largest of: of complex numbers, the sum of the sizes of the parts, as in LAPACK."""
+    if not x.is_complex():
+        return x.abs()
+    one, other = parts_of_tensor(x)
+    return one.abs() + other.abs()
 
 
 def _exchanged(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
@@ -83,9 +94,9 @@ def exchange(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tensor:
     return repeat(count, step, x, given=(pivots,))[0]
 
 
-def solve_factored(packed: Tensor, pivots: Tensor, b: Tensor, *, adjoint: bool = False) -> Tensor:
+def solve_factored(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool = False) -> Tensor:
     """Return ``x`` of ``a @ x == b``, or of ``a.mT @ x == b``, for the ``a`` that `eliminate` took apart."""
-    if adjoint:
+    if transpose:
         x = substitute(transposed(packed), b, upper=False)
         return exchange(substitute(transposed(packed), x, upper=True, unit=True), pivots, backwards=True)
     return substitute(packed, substitute(packed, exchange(b, pivots), upper=False, unit=True), upper=True)
@@ -105,31 +116,31 @@ def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Ten
 @decomposes(aten.linalg_lu_factor_ex.default)
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """The packed factors, the pivots and ``info``; nothing is raised."""
-    return eliminate(a, pivot) if is_real(a) else NotImplemented
+    return eliminate(a, pivot) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu_factor.default)
 def lu_factor(a: Tensor, *, pivot: bool = True) -> Any:
     """The packed factors and the pivots."""
-    return eliminate(a, pivot)[:2] if is_real(a) else NotImplemented
+    return eliminate(a, pivot)[:2] if is_known(a) else NotImplemented
 
 
 @decomposes(aten._lu_with_info.default)
 def lu_with_info(a: Tensor, pivot: bool = True, check_errors: bool = True) -> Any:
     """As `lu_factor_ex`."""
-    return eliminate(a, pivot) if is_real(a) else NotImplemented
+    return eliminate(a, pivot) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu.default)
 def lu(a: Tensor, *, pivot: bool = True) -> Any:
     """``P``, ``L`` and ``U``."""
-    return unpack(*eliminate(a, pivot)[:2], permute=pivot) if is_real(a) else NotImplemented
+    return unpack(*eliminate(a, pivot)[:2], permute=pivot) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.lu_unpack.default)
 def lu_unpack(packed: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """``P``, ``L`` and ``U``; empty what is not asked for."""
-    if not is_real(packed):
+    if not is_known(packed):
         return NotImplemented
     permutation, lower, upper = unpack(packed, pivots, permute=unpack_pivots)
     return (permutation, lower, upper) if unpack_data else (permutation, packed.new_zeros(0), packed.new_zeros(0))
@@ -137,12 +148,13 @@ def lu_unpack(packed: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_p
 
 @decomposes(aten.linalg_lu_solve.default)
 def lu_solve(packed: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Any:
-    """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``."""
-    if not is_real(packed, b):
+    """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``, or of ``a.mH`` in the place of ``a``."""
+    if not is_known(packed, b):
         return NotImplemented
+    packed = conjugate(packed) if adjoint else packed
     if left:
-        return solve_factored(packed, pivots, b, adjoint=adjoint)
-    return transposed(solve_factored(packed, pivots, transposed(b), adjoint=not adjoint))
+        return solve_factored(packed, pivots, b, transpose=adjoint)
+    return transposed(solve_factored(packed, pivots, transposed(b), transpose=not adjoint))
 
 
 @decomposes(aten.lu_solve.default)
@@ -154,7 +166,7 @@ def old_lu_solve(b: Tensor, packed: Tensor, pivots: Tensor) -> Any:
 @decomposes(aten._linalg_solve_ex.default)
 def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution, the packed factors, the pivots and ``info``. A ``b`` of one axis less than ``a`` holds vectors."""
-    if not is_real(a, b):
+    if not is_known(a, b):
         return NotImplemented
     vectors = b.dim() == 1 or (b.dim() == a.dim() - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
     packed, pivots, info = eliminate(a)
@@ -165,7 +177,7 @@ def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors:
 @decomposes(aten.linalg_solve_ex.default)
 def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution and ``info``; nothing is raised."""
-    if not is_real(a, b):
+    if not is_known(a, b):
         return NotImplemented
     x, _, _, info = solve_with_factors.rule(a, b, left=left)
     return x, info
@@ -174,13 +186,13 @@ def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fa
 @decomposes(aten.linalg_solve.default)
 def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Any:
     """The solution; of a singular system, what the division by zero gives."""
-    return solve_with_factors.rule(a, b, left=left)[0] if is_real(a, b) else NotImplemented
+    return solve_with_factors.rule(a, b, left=left)[0] if is_known(a, b) else NotImplemented
 
 
 @decomposes(aten.linalg_inv_ex.default)
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse and ``info``; nothing is raised."""
-    if not is_real(a):
+    if not is_known(a):
         return NotImplemented
     packed, pivots, info = eliminate(a)
     return solve_factored(packed, pivots, identity(a, *a.shape[-2:])), info
@@ -189,19 +201,19 @@ def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
 @decomposes(aten.linalg_inv.default, aten.inverse.default)
 def inv(a: Tensor) -> Any:
     """The inverse; of a singular matrix, what the division by zero gives."""
-    return inv_ex.rule(a)[0] if is_real(a) else NotImplemented
+    return inv_ex.rule(a)[0] if is_known(a) else NotImplemented
 
 
 def _odd_exchanges(pivots: Tensor, like: Tensor) -> Tensor:
-    """Return -1 for an odd number of exchanges, else 1, in the dtype of ``like``."""
+    """Return -1 for an odd number of exchanges, else 1, in the real dtype of ``like``."""
     still = pivots == positions(pivots, -1) + 1
-    return torch.where(still, 1.0, -1.0).to(like.dtype).prod(-1)
+    return torch.where(still, 1.0, -1.0).to(like.dtype.to_real()).prod(-1)
 
 
 @decomposes(aten._linalg_det.default)
 def det_with_factors(a: Tensor) -> Any:
     """The product of the pivots, the packed factors and the pivots."""
-    if not is_real(a):
+    if not is_known(a):
         return NotImplemented
     if a.shape[-1] == 0:
         return a.new_ones(a.shape[:-2]), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
@@ -212,36 +224,36 @@ def det_with_factors(a: Tensor) -> Any:
 @decomposes(aten._linalg_slogdet.default)
 def slogdet_with_factors(a: Tensor) -> Any:
     """The determinant's sign and the logarithm of its size, the packed factors and the pivots."""
-    if not is_real(a):
+    if not is_known(a):
         return NotImplemented
     if a.shape[-1] == 0:
         one = a.new_ones(a.shape[:-2])
-        return one, torch.zeros_like(one), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
+        return one, torch.zeros_like(real(one)), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
     packed, pivots, _ = eliminate(a)
     found = diagonal(packed)
-    sign = torch.sign(found).prod(-1) * _odd_exchanges(pivots, a)
+    sign = torch.sgn(found).prod(-1) * _odd_exchanges(pivots, a)
     return sign, torch.log(found.abs()).sum(-1), packed, pivots
 
 
 @decomposes(aten.linalg_det.default, aten.det.default)
 def det(a: Tensor) -> Any:
     """The determinant."""
-    return det_with_factors.rule(a)[0] if is_real(a) else NotImplemented
+    return det_with_factors.rule(a)[0] if is_known(a) else NotImplemented
 
 
 @decomposes(aten.linalg_slogdet.default, aten.slogdet.default)
 def slogdet(a: Tensor) -> Any:
     """The determinant's sign and the logarithm of its size."""
-    return slogdet_with_factors.rule(a)[:2] if is_real(a) else NotImplemented
+    return slogdet_with_factors.rule(a)[:2] if is_known(a) else NotImplemented
 
 
 @decomposes(aten.logdet.default)
 def logdet(a: Tensor) -> Any:
-    """The logarithm of the determinant, NaN of a negative one."""
-    if not is_real(a):
+    """The logarithm of the determinant, NaN of a negative one among real numbers."""
+    if not is_known(a):
         return NotImplemented
     sign, size, _, _ = slogdet_with_factors.rule(a)
-    return torch.where(sign == -1, torch.nan, size)
+    return torch.log(sign) + size if a.is_complex() else torch.where(sign == -1, torch.nan, size)
 
 
 LU: tuple[Decomposition, ...] = (

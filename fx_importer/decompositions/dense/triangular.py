@@ -1,4 +1,4 @@
-"""Triangular systems, and the Cholesky factor of a symmetric positive definite matrix."""
+"""Triangular systems, and the Cholesky factor of a Hermitian (real: symmetric) positive definite matrix."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.dense.loops import (
+    adjoint,
     column,
+    conjugate,
     identity,
     is_empty,
-    is_real,
+    is_known,
     positions,
+    real,
     repeat,
     row,
     transposed,
@@ -42,7 +45,7 @@ def substitute(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tens
 
 
 def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``L`` with ``L @ L.mT == a``, and the 1-based step that met a pivot that is not positive, or 0.
+    """Return ``L`` with ``L @ L.mH == a``, and the 1-based step that met a pivot that is not positive, or 0.
 
     The right-looking form (Golub & Van Loan, 4.2) takes the outer product of each finished column off the rest.
     Only the lower triangle is read.
@@ -54,11 +57,11 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
         at = positions(a, -1)
         here = at == i
         found = column(a, here)
-        pivot = column(found, here)
+        pivot = real(column(found, here))
         info = torch.where(torch.logical_and(info == 0, torch.logical_not(pivot > 0)), (i + 1).to(torch.int32), info)
         found = torch.where(at >= i, found / torch.sqrt(pivot).unsqueeze(-1), 0.0)
         below = torch.where(at > i, found, 0.0)
-        rest = a - below.unsqueeze(-1) * below.unsqueeze(-2)
+        rest = a - below.unsqueeze(-1) * conjugate(below).unsqueeze(-2)
         return torch.where(here, found.unsqueeze(-1), rest), info
 
     info = torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
@@ -69,16 +72,16 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
 @decomposes(aten.linalg_cholesky_ex.default)
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The factor and ``info``; nothing is raised."""
-    if not is_real(a):
+    if not is_known(a):
         return NotImplemented
-    factor, info = cholesky_factor(transposed(a, upper))
-    return transposed(factor, upper), info
+    factor, info = cholesky_factor(adjoint(a, upper))
+    return adjoint(factor, upper), info
 
 
 @decomposes(aten.linalg_cholesky.default)
 def cholesky(a: Tensor, *, upper: bool = False) -> Any:
     """The factor; NaN where there is none."""
-    return transposed(cholesky_factor(transposed(a, upper))[0], upper) if is_real(a) else NotImplemented
+    return adjoint(cholesky_factor(adjoint(a, upper))[0], upper) if is_known(a) else NotImplemented
 
 
 @decomposes(aten.cholesky.default)
@@ -89,23 +92,23 @@ def old_cholesky(a: Tensor, upper: bool = False) -> Any:
 
 @decomposes(aten.cholesky_solve.default)
 def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Any:
-    """Return ``x`` of ``L @ L.mT @ x == b``."""
-    if not is_real(b, factor):
+    """Return ``x`` of ``L @ L.mH @ x == b``."""
+    if not is_known(b, factor):
         return NotImplemented
-    lower = transposed(factor, upper)
-    return substitute(transposed(lower), substitute(lower, b, upper=False), upper=True)
+    lower = adjoint(factor, upper)
+    return substitute(adjoint(lower), substitute(lower, b, upper=False), upper=True)
 
 
 @decomposes(aten.cholesky_inverse.default)
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Any:
-    """Return the inverse of ``L @ L.mT``."""
+    """Return the inverse of ``L @ L.mH``."""
     return cholesky_solve.rule(identity(factor, *factor.shape[-2:]), factor, upper)
 
 
 @decomposes(aten.linalg_solve_triangular.default)
 def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
     """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``."""
-    if not is_real(a, b):
+    if not is_known(a, b):
         return NotImplemented
     if left:
         return substitute(a, b, upper=upper, unit=unitriangular)
@@ -117,7 +120,7 @@ def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
     """Return ``x`` of ``a @ x == b`` or ``a.mT @ x == b``, and ``a``, broadcast to each other's batch."""
-    if not is_real(a, b):
+    if not is_known(a, b):
         return NotImplemented
     x = substitute(transposed(a, transpose), b, upper=upper != transpose, unit=unitriangular)
     return x, a.expand(*x.shape[:-2], *a.shape[-2:]).clone()
