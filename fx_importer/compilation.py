@@ -56,31 +56,14 @@ def compile_programs(
     """Carry models to functions of one module, keeping a record of every stage."""
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = TARGETS[options.output_type]
-    importing = target.importing(options.importing)
     trace = Trace(reporter=reporter, investigate=_investigator(options) if reporter else None)
     with trace.stage("export"):
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
-    programs = dict(exported)
-    with trace.stage("decompose"):
-        for name, program in programs.items():
-            programs[name] = decompose(program, target.table(options, program))
-    with trace.stage("canonicalize"):
-        asserts = importing.runtime_asserts
-        programs = {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
+    programs = canonical(exported, options, trace)
     if options.printing.graph:
         for program in programs.values():
             program.graph_module.print_readable()
-    if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
-        _refuse_in_place(programs, options.output_type)
-    with trace.stage("legalize"):
-        legal = {name: legalize(program, target.dtypes) for name, program in programs.items()}
-    with trace.stage("import"):
-        state = shared_state(legal)
-        if target.folds:
-            legal = {name: fold_constants(program, state) for name, program in legal.items()}
-        for name, program in legal.items():
-            named = replace(importing, func_name=name)
-            importer.import_exported_program(program, named, state, tensors_only=target.tensors_only)
+    import_canonical(programs, importer, options, trace)
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
     manifest = Manifest(
         options.output_type.value,
@@ -92,6 +75,41 @@ def compile_programs(
         manifest = manifest.passing(NARROW)
     relower = functools.partial(_relower, importer, options)
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
+
+
+def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: Trace) -> dict[str, ExportedProgram]:
+    """Return programs as the importer reads them, with what the output type does not take decomposed."""
+    target = TARGETS[options.output_type]
+    asserts = target.importing(options.importing).runtime_asserts
+    programs = dict(exported)
+    with trace.stage("decompose"):
+        for name, program in programs.items():
+            programs[name] = decompose(program, target.table(options, program))
+    with trace.stage("canonicalize"):
+        return {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
+
+
+def import_canonical(
+    programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace
+) -> None:
+    """Import programs in the dtypes of the output type, a function each.
+
+    Raises:
+        UsageError: if state is to be overwritten, and the output type cannot.
+        UnsupportedProgramError: listing what cannot be imported.
+    """
+    target = TARGETS[options.output_type]
+    if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
+        _refuse_in_place(programs, options.output_type)
+    with trace.stage("legalize"):
+        legal = {name: legalize(program, target.dtypes) for name, program in programs.items()}
+    with trace.stage("import"):
+        state = shared_state(legal)
+        if target.folds:
+            legal = {name: fold_constants(program, state) for name, program in legal.items()}
+        for name, program in legal.items():
+            named = replace(target.importing(options.importing), func_name=name)
+            importer.import_exported_program(program, named, state, tensors_only=target.tensors_only)
 
 
 def _relower(
@@ -114,14 +132,23 @@ def _relower(
 
 def _investigator(options: Options) -> Investigator:
     """Return what finds the operators that a lowering with ``options`` fails for."""
-    target = TARGETS[options.output_type]
-    kept = {str(operator) for operator in target.decompositions.keys() - target.table(options, None).keys()}
 
     def investigate(imported: ir.Operation) -> tuple[Cause, ...]:
-        pipelines = {each: TARGETS[each].pipeline(options.lowering) for each in (options.output_type, *BACKENDS)}
-        return tuple(causes_in(imported, options.output_type, Prober(pipelines), kept))
+        return causes_of(imported, options, prober_for(options))
 
     return investigate
+
+
+def prober_for(options: Options) -> Prober:
+    """Return what lowers small modules with ``options``, to the output type and to every backend's."""
+    return Prober({each: TARGETS[each].pipeline(options.lowering) for each in (options.output_type, *BACKENDS)})
+
+
+def causes_of(imported: ir.Operation, options: Options, prober: Prober) -> tuple[Cause, ...]:
+    """Return what of a module, as it was imported, the output type refuses."""
+    target = TARGETS[options.output_type]
+    kept = {str(operator) for operator in target.decompositions.keys() - target.table(options, None).keys()}
+    return tuple(causes_in(imported, options.output_type, prober, kept))
 
 
 def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: OutputType) -> None:

@@ -168,7 +168,7 @@ def refusal_at(node: fx.Node, subject: str, reason: str) -> Refusal:
         reason += f"\n    in `{generated}`"
     where = f"{frame[0]}:{frame[1]}" if frame else None
     source = linecache.getline(*frame).strip() or None if frame else None
-    return Refusal(subject, reason, where, source)
+    return Refusal(subject, reason, where, source, node.name)
 
 
 def refusal_of(node: fx.Node, reason: str) -> Refusal:

@@ -49,6 +49,8 @@ class Refusal:
     """``file:line`` in the user's code."""
     source: str | None = None
     """The text of that line."""
+    node: str | None = None
+    """The name of the FX node, if it is one."""
 
     def __str__(self) -> str:
         lines = [f"{self.subject}: {self.reason}"]
