@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fx_importer.causes import Cause, Place
     from fx_importer.compilation import compare_decompositions, export_and_import, lower, stateless_fx_import
     from fx_importer.decompositions import get_decomposition_table
     from fx_importer.errors import (
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from fx_importer.execution import Caller
+    from fx_importer.explaining import explain
+    from fx_importer.explanation import Explanation
     from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
     from fx_importer.lowered import Lowered
     from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
@@ -29,10 +32,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendLoweringOptions",
     "Caller",
+    "Cause",
     "Contract",
     "ContractWarning",
     "CrashedError",
     "Divergence",
+    "Explanation",
     "ExportError",
     "FxImporter",
     "FxImporterError",
@@ -46,6 +51,7 @@ __all__ = [
     "NodeBuilder",
     "NotInstalledError",
     "OutputType",
+    "Place",
     "Refusal",
     "Refused",
     "StageFailed",
@@ -53,6 +59,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "compare_decompositions",
+    "explain",
     "export_and_import",
     "get_decomposition_table",
     "lower",
@@ -63,6 +70,7 @@ __all__ = [
 
 # A name is imported when it is first asked for: `fx-importer --help` must not wait for torch.
 _HOMES = {
+    "causes": ("Cause", "Place"),
     "compilation": ("compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
     "errors": (
@@ -76,6 +84,8 @@ _HOMES = {
         "UnsupportedProgramError",
         "UsageError",
     ),
+    "explaining": ("explain",),
+    "explanation": ("Explanation",),
     "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
     "lowered": ("Lowered",),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),

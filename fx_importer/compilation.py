@@ -16,7 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph
 from fx_importer.causes import Cause
 from fx_importer.decompositions import Changes, decompose
-from fx_importer.errors import UsageError
+from fx_importer.errors import UnsupportedProgramError, UsageError
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -37,7 +37,7 @@ from fx_importer.options import (
 )
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, run_stage
-from fx_importer.probing import BACKENDS, Prober, causes_in
+from fx_importer.probing import Prober, Store, causes_in, expected
 from fx_importer.reports import write_report
 from fx_importer.targets import TARGETS
 from fx_importer.trace import Investigator, Reporter, Trace
@@ -63,7 +63,12 @@ def compile_programs(
     if options.printing.graph:
         for program in programs.values():
             program.graph_module.print_readable()
-    import_canonical(programs, importer, options, trace)
+    try:
+        import_canonical(programs, importer, options, trace)
+    except UnsupportedProgramError as error:
+        if reporter is None:
+            raise
+        raise _complete(error, programs, importer, options) from None
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
     manifest = Manifest(
         options.output_type.value,
@@ -139,9 +144,26 @@ def _investigator(options: Options) -> Investigator:
     return investigate
 
 
-def prober_for(options: Options) -> Prober:
-    """Return what lowers small modules with ``options``, to the output type and to every backend's."""
-    return Prober({each: TARGETS[each].pipeline(options.lowering) for each in (options.output_type, *BACKENDS)})
+def _complete(
+    error: UnsupportedProgramError, programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options
+) -> UnsupportedProgramError:
+    """Return ``error`` with all else that would be refused."""
+    if not any(each.node for each in error.refusals):
+        return error
+
+    def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
+        new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
+        import_canonical(programs, new, options, Trace())
+        return new.module.operation
+
+    prober = prober_for(options)
+    found = expected(programs, imported, lambda module: causes_of(module, options, prober))
+    return UnsupportedProgramError(error.headline, found.refusals, found.causes)
+
+
+def prober_for(options: Options, store: Store | None = None) -> Prober:
+    """Return what lowers small modules with ``options`` to any output type."""
+    return Prober({each: target.pipeline(options.lowering) for each, target in TARGETS.items()}, store)
 
 
 def causes_of(imported: ir.Operation, options: Options, prober: Prober) -> tuple[Cause, ...]:

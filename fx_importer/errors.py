@@ -60,11 +60,19 @@ class Refusal:
 
 
 class UnsupportedProgramError(FxImporterError):
-    """A program holds things that cannot be imported. ``refusals`` lists every one of them."""
+    """A program holds things that cannot be imported. ``refusals`` lists every one of them.
 
-    def __init__(self, headline: str, refusals: Sequence[Refusal]):
+    ``causes`` lists the operators beside them that could be imported, and would be refused later.
+    """
+
+    def __init__(self, headline: str, refusals: Sequence[Refusal], causes: Sequence[Cause] = ()):
+        self.headline = headline
         self.refusals = tuple(refusals)
-        super().__init__("\n".join([headline, *(f"  {refusal}".replace("\n", "\n  ") for refusal in self.refusals)]))
+        self.causes = tuple(causes)
+        lines = [headline, *(f"  {each}".replace("\n", "\n  ") for each in self.refusals)]
+        if causes:
+            lines += ["what comes after that would refuse", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
+        super().__init__("\n".join(lines))
 
 
 class StageFailed(FxImporterError):

@@ -12,12 +12,12 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "bindings"}
 RECORDS = {
-    *("trace", "causes", "diagnostics", "isolation", "manifest", "processes", "programs", "regions", "resources"),
-    "saving",
+    *("trace", "causes", "diagnostics", "explanation", "isolation", "manifest", "processes", "programs", "regions"),
+    *("resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "verification"}
-SPINE = {"compilation", "lowered", "lowering", "targets"}
+SPINE = {"compilation", "explaining", "lowered", "lowering", "targets"}
 DOORS = {"__init__", "__main__", "cli", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from fx_importer.errors import CrashedError, StageFailed
@@ -9,6 +10,7 @@ from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, isolated
 from fx_importer.probing.search import Failure, reason_of
+from fx_importer.probing.store import Store
 
 LIMITS = Limits(seconds=30)
 """For one module, which takes a fiftieth of a second."""
@@ -17,17 +19,32 @@ LIMITS = Limits(seconds=30)
 class Prober:
     """Lowers modules by the pipelines that it was made with, in a process of their own."""
 
-    def __init__(self, pipelines: Mapping[OutputType, Pipeline]):
+    def __init__(self, pipelines: Mapping[OutputType, Pipeline], store: Store | None = None):
+        """What is in ``store`` is not lowered again, and what is not is put there."""
         self._pipelines = pipelines
-        self._process = isolated.Prober(LIMITS)
+        self._store = store
         self._known: dict[tuple[str, OutputType], Failure | None] = {}
+
+    @functools.cached_property
+    def _process(self) -> isolated.Prober:
+        return isolated.Prober(LIMITS)
 
     def __call__(self, text: str, output_type: OutputType) -> Failure | None:
         """Return how ``text``, a module in the torch dialect, fails to lower; None if it does not."""
         key = (text, output_type)
         if key not in self._known:
-            self._known[key] = self._lower(text, output_type)
+            self._known[key] = self._looked_up(text, output_type)
         return self._known[key]
+
+    def _looked_up(self, text: str, output_type: OutputType) -> Failure | None:
+        if self._store is None:
+            return self._lower(text, output_type)
+        pipeline = str(self._pipelines[output_type])
+        known, failure = self._store.get(pipeline, text)
+        if not known:
+            failure = self._lower(text, output_type)
+            self._store.put(pipeline, text, failure)
+        return failure
 
     def _lower(self, text: str, output_type: OutputType) -> Failure | None:
         error = self._process.run(text, self._pipelines[output_type].stages).error

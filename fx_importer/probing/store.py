@@ -1,0 +1,66 @@
+"""What became of small modules, kept on disk from one process to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+
+import platformdirs
+
+from fx_importer.probing.search import Failure
+
+_ROOMS = ("pipelines", "rewrites", "probing")
+"""What the outcome depends on in this package."""
+
+
+class Store:
+    """A table of outcomes by pipeline and module, in a file for each state of the package and of the wheel.
+
+    Several processes may use it. Where it cannot be written nothing is kept.
+    """
+
+    def __init__(self, directory: Path | None = None):
+        """``directory`` is by default the user's for caches."""
+        directory = directory or platformdirs.user_cache_path("fx_importer")
+        self._path = directory / f"probes-{_state()}.sqlite"
+
+    def get(self, pipeline: str, module: str) -> tuple[bool, Failure | None]:
+        """Return whether the outcome is known, and the failure, if it was one."""
+        try:
+            with closing(self._connected()) as table:
+                row = table.execute(
+                    "SELECT stage, reason FROM outcomes WHERE key = ?", (_key(pipeline, module),)
+                ).fetchone()
+        except (sqlite3.Error, OSError):
+            return False, None
+        return row is not None, Failure(*row) if row and row[0] is not None else None
+
+    def put(self, pipeline: str, module: str, failure: Failure | None) -> None:
+        """Keep an outcome."""
+        row = (failure.stage, failure.reason) if failure else (None, None)
+        try:
+            with closing(self._connected()) as table, table:
+                table.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?)", (_key(pipeline, module), *row))
+        except (sqlite3.Error, OSError):
+            pass
+
+    def _connected(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        table = sqlite3.connect(self._path, timeout=10)
+        table.execute("CREATE TABLE IF NOT EXISTS outcomes (key BLOB PRIMARY KEY, stage TEXT, reason TEXT)")
+        return table
+
+
+def _key(pipeline: str, module: str) -> bytes:
+    return hashlib.sha256(f"{pipeline}\0{module}".encode()).digest()
+
+
+def _state() -> str:
+    """Return a name for what outcomes depend on: the wheel's version, and this package's files."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
+    seen = [(str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr((version("torch-mlir"), seen)).encode()).hexdigest()[:16]
