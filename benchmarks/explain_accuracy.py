@@ -80,7 +80,9 @@ _TAILS: Mapping[str, Callable[[torch.Tensor], Any]] = {
     "in_a_loop": _in_a_loop,
     "bernoulli": lambda x: torch.bernoulli(x.sigmoid()),
     "item": lambda x: x.argmax().item(),
-    "max_unpool": lambda x: nn.functional.max_unpool2d(*nn.functional.max_pool2d(x[None], 2, return_indices=True), 2),
+    "max_unpool": lambda x: nn.functional.max_unpool2d(
+        *nn.functional.max_pool2d(x[None], 2, return_indices=True), [2, 2]
+    ),
 }
 
 

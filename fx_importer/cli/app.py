@@ -125,6 +125,25 @@ def matrix(
 
 
 @app.command()
+@takes_options
+def explain(
+    model: Model,
+    output_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated; without, all that backends take."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what is found as JSON.")] = None,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+) -> None:
+    """Say before a lowering which operators will be refused, where, and what helps; the exit code is 1 if any will."""
+    from fx_importer.cli.explaining import explain_model
+    from fx_importer.probing import BACKENDS
+
+    if not explain_model(model, options, [OutputType.get(each) for each in output_type or BACKENDS], json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def pipelines(
     output_type: Annotated[
         str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only what this output type runs.")

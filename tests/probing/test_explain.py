@@ -1,0 +1,116 @@
+"""What a lowering will fail for, said before."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+import platformdirs
+import pytest
+import torch
+
+import fx_importer
+from fx_importer.cli import main
+from fx_importer.output_types import OutputType
+from fx_importer.probing import Store, prober
+from fx_importer.probing.search import Failure
+
+
+class Mixed(torch.nn.Module):
+    """An operator that no output type takes, one that linalg takes, one that TOSA cannot import, and a good one."""
+
+    def forward(self, x):
+        return torch.poisson(x), x.nonzero(), torch.linalg.eigvals(x), x.tanh()
+
+
+@pytest.fixture(autouse=True)
+def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / name)
+    return tmp_path
+
+
+def refused(found: fx_importer.Explanation, output_type: str) -> set[str]:
+    each = found[output_type]
+    return {cause.op for cause in each.causes} | {refusal.subject.split(" = ")[1] for refusal in each.refusals}
+
+
+def test_each_output_type_has_its_own_list() -> None:
+    found = fx_importer.explain(Mixed(), torch.rand(3, 3))
+    assert refused(found, "linalg") == {"aten.poisson.default", "aten.linalg_eig.default"}
+    everything = {"aten.poisson.default", "aten.nonzero.default", "aten.linalg_eig.default"}
+    assert refused(found, "tosa") == refused(found, "stablehlo") == everything
+    assert not found
+    assert "tosa: 3 things are refused" in str(found)
+
+
+def test_the_error_of_an_import_lists_what_later_stages_would_refuse() -> None:
+    with pytest.raises(fx_importer.UnsupportedProgramError, match="what comes after that would refuse") as raised:
+        fx_importer.lower(Mixed(), torch.rand(3, 3), output_type="tosa")
+    assert [each.subject for each in raised.value.refusals] == ["linalg_eig = aten.linalg_eig.default"]
+    assert {each.op for each in raised.value.causes} == {"aten.poisson.default", "aten.nonzero.default"}
+
+
+def test_a_model_without_fault_is_taken_whole() -> None:
+    found = fx_importer.explain(torch.nn.Linear(3, 3), torch.rand(3, 3))
+    assert found
+    assert str(found).splitlines() == [f"{name}: takes it whole" for name in ("linalg-on-tensors", "tosa", "stablehlo")]
+
+
+def test_what_was_found_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fx_importer.explain(Mixed(), torch.rand(3, 3), output_types=["linalg"])
+
+    def lowered_again(*_: object) -> None:
+        raise AssertionError("it is known")
+
+    monkeypatch.setattr(prober.Prober, "_lower", lowered_again)
+    assert fx_importer.explain(Mixed(), torch.rand(3, 3), output_types=["linalg"]) == first
+
+
+def test_a_store_that_cannot_be_used_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file")
+    store.put("pipeline", "module", Failure("stage", "reason"))
+    assert store.get("pipeline", "module") == (False, None)
+
+
+def test_a_store_tells_good_from_unknown(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put("pipeline", "good", None)
+    store.put("pipeline", "bad", Failure("stage", "reason"))
+    assert store.get("pipeline", "good") == (True, None)
+    assert store.get("pipeline", "bad") == (True, Failure("stage", "reason"))
+    assert store.get("other", "good") == (False, None)
+    (file,) = tmp_path.iterdir()
+    assert sqlite3.connect(file).execute("SELECT COUNT(*) FROM outcomes").fetchone() == (2,)
+
+
+def test_the_command_prints_it_and_writes_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = torch.export.export(Mixed(), (torch.rand(3, 3),))
+    torch.export.save(program, tmp_path / "mixed.pt2")
+    arguments = ["explain", str(tmp_path / "mixed.pt2"), "--output-type", "linalg", "--json", str(tmp_path / "x.json")]
+    monkeypatch.setattr(sys, "argv", ["fx-importer", *arguments])
+    with pytest.raises(SystemExit) as exit:
+        main()
+    assert exit.value.code == 1
+    assert "linalg-on-tensors: 2 things are refused" in capsys.readouterr().out
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert [each["op"] for each in found["linalg-on-tensors"]["causes"]] == [
+        "aten.poisson.default",
+        "aten.linalg_eig.default",
+    ]
+    assert found["linalg-on-tensors"]["causes"][0]["places"][0]["file"] == __file__
+
+
+def test_dynamic_sizes_are_seen() -> None:
+    class Reshaped(torch.nn.Module):
+        def forward(self, x):
+            return x.reshape(-1, 2).tanh()
+
+    sizes = ({0: torch.export.Dim("n", min=2)},)
+    found = fx_importer.explain(Reshaped(), torch.rand(4, 2), dynamic_shapes=sizes, output_types=["linalg"])
+    assert found
+    assert found[OutputType.LINALG_ON_TENSORS].causes == ()
