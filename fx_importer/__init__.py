@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fx_importer.explaining import explain
     from fx_importer.explanation import Explanation
     from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
+    from fx_importer.installation import Checkup, doctor
     from fx_importer.lowered import Lowered
     from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
     from fx_importer.manifest import Manifest
@@ -33,6 +34,7 @@ __all__ = [
     "BackendLoweringOptions",
     "Caller",
     "Cause",
+    "Checkup",
     "Contract",
     "ContractWarning",
     "CrashedError",
@@ -59,6 +61,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "compare_decompositions",
+    "doctor",
     "explain",
     "export_and_import",
     "get_decomposition_table",
@@ -87,6 +90,7 @@ _HOMES = {
     "explaining": ("explain",),
     "explanation": ("Explanation",),
     "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
+    "installation": ("Checkup", "doctor"),
     "lowered": ("Lowered",),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
     "execution": ("Caller",),

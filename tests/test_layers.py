@@ -18,7 +18,7 @@ RECORDS = {
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "verification"}
 SPINE = {"compilation", "explaining", "lowered", "lowering", "targets"}
-DOORS = {"__init__", "__main__", "cli", "torch_compile"}
+DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS
 BELOW_SPINE = BELOW_STAGES | STAGES | {"pipelines"} | AFTER

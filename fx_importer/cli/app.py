@@ -180,6 +180,17 @@ def decompositions(
 
 
 @app.command()
+def doctor(
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what was found as JSON.")] = None,
+) -> None:
+    """Look at what is installed, and try it; the exit code is 1 if models cannot be lowered."""
+    from fx_importer.cli.doctor import show_checkup
+
+    if not show_checkup(json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where the modules are written.")] = Path("out"),
 ) -> None:

@@ -17,14 +17,15 @@ def command_for(bytecode: Path, pipeline: str) -> str:
     It is ``torch-mlir-opt`` wherever that can do it. The wheel's build of it knows fewer passes and dialects than the
     wheel's Python bindings; where it lacks one, the command is `fx_importer.pipelines.replay`.
     """
-    opt = _torch_mlir_opt()
+    opt = torch_mlir_opt()
     if _reads(opt, bytecode) and _knows(opt, pipeline):
         tail = f"-pass-pipeline={shlex.quote(pipeline)} -o {os.devnull}"
         return f"{shlex.quote(str(opt))} {bytecode.name} {tail}"
     return shlex.join([sys.executable, "-m", "fx_importer.pipelines.replay", bytecode.name, pipeline])
 
 
-def _torch_mlir_opt() -> Path:
+def torch_mlir_opt() -> Path:
+    """Return the program of the wheel that runs passes."""
     return Path(ir.__file__).parent / "_mlir_libs" / "torch-mlir-opt"
 
 

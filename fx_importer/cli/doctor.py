@@ -1,0 +1,31 @@
+"""``fx-importer doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from fx_importer.errors import UsageError
+from fx_importer.installation import doctor
+
+
+def show_checkup(json: Path | None) -> bool:
+    """Look at the installation, and print what was found. Returns whether models can be lowered.
+
+    Raises:
+        UsageError: if the file ``json`` cannot be written.
+    """
+    found = doctor()
+    console = Console()
+    if console.is_terminal:
+        console.print(found.table())
+        print("\n".join(found.advice()))
+    else:
+        print(found)
+    if json is not None:
+        try:
+            json.write_text(found.to_json())  # not through `saving`, which imports what may be broken here
+        except OSError as error:
+            raise UsageError(f"cannot save to '{json}': {error.strerror}") from None
+    return found.works

@@ -1,0 +1,172 @@
+"""``fx_importer.doctor()``: all that matters about an installation, tried."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fx_importer.errors import CrashedError
+from fx_importer.installation.findings import Finding
+from fx_importer.installation.neighbours import Neighbour, neighbours, torch_mlir_here
+from fx_importer.installation.packages import DISTRIBUTION, Package, packages
+from fx_importer.options import Limits
+from fx_importer.output_types import OutputType
+from fx_importer.processes import Child
+
+BACKENDS = ("jit", "stablehlo", "tosa_reference", "iree", "xla")
+"""As `fx_importer.execution` has them, which cannot be asked where torch is missing."""
+_LIMITS = Limits(seconds=300)
+_WIDTH = 160
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What was found. True where models can be lowered; ``print`` shows a table."""
+
+    python: str
+    platform: str
+    packages: tuple[Package, ...]
+    torch_mlir: Finding
+    """Whether the package of this name is the wheel's."""
+    wheel: tuple[Finding, ...]
+    """What the wheel can do."""
+    output_types: tuple[Finding, ...]
+    """Which a small program lowers to."""
+    backends: tuple[Finding, ...]
+    """Which run a small program right."""
+    neighbours: tuple[Neighbour, ...]
+    dump_directory: Finding
+    """Where reports of failures go."""
+
+    @property
+    def works(self) -> bool:
+        """Whether a small program lowers to every output type."""
+        return all(each.works for each in self.output_types)
+
+    def __bool__(self) -> bool:
+        return self.works
+
+    def to_json(self) -> str:
+        """Return all this as a JSON document."""
+        return json.dumps({"works": self.works, **dataclasses.asdict(self), "advice": self.advice()}, indent=2) + "\n"
+
+    def __str__(self) -> str:
+        file = io.StringIO()
+        Console(file=file, width=_WIDTH, color_system=None, legacy_windows=False).print(self.table())
+        lines = [line.rstrip() for line in file.getvalue().strip("\n").splitlines()]
+        return "\n".join([*lines, *self.advice()])
+
+    def table(self) -> Table:
+        """Return the table for `rich`, which colours it on a terminal."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("", "found", "verdict", ""):
+            table.add_column(heading, overflow="fold")
+        table.add_row("Python", self.python, "", self.platform)
+        for each in self.packages:
+            style = "" if each.fits else "yellow" if each.extra else "bold red"
+            table.add_row(
+                each.name, each.found or "-", Text(each.verdict, style), f"extra '{each.extra}'" if each.extra else ""
+            )
+        for title, findings in self._sections():
+            table.add_section()
+            for each in findings:
+                style = "" if each.works else "yellow" if each.extra else "bold red"
+                table.add_row(each.name, title, Text(each.verdict, style), Text(each.said))
+        table.add_section()
+        for each in self.neighbours:
+            table.add_row(each.name, "other MLIR", "imported" if each.loaded else "installed", each.where)
+        return table
+
+    def _sections(self) -> Iterator[tuple[str, Sequence[Finding]]]:
+        yield "wheel", (self.torch_mlir, *self.wheel)
+        yield "output type", self.output_types
+        yield "backend", self.backends
+        yield "reports", (self.dump_directory,)
+
+    def advice(self) -> list[str]:
+        """Return what to do, a sentence each."""
+        wrong = [each.advice for each in self.packages if each.advice]
+        lines = [f"pip install {' '.join(map(repr, wrong))}"] if wrong else []
+        extras = {each.extra: each.name for each in self.backends if each.extra}
+        lines += [
+            f"pip install '{DISTRIBUTION}[{extra}]' brings the backend '{name}'" for extra, name in extras.items()
+        ]
+        if not self.works:
+            failed = ", ".join(each.name for each in self.output_types if not each.works)
+            lines.append(f"no model can be lowered to {failed} here")
+        return lines
+
+
+def doctor() -> Checkup:
+    """Look at what is installed, and try it: each backend in a process of its own, with a small program.
+
+    It works, and says what is wrong, where torch or torch-mlir cannot be imported. It takes some seconds for each
+    backend.
+    """
+    lowering = _Trials()
+    broken = lowering.start()
+    return Checkup(
+        platform.python_version(),
+        platform.platform(),
+        packages(),
+        torch_mlir_here(),
+        lowering.findings("wheel", "wheel"),
+        tuple(found for kind in OutputType for found in lowering.findings(kind.value, "lower", kind.value)),
+        tuple(found for name in BACKENDS for found in _Trials(broken).findings(name, "run", name)),
+        neighbours(),
+        _dump_directory(),
+    )
+
+
+class _Trials:
+    """A process that tries things, and a new one when it has ended."""
+
+    def __init__(self, broken: str = "") -> None:
+        self._broken = broken
+        self._child: Child | None = None
+
+    def start(self) -> str:
+        """Return why no process can be started, which is then what is found of anything; nothing, if it can."""
+        self._child = Child("fx_importer.installation.trial:Trial")
+        try:
+            self._child.ask("the process", ("start",), _LIMITS)
+        except CrashedError as error:
+            self._broken = (error.said.splitlines() or [str(error)])[-1]
+        return self._broken
+
+    def findings(self, name: str, *request: str) -> tuple[Finding, ...]:
+        """Return the answer to ``request``; if there is none, that ``name`` ended the process."""
+        if self._broken:
+            return (Finding(name, False, self._broken),)
+        if self._child is None or not self._child.alive:
+            self._child = Child("fx_importer.installation.trial:Trial")
+        try:
+            return self._child.ask(name, request, _LIMITS)
+        except CrashedError as error:
+            return (Finding(name, False, str(error)),)
+
+
+def _dump_directory() -> Finding:
+    name = "dump directory"
+    chosen = os.environ.get("FX_IMPORTER_DUMP_DIR")
+    place = Path(chosen or tempfile.gettempdir())
+    existing = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        return Finding(name, False, f"no directory can be made in '{existing}': set FX_IMPORTER_DUMP_DIR")
+    free = shutil.disk_usage(existing).free / 2**30
+    return Finding(
+        name, True, f"{place}, {free:.1f} GiB free" + ("" if chosen else "; FX_IMPORTER_DUMP_DIR is not set")
+    )

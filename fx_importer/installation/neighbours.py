@@ -1,0 +1,58 @@
+"""Other packages with an MLIR of their own, here and in this process; and what stands before ``torch_mlir``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from fx_importer.installation.findings import Finding
+
+WITH_MLIR = ("mlir", "iree.compiler", "jaxlib", "torch_xla", "triton", "tensorflow", "circt", "torch_tensorrt")
+"""Packages that link MLIR, or are its bindings, by the names that they are imported by."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A package with an MLIR of its own. Two of them do no harm, unless one is imported as the other."""
+
+    name: str
+    where: str
+    loaded: bool
+    """Whether this process has imported it."""
+
+
+def neighbours() -> tuple[Neighbour, ...]:
+    """Return the packages with an MLIR of their own that can be imported here, or have been."""
+    return tuple(_neighbours())
+
+
+def _neighbours() -> Iterator[Neighbour]:
+    for name in WITH_MLIR:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):  # of the package that it is in, or of what was put there by hand
+            spec = None
+        loaded = name in sys.modules
+        if spec is not None or loaded:
+            found = [*(spec.submodule_search_locations or ())] if spec else []
+            yield Neighbour(name, found[0] if found else (spec.origin if spec else None) or "", loaded)
+
+
+def torch_mlir_here() -> Finding:
+    """Return whether ``torch_mlir`` is the wheel's, and nothing on the path stands before it."""
+    name = "torch_mlir"
+    try:
+        installed = Path(str(metadata.distribution("torch-mlir").locate_file(name))).resolve()
+    except metadata.PackageNotFoundError:
+        return Finding(name, False, "the distribution torch-mlir is not installed")
+    found = [Path(each or ".", name) for each in sys.path]
+    there = [each.resolve() for each in found if each.is_dir() or each.with_suffix(".py").is_file()]
+    before = there[: there.index(installed)] if installed in there else there
+    if before:
+        names = ", ".join(map(str, dict.fromkeys(before)))
+        return Finding(name, False, f"{names} stands before {installed} on the path: take it out of PYTHONPATH")
+    return Finding(name, True, str(installed))

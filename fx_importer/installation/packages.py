@@ -1,0 +1,92 @@
+"""Packages: which versions are there, which are accepted, and which this one was tested with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+DISTRIBUTION = "fx-importer"
+_OURS = ("test", "dev")
+"""Extras for those who work on this package."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A distribution that this one asks for."""
+
+    name: str
+    found: str | None
+    """Its version; None if it is not installed."""
+    tested: str | None
+    """The version of ``constraints.txt``."""
+    accepted: str
+    """The versions that the code is for, ``">=2.13,<3"``."""
+    extra: str | None = None
+    """The extra that brings it; None if everything needs it."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the version that is there is one of the accepted."""
+        return self.found is not None and Requirement(f"x{self.accepted}").specifier.contains(self.found, True)
+
+    @property
+    def verdict(self) -> str:
+        if self.found is None:
+            return "not installed"
+        if not self.fits:
+            return f"needs {self.accepted}"
+        # The local part, 2.13.0+cpu, says how it was built.
+        return "as tested" if self.found.partition("+")[0] == self.tested else f"tested with {self.tested}"
+
+    @property
+    def advice(self) -> str | None:
+        """What to install, as an argument of pip; None where nothing is wrong."""
+        if self.fits or (self.extra and self.found is None):  # an extra is advised where its backend is missing
+            return None
+        return f"{self.name}{self.accepted}"
+
+
+def packages() -> tuple[Package, ...]:
+    """Return what this package asks for: what everything needs, and then what its extras bring."""
+    tested = _tested()
+    return tuple(
+        Package(each.name, _version(each.name), tested.get(each.name), str(each.specifier), extra)
+        for each, extra in _requirements()
+    )
+
+
+def _requirements() -> Iterator[tuple[Requirement, str | None]]:
+    """Yield what is required here, with the extra that it is for."""
+    about = metadata.metadata(DISTRIBUTION)
+    extras = [each for each in about.get_all("Provides-Extra") or () if each not in _OURS]
+    required = [Requirement(each) for each in about.get_all("Requires-Dist") or ()]
+    for extra in (None, *extras):
+        for each in required:
+            always = each.marker is None or each.marker.evaluate({"extra": ""})
+            if always if extra is None else not always and each.marker and each.marker.evaluate({"extra": extra}):
+                yield each, extra
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _tested() -> dict[str, str]:
+    """Return the versions of ``constraints.txt``, which is beside the package in a checkout, or in its metadata."""
+    checkout = Path(__file__).parents[2] / "constraints.txt"
+    installed = metadata.distribution(DISTRIBUTION).read_text("extra_metadata/constraints.txt")
+    text = checkout.read_text() if checkout.is_file() else installed
+    lines = [line for line in (text or "").splitlines() if line and not line.startswith("#")]
+    pinned = [Requirement(line) for line in lines]
+    return {
+        each.name: next(iter(each.specifier)).version
+        for each in pinned
+        if each.marker is None or each.marker.evaluate()
+    }
