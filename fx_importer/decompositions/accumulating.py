@@ -155,7 +155,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     """Add slices of ``source`` to those of ``x`` that ``index`` names: rows to rows, by one product of matrices."""
     source = source if alpha == 1 else source * alpha
     if x.dim() == 0:
-        return x + torch.sum(source)
+        return x + torch.sum(source, dtype=x.dtype)
     if not is_static(x, index, source) or x.is_complex() or x.dtype == torch.bool:
         return NotImplemented
     if source.dim() == 0:

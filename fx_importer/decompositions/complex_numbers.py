@@ -147,9 +147,9 @@ def exp(x: Tensor) -> Any:
 
 @decomposes(aten._to_copy.default)
 def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
-    """To real numbers, the real part; to bool, whether either part is not zero. From bool, by way of real numbers."""
+    """To real numbers, the real part; to bool, whether either part is not zero. From others, by way of the part's."""
     del settings
-    if x.dtype is torch.bool and dtype is not None and dtype.is_complex:
+    if not x.is_complex() and dtype is not None and dtype.is_complex and x.dtype is not dtype.to_real():
         real = x.to(dtype.to_real())
         return torch.complex(real, torch.zeros_like(real))
     if not x.is_complex() or dtype is None or dtype.is_complex:

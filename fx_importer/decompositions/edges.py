@@ -69,9 +69,18 @@ def copysign(x: Tensor, sign: Tensor | Number) -> Tensor:
 
 
 @decomposes(aten.reciprocal.default)
-def reciprocal(x: Tensor) -> Tensor:
+def reciprocal(x: Tensor) -> Any:
     """``1 / x``: the C++ lowering asserts that there is no zero."""
-    return torch.full((), 1.0) / x if not x.is_complex() else NotImplemented
+    if x.is_complex():
+        return NotImplemented
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    return torch.ones((), dtype=x.dtype) / x
+
+
+@decomposes(aten.reciprocal.default)
+def reciprocal_of_integers(x: Tensor) -> Any:
+    """``1 / x``, as a float; others stay."""
+    return reciprocal(x) if not x.is_floating_point() else NotImplemented
 
 
 @decomposes(aten.neg.default)

@@ -137,7 +137,7 @@ _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 _ORDERS = (aten.maximum, aten.minimum, aten.abs, aten.neg, aten.amax, aten.amin)
 TOSA_ORDER = (
     *(_as_32_bits(each) for packet in _COMPARISONS for each in (packet.Tensor, packet.Scalar)),
-    *(_as_32_bits(packet.default) for packet in _ORDERS),
+    *(_as_32_bits(packet.default) for packet in (*_ORDERS, aten.max, aten.min)),
 )
 TOSA_INTEGERS = (
     *TOSA_SHORT,

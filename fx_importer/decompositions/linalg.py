@@ -19,6 +19,7 @@ from fx_importer.decompositions import (
     selecting,
     shapes,
     smooth_resizing,
+    truths,
 )
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.base import BASE
@@ -53,6 +54,7 @@ LINALG = (
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
     .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
     .preferring(
         *selecting.SELECTING,
@@ -75,4 +77,5 @@ LINALG = (
     .preferring(
         *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
+    .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
 )

@@ -140,6 +140,12 @@ def max_pool3d(
     return _max_pool(3, x, kernel, stride, padding, dilation, ceil_mode) if is_static(x) else NotImplemented
 
 
+@decomposes(aten.max_pool3d_with_indices.default)
+def max_pool3d_of_integers(x: Tensor, *settings: Any) -> Any:
+    """Of integers only; others stay."""
+    return NotImplemented if x.is_floating_point() else max_pool3d(x, *settings)
+
+
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """The largest elements of as many windows as are asked for, and where they are."""
@@ -179,9 +185,10 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Sums, divided by the number of their terms. Plain ones of two axes have a lowering."""
+    """Sums, divided by the number of their terms. Plain ones of floats, of two axes, have a lowering."""
     axes = 3 if x.dim() == 5 or len(kernel) == 3 else 2
-    if not is_static(x) or (axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4):
+    plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4
+    if not is_static(x) or (plain and x.is_floating_point()):
         return NotImplemented
     settings = [_each(each, axes) for each in (kernel, list(stride) or kernel, padding)]
     windows = [
@@ -190,14 +197,19 @@ def avg_pool(
     ]
     total = _total(x, windows)
     if divisor_override is not None:
-        return total / divisor_override
+        return _quotient(total, torch.full((), divisor_override, dtype=x.dtype))
     for axis, (each, pad) in enumerate(zip(reversed(windows), reversed(settings[2]), strict=True)):
         if count_include_pad:
             terms = torch.clamp(each.ends, max=each.size + pad) - each.starts
         else:
             terms = torch.clamp(each.ends, max=each.size) - torch.clamp(each.starts, min=0)
-        total = total / terms.to(x.dtype).reshape(-1, *[1] * axis)
+        total = _quotient(total, terms.to(x.dtype).reshape(-1, *[1] * axis))
     return total
+
+
+def _quotient(x: Tensor, by: Tensor) -> Tensor:
+    """Return ``x / by``; of integers, towards zero."""
+    return x / by if x.is_floating_point() else torch.div(x, by, rounding_mode="trunc")
 
 
 POOLING = (max_pool2d, max_pool3d, adaptive_max_pool, adaptive_avg_pool, avg_pool)

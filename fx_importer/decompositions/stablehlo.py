@@ -72,6 +72,7 @@ STABLEHLO = (
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
     .preferring(*truths.ORDER_OF_TRUTHS, because="the C++ lowerings compare truths as signed, which XLA refuses")
     .preferring(*norms.NORMS, because="of rank zero, and of a dtype that is given, the C++ lowering is not valid")
+    .preferring(edges.reciprocal_of_integers, because="the C++ lowering takes floats only")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(
         *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
@@ -82,4 +83,6 @@ STABLEHLO = (
         because="the C++ lowerings compute it in half precision",
     )
     .preferring(*complex_arithmetic.BEYOND_PRODUCTS, because="there is no C++ lowering of complex numbers")
+    .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*truths.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
 )

@@ -21,6 +21,7 @@ from fx_importer.decompositions import (
     selecting,
     smooth_resizing,
     sorting,
+    truths,
 )
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.base import BASE
@@ -60,6 +61,7 @@ TOSA = (
     .preferring(
         convolutions.transposed_by_groups, because="TOSA's transposed convolution has no groups, and no dilation"
     )
+    .preferring(convolutions.of_integers, because="TOSA convolves integers of 8 bits, and some of 16")
     .preferring(convolutions.volumes_by_group, because="TOSA's convolution of three axes has no groups")
     .preferring(*norms.NORMS, because="the C++ lowering takes powers")
     .preferring(*powers.IN_TOSA, because="undefined at a negative base, and at infinities")
@@ -67,4 +69,6 @@ TOSA = (
     .preferring(*TOSA_INTEGERS, because="TOSA has no such operation of integers, or C++ computes in too few bits")
     .preferring(*TOSA_GAPS, because="the C++ lowering spells it as TOSA does not")
     .preferring(*complex_arithmetic.COMPLEX_ARITHMETIC, because="TOSA has no complex numbers: a rule for those")
+    .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*truths.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
 )

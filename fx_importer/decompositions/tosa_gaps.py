@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,4 +73,11 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)
 
 
-TOSA_GAPS = (isinf, isnan, equal, not_equal, add, multiply, shapes.pad, index)
+@decomposes(aten._to_copy.default)
+def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """One half precision to the other by way of float32, to which TOSA converts both."""
+    halves = {x.dtype, dtype} == {torch.float16, torch.bfloat16}
+    return x.float().to(dtype) if halves else NotImplemented
+
+
+TOSA_GAPS = (isinf, isnan, equal, not_equal, add, multiply, shapes.pad, index, convert)

@@ -1,4 +1,4 @@
-"""The order of truths, false before true: as signed bits, it would be the other way round."""
+"""Truths as numbers: false before true, where signed bits have it the other way round; any sum of truths is true."""
 
 from __future__ import annotations
 
@@ -28,3 +28,36 @@ ORDER_OF_TRUTHS = (
     _of_truths(aten.gt.Tensor, lambda a, b: torch.logical_and(a, torch.logical_not(b))),
     _of_truths(aten.ge.Tensor, lambda a, b: torch.logical_or(a, torch.logical_not(b))),
 )
+
+
+def _as_numbers(operator: OpOverload) -> Decomposition:
+    """Return the rule that has integers of 32 bits for truths; the first result is whether they are not zero."""
+
+    @decomposes(operator)
+    def rule(x: Tensor, *args: Any, **settings: Any) -> Any:
+        if x.dtype is not torch.bool:
+            return NotImplemented
+        settings = {key: each.int() if _is_truth(each) else each for key, each in settings.items()}
+        found = operator(x.int(), *(each.int() if _is_truth(each) else each for each in args), **settings)
+        return (found[0] != 0, *found[1:]) if isinstance(found, tuple) else found != 0
+
+    return rule
+
+
+def _is_truth(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype is torch.bool
+
+
+@decomposes(aten.index_put.default)
+def index_put(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    """Added up; what is written stays."""
+    if not accumulate or x.dtype is not torch.bool:
+        return NotImplemented
+    return aten.index_put(x.int(), indices, values.int(), True) != 0
+
+
+ADDED_TRUTHS = (
+    *map(_as_numbers, (aten.scatter_add.default, aten.scatter_reduce.two, aten.index_add.default)),
+    index_put,
+)
+LARGEST_TRUTHS = tuple(map(_as_numbers, (aten.max.dim, aten.min.dim)))

@@ -57,6 +57,8 @@ def call_overload(
         plan, arguments = _with_scalars(plan, arguments, scalars, build)
     operands = [argument.convert(build, value) for argument, value in zip(plan.arguments, arguments, strict=True)]
     name = RENAMED.get(plan.overload, plan.name)
+    if name == "aten.item" and build.example(arguments[0]).dtype is torch.bool:
+        name = "aten.Bool.Tensor"
     return list(build.torch_op(name, types, operands).results)
 
 
