@@ -15,6 +15,7 @@ from torch import nn
 from benchmarks.families.language import LANGUAGE
 from benchmarks.families.perception import PERCEPTION
 from benchmarks.families.sequences import SEQUENCES
+from benchmarks.families.series import SERIES
 from benchmarks.families.structures import STRUCTURES
 from benchmarks.families.vision import VISION
 
@@ -43,7 +44,7 @@ FAMILIES: Mapping[str, FamilyModel] = {
     each.name: each
     for each in (
         *(_plain(name, family, build) for family, models in _PLAIN.items() for name, build in models.items()),
-        *(FamilyModel(each.name, each.family, each.build) for each in (*LANGUAGE, *PERCEPTION)),
+        *(FamilyModel(each.name, each.family, each.build) for each in (*LANGUAGE, *PERCEPTION, *SERIES)),
     )
 }
 """Every model, by name."""

@@ -101,3 +101,8 @@ class Pretrained:
         settings = {name: value() if callable(value) else value for name, value in self.settings.items()}
         model = kind(small(kind.config_class, **settings)).eval()
         return model, (), INPUTS[self.inputs]() if isinstance(self.inputs, str) else self.inputs()
+
+
+def alike(family: str, inputs: str | Callable[[], dict[str, Any]], names: str, **settings: Any) -> list[Pretrained]:
+    """Return models that take the same inputs and settings; spaces are between their names."""
+    return [Pretrained(name, family, inputs, settings) for name in names.split()]
