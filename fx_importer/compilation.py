@@ -13,7 +13,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
-from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph
+from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph, settle_sizes
 from fx_importer.causes import Cause
 from fx_importer.decompositions import Changes, decompose
 from fx_importer.errors import UnsupportedProgramError, UsageError
@@ -89,7 +89,8 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
     programs = dict(exported)
     with trace.stage("decompose"):
         for name, program in programs.items():
-            programs[name] = decompose(program, target.table(options, program))
+            settled = settle_sizes(program)
+            programs[name] = decompose(settled, target.table(options, settled))
     with trace.stage("canonicalize"):
         return {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
 

@@ -5,5 +5,6 @@ from __future__ import annotations
 from fx_importer.canonicalization.folding import fold_constants
 from fx_importer.canonicalization.legalization import Dtypes, legalize, legalize_graph
 from fx_importer.canonicalization.program import canonicalize
+from fx_importer.canonicalization.settling import settle_sizes
 
-__all__ = ["Dtypes", "canonicalize", "fold_constants", "legalize", "legalize_graph"]
+__all__ = ["Dtypes", "canonicalize", "fold_constants", "legalize", "legalize_graph", "settle_sizes"]

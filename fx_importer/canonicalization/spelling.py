@@ -20,7 +20,7 @@ def _reshape(node: fx.Node) -> fx.Node | None:
     node.target = aten.reshape.default
     sizes = value_of(node).shape
     symbolic = [axis for axis, size in enumerate(sizes) if isinstance(size, SymInt)]
-    if len(symbolic) == 1 and 0 not in sizes:
+    if len(symbolic) == 1 and all(isinstance(size, SymInt) or size for size in sizes):
         node.args = (node.args[0], [-1 if axis in symbolic else size for axis, size in enumerate(sizes)])
     return None
 

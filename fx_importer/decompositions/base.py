@@ -83,8 +83,9 @@ BASE = (
     .replacing(*copies.COPIES, because="the dialect lacks it, or no backend takes it")
     .replacing(*scalars.SHIFTS, because="no backend takes it under all of its names")
     .replacing(
-        *scalars.COMPARISONS_OF_FLOATS,
-        because="the C++ fold of a constant tensor reads a whole number as a float's bits",
+        *scalars.COMPARISONS_OF_ONE_KIND,
+        because="the C++ fold of a constant tensor reads a whole number as a float's bits, ends the process for a "
+        "float that integers are compared with, and takes true for -1",
     )
     .replacing(edges.trunc, because="the dialect folds it with the wrong sign")
     .replacing(powers.power, because="a product is cheaper than a power, and has no number to carry")

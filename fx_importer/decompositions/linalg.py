@@ -44,7 +44,7 @@ LINALG = (
         *counting.COUNTING,
         because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
     )
-    .replacing(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
+    .preferring(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
     .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
     .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
     .replacing(*SPECIAL, because="no backend takes it whole")

@@ -58,21 +58,26 @@ COMPARISONS = (
 )
 
 
-def _float_number(operator: OpOverload) -> Decomposition:
+def _of_one_kind(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
-    def rule(x: Tensor, number: Number) -> Tensor:
-        return operator(x, float(number)) if x.is_floating_point() and isinstance(number, int) else NotImplemented
+    def rule(x: Tensor, number: Number) -> Any:
+        if x.is_floating_point() and isinstance(number, int):
+            return operator(x, float(number))
+        if not isinstance(number, Number) or x.is_complex():
+            return NotImplemented
+        wide = torch.result_type(x, number + 0)  # of truths, too, a number
+        return operator(x.to(wide), number + 0) if wide != x.dtype else NotImplemented
 
     return rule
 
 
-COMPARISONS_OF_FLOATS = tuple(
+COMPARISONS_OF_ONE_KIND = tuple(
     map(
-        _float_number,
+        _of_one_kind,
         (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar),
     )
 )
-"""Comparisons of floats with a whole number, as with a float."""
+"""Comparisons with a number: of floats with a float, of integers with an integer, of truths as integers."""
 
 
 @decomposes(aten.add.Tensor, aten.add.Scalar)

@@ -17,6 +17,14 @@ def activation(name: str, module: nn.Module, **expected: Any) -> Case:
     return Case(name, lambda: (module, (FINITE,)), **expected)
 
 
+def of_constants(x: torch.Tensor) -> list[torch.Tensor]:
+    """Floats, truths and integers, with numbers of each kind: what C++ folds."""
+    zeros, truths = torch.zeros(2) * 1, torch.ones(2) > 0
+    constants = (zeros, truths, *map(torch.tensor, ([0.0, 1.0], [True, False], [1, 2])))
+    comparisons = (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge)
+    return [x, *(compare(c, n) for c in constants for n in (0, 1, 1.5, -1.0, True) for compare in comparisons)]
+
+
 @table(
     activation("relu", nn.ReLU()),
     activation("relu6", nn.ReLU6()),
@@ -55,6 +63,7 @@ def test_activations(case, output_type):
         lambda: (lambda x: (x.tanh(), x.sinh(), x.cosh(), x.asinh()), (EDGES,)),
     ),
     Case("erf", lambda: (torch.erf, (torch.linspace(-4, 4, 101),)), tolerance=(1e-6, 0)),
+    Case("constants_compared_with_numbers", lambda: (of_constants, (normal(2),))),
     Case("trunc_of_a_constant", lambda: (lambda x: x + torch.full((2,), 5.5).trunc(), (normal(2),))),
     Case("rounding", lambda: (lambda x: (x.floor(), x.ceil(), x.round(), x.trunc()), (EDGES,))),
     Case("signs", lambda: (lambda x: (x.abs(), x.neg(), x.sign()), (EDGES,))),

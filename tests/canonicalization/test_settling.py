@@ -1,0 +1,87 @@
+"""A size that depends on no input is a number, in every output type."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from fx_importer import lower
+from fx_importer.canonicalization import settle_sizes
+
+
+class Greatest(nn.Module):
+    """A size that is the greatest of positions."""
+
+    def forward(self, x):
+        size: Any = (torch.arange(5).max() + 1).item()
+        return x.repeat(size, 1) + torch.ones(size, 1)
+
+
+class Masked(nn.Module):
+    """What a fixed mask is true for, read and written; the second time behind an axis."""
+
+    def forward(self, x):
+        mask = torch.arange(4) % 2 == 0
+        written = torch.zeros_like(x)
+        written[mask] = x[mask] * 2
+        return written, x[:, mask].sum(1)
+
+
+class Diagonal(nn.Module):
+    """The places that are not zero of a constant that the program holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.eye = torch.eye(3)
+
+    def forward(self, x):
+        return torch.nonzero(self.eye) * x
+
+
+class Written(nn.Module):
+    """A size from what is written to in between."""
+
+    def forward(self, x):
+        places = torch.arange(4)
+        before = places.max().item()
+        places[0] = 7
+        after = places.max().item()
+        return x.expand(before, 4).sum(0), x.expand(after, 4).sum(0)
+
+
+MODELS = [(Greatest(), (1, 4)), (Masked(), (4, 4)), (Diagonal(), (1,)), (Written(), (4,))]
+
+
+def is_dynamic(program: ExportedProgram) -> bool:
+    return any(re.search(r"\bu\d", str(node.meta.get("val"))) for node in program.graph.nodes)
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
+@pytest.mark.parametrize(("model", "shape"), MODELS, ids=lambda each: type(each).__name__)
+def test_a_size_that_depends_on_no_input_is_a_number(model, shape, output_type):
+    x = torch.randn(shape)
+    program = torch.export.export(model, (x,))
+    assert is_dynamic(program)
+    assert not is_dynamic(settle_sizes(program))
+    torch.testing.assert_close(lower(program, output_type=output_type).run(x), model(x))
+
+
+def test_what_depends_on_an_input_or_may_change_stays():
+    class Of(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = nn.Buffer(torch.arange(3))
+
+        def forward(self, x):
+            return x[x > 0], torch.nonzero(self.seen), torch.nonzero(torch.rand(3))
+
+    program = torch.export.export(Of(), (torch.ones(3),))
+    assert settle_sizes(program) is program
+
+
+def test_a_program_of_known_sizes_is_left_alone():
+    program = torch.export.export(nn.ReLU(), (torch.ones(3),))
+    assert settle_sizes(program) is program
