@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=".*", help="a regular expression of names")
     parser.add_argument("--output-types", default=",".join(OUTPUT_TYPES), help="separated by commas")
-    parser.add_argument("--seconds", type=float, default=90, help="time limit for one cell")
+    parser.add_argument("--seconds", type=float, default=300, help="time limit for one cell")
     parser.add_argument("--json", type=Path, help="a file of JSON lines; what is there is not run again")
     parser.add_argument("--again", action="store_true", help="run again what did not pass")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")

@@ -73,8 +73,9 @@ PERCEPTION: tuple[Pretrained, ...] = (
         "vision",
         "image",
         "DeiTForImageClassification Dinov2ForImageClassification Dinov2WithRegistersForImageClassification "
-        "DINOv3ViTModel IJepaForImageClassification ViTMAEModel ViTMSNForImageClassification",
+        "DINOv3ViTModel IJepaForImageClassification ViTMSNForImageClassification",
     ),
+    *alike("vision", lambda: {**image(3, 32, 32), "noise": numbers(16)}, "ViTMAEModel"),
     *alike("vision", "image", "BeitForImageClassification", use_relative_position_bias=True, out_indices=None),
     *alike(
         "vision",

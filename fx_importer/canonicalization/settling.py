@@ -100,10 +100,10 @@ def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
     if not all(source in known for source in node.all_input_nodes):
         return False
     if not isinstance(node.target, OpOverload):  # sizes are computed with Python's own operators
-        return bool(node.all_input_nodes)
-    if torch.Tag.nondeterministic_seeded in node.target.tags or (
-        node.is_impure() and not node.target._schema.is_mutable
-    ):
+        return getattr(node.target, "__module__", "") in ("_operator", "math", "torch")
+    if node.target.namespace not in ("aten", "prims") or torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    if node.is_impure() and not node.target._schema.is_mutable:
         return False
     results = tree_leaves(value_of(node))
     return all(
