@@ -70,6 +70,7 @@ def compile_programs(
             raise
         raise _complete(error, programs, importer, options) from None
     run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
+    trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
         options.output_type.value,
         {name: importer.functions[name] for name in programs},

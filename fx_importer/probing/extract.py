@@ -26,7 +26,8 @@ class Probe:
     """The overload, ``aten.add.Tensor``."""
     call: str
     """The overload with what it is called with."""
-    calls: list[ir.Operation] = field(default_factory=list)
+    calls: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
+    """In order; a dictionary finds them."""
     inside: list[Probe] = field(default_factory=list)
     """For an operator with regions: the probes of what these hold."""
 
@@ -57,8 +58,7 @@ def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe])
             probe = found.get(text)
             if probe is None:
                 probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside)
-            if blamed not in probe.calls:
-                probe.calls.append(blamed)
+            probe.calls[blamed] = None
             probes.append(probe)
     return probes
 
