@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fx_importer.bindings import ir
-from fx_importer.diagnostics import read_location, user_frame
+from fx_importer.diagnostics import is_torch, read_location, user_frame
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Place:
         frames, names = read_location(location)
         frame = user_frame(frames)
         module = names[0] if names else None
-        if frame is None:
+        if frame is None or is_torch(frame[0]):
             return cls(module=module)
         return cls(frame[0], frame[1], linecache.getline(*frame).strip() or None, module)
 

@@ -138,9 +138,14 @@ def warn_of(found: Iterable[tuple[ir.Location, str]]) -> None:
 def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
     """Return the innermost frame outside torch's own files and generated code, or the innermost at all."""
     for frame in frames:
-        if "/torch/" not in frame[0] and not frame[0].startswith(("torch/", "<")):
+        if not is_torch(frame[0]):
             return frame
     return frames[0] if frames else None
+
+
+def is_torch(file: str) -> bool:
+    """Whether ``file`` is torch's own, or code that it generated."""
+    return "/torch/" in file or file.startswith(("torch/", "<"))
 
 
 @cache

@@ -22,6 +22,7 @@ from fx_importer.decompositions import (
     smooth_resizing,
     sorting,
     truths,
+    windows,
 )
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.base import BASE
@@ -49,6 +50,7 @@ TOSA = (
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
+    .replacing(windows.unfold, because="with sizes that are not known the C++ lowering does not end")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(

@@ -47,8 +47,6 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 @decomposes(aten.unfold.default)
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
     """Windows of ``size`` elements along ``dim``, ``step`` apart; what is in a window lies along a new last axis."""
-    if not _is_static(x):
-        return NotImplemented
     if x.dim() == 0:
         return x.reshape(1)[:size]
     count = (x.shape[dim] - size) // step + 1

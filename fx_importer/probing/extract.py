@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fx_importer.bindings import func_d, ir
@@ -11,6 +11,12 @@ from fx_importer.bindings import func_d, ir
 _TENSOR = re.compile(r"!torch\.v?tensor\b")
 _RETURNED = re.compile(r"!torch\.(v?tensor\b|int$|float$|bool$)")
 _UNPACKING = ("torch.aten.__getitem__.t", "torch.prim.ListUnpack", "torch.prim.TupleUnpack", "torch.prim.TupleIndex")
+_NUMBERS = {
+    "!torch.int": "torch.constant.int 2",
+    "!torch.float": "torch.constant.float 5.000000e-01",
+    "!torch.bool": "torch.constant.bool true",
+}
+"""The types of numbers, and a constant of each."""
 _SMALL = 64
 """The most elements of a constant tensor that are kept as they are."""
 
@@ -30,6 +36,10 @@ class Probe:
     """In order; a dictionary finds them."""
     inside: list[Probe] = field(default_factory=list)
     """For an operator with regions: the probes of what these hold."""
+    numbers: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
+    """The operators by which numbers that it takes are got from tensors."""
+    fixed: str | None = None
+    """As ``text``, with constants in the place of these numbers, if there are any."""
 
 
 def probes_of(module: ir.Operation) -> list[Probe]:
@@ -56,9 +66,12 @@ def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe])
             text = extract(op, function)
             blamed = _blamed(op)
             probe = found.get(text)
+            numbers = {each: None for each in _closure(op) if each != op and _makes_number(each)}
             if probe is None:
-                probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside)
+                fixed = extract(op, function, numbers) if numbers else None
+                probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside, fixed=fixed)
             probe.calls[blamed] = None
+            probe.numbers |= numbers
             probes.append(probe)
     return probes
 
@@ -67,7 +80,16 @@ def _is_probed(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or op.name.startswith(("torch.constant.", "torch.vtensor.literal")):
         return False
     # What makes a list or a number is probed with what takes that.
-    return bool(op.regions) or any(_TENSOR.match(str(result.type)) for result in op.results)
+    return bool(op.regions) or any(_TENSOR.match(str(each.type)) or _is_returned(each) for each in op.results)
+
+
+def _is_returned(value: ir.Value) -> bool:
+    return any(use.owner.name == "func.return" for use in value.uses)
+
+
+def _makes_number(op: ir.Operation) -> bool:
+    results = [str(result.type) for result in op.results]
+    return len(results) == 1 and results[0] in _NUMBERS and any(_TENSOR.match(str(each.type)) for each in op.operands)
 
 
 def _blamed(op: ir.Operation) -> ir.Operation:
@@ -119,15 +141,15 @@ def _short(type_: str) -> str:
     return re.sub(r"(?:!torch\.)?v?tensor<(\[[^\]]*\]),([^<>]+(?:<[^<>]*>)?)>", r"\2\1", type_).removeprefix("!torch.")
 
 
-def extract(op: ir.Operation, function: ir.Operation) -> str:
+def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Operation] = ()) -> str:
     """Return the text of a module with a function that does what ``op`` does in ``function``, and returns its results.
 
-    The function has the attributes of ``function``.
+    The function has the attributes of ``function``. Of the operations ``fixed``, the results are constants.
     """
-    needed = dict.fromkeys(_closure(op))
+    needed = dict.fromkeys(_closure(op, fixed))
     arguments: dict[ir.Value, None] = {}
     for each in needed:
-        for value in _captured(each):
+        for value in _captured(each) if each not in fixed else ():
             maker = _maker(value)
             if maker is None or maker not in needed:
                 arguments.setdefault(value)
@@ -143,22 +165,25 @@ def extract(op: ir.Operation, function: ir.Operation) -> str:
         known: dict[ir.Value, ir.Value] = dict(zip(arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for each in needed:
-                copy = _splat(each) or each.clone()
+                copy = _constant(each) if each in fixed else _splat(each) or each.clone()
                 _rename(copy, known)
                 known.update(zip(each.results, copy.results, strict=True))
             func_d.ReturnOp([known[result] for result in results])
     return module.operation.get_asm(use_local_scope=True, assume_verified=True)
 
 
-def _closure(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield ``op`` after all that makes the numbers, lists and constant tensors among its operands."""
+def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[ir.Operation]:
+    """Yield ``op`` after all that makes the numbers, lists and constant tensors among its operands.
+
+    What makes the operands of ``ends`` does not count.
+    """
     seen: set[ir.Operation] = set()
 
     def visit(each: ir.Operation) -> Iterator[ir.Operation]:
         if each in seen:
             return
         seen.add(each)
-        for value in _captured(each):
+        for value in _captured(each) if each not in ends else ():
             maker = _maker(value)
             if maker and (maker.name == "torch.vtensor.literal" or not _TENSOR.match(str(value.type))):
                 yield from visit(maker)
@@ -211,8 +236,16 @@ def _splat(op: ir.Operation) -> ir.Operation | None:
         number = "true"
     if isinstance(element, ir.ComplexType):
         number = f"({number}, {number})"
-    text = f"torch.vtensor.literal(dense<{number}> : {kind}) : {op.results[0].type}"
-    new = ir.Operation.parse(text, context=op.context)
+    return _inserted(f"torch.vtensor.literal(dense<{number}> : {kind}) : {op.results[0].type}")
+
+
+def _constant(op: ir.Operation) -> ir.Operation:
+    """Return a constant number of the type of what ``op`` returns."""
+    return _inserted(_NUMBERS[str(op.results[0].type)])
+
+
+def _inserted(text: str) -> ir.Operation:
+    new = ir.Operation.parse(text, context=ir.InsertionPoint.current.block.owner.context)
     ir.InsertionPoint.current.insert(new)
     return new
 

@@ -52,7 +52,10 @@ class Prober:
             return None
         stage = error.stage or "its start"
         if isinstance(error, CrashedError):
-            return Failure(stage, str(error).partition("\n")[0].removesuffix(", and said:"))
+            ended = f"by the signal {error.signal}" if error.signal else f"at its {error.limit or 'own fault'}"
+            return Failure(
+                stage, f"the process was ended {ended}" + (f", in {error.pass_name}" if error.pass_name else "")
+            )
         if isinstance(error, StageFailed) and error.diagnostics:
             return Failure(stage, reason_of([each.message for each in error.diagnostics]))
         return Failure(stage, str(error).partition("\n")[2].strip() or str(error))

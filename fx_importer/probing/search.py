@@ -10,7 +10,7 @@ from fx_importer.bindings import ir
 from fx_importer.causes import Cause, Place
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
-from fx_importer.probing.extract import Probe, probes_of
+from fx_importer.probing.extract import call_of, overload, probes_of
 from fx_importer.probing.suggestions import suggestions
 
 
@@ -23,6 +23,9 @@ class Failure:
     """What MLIR said, or what ended the process."""
 
 
+_SAID = 3
+"""How many diagnostics are repeated."""
+
 Lower = Callable[[str, OutputType], Failure | None]
 """Lowers the text of a module in the torch dialect; returns None where that goes well."""
 
@@ -34,25 +37,24 @@ def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept:
     decomposed, had nobody asked to keep them.
     """
     failed: dict[str, bool] = {}
-    causes: dict[str, tuple[Cause, list[ir.Operation]]] = {}
+    causes: dict[str, tuple[Cause, dict[ir.Operation, None]]] = {}
     for probe in probes_of(module):
         failed[probe.text] = any(failed[each.text] for each in probe.inside)
         if failed[probe.text]:
             continue  # for what it holds
         refused = lower(probe.text, output_type)
         failed[probe.text] = refused is not None
-        if refused and probe.call in causes:  # one result of several is as good as another
-            causes[probe.call][1].extend(probe.calls)
-        elif refused:
-            tried = tuple(suggestions(probe, output_type, lower, kept))
-            causes[probe.call] = (
-                Cause(probe.op, probe.call, (), refused.stage, _fact(probe) + refused.reason, tried),
-                [*probe.calls],
-            )
-    return [
-        replace(cause, places=tuple(Place.of(call.location) for call in dict.fromkeys(calls)))
-        for cause, calls in causes.values()
-    ]
+        if refused is None:
+            continue
+        numbers = probe.fixed and lower(probe.fixed, output_type) is None
+        for call in probe.numbers if numbers else probe.calls:
+            text = call_of(call)  # one result of several is as good as another
+            if text not in causes:
+                tried = tuple(suggestions(probe, overload(call), output_type, lower, kept))
+                reason = _fact(text) + refused.reason
+                causes[text] = Cause(overload(call), text, (), refused.stage, reason, tried), {}
+            causes[text][1][call] = None
+    return [replace(cause, places=tuple(Place.of(call.location) for call in calls)) for cause, calls in causes.values()]
 
 
 def reason_of(messages: Sequence[str]) -> str:
@@ -62,10 +64,13 @@ def reason_of(messages: Sequence[str]) -> str:
     """
     short = dict.fromkeys(re.split(r': (?:"|%|\()', message.split("\n")[0])[0].strip() for message in messages)
     left = [each for each in short if each.startswith(NOT_LOWERED)]
-    return "; ".join(left or short) or "it failed without a word"
+    said = left or list(short)
+    more = [f"and {len(said) - _SAID} more"] if len(said) > _SAID else []
+    return "; ".join([*said[:_SAID], *more]) or "it failed without a word"
 
 
-def _fact(probe: Probe) -> str:
+def _fact(call: str) -> str:
     """Return what can be said of a refused call without MLIR, with a semicolon behind it; or nothing."""
-    given, _, returned = probe.call.partition(" -> ")
-    return "values decide how large the result is; " if "?" in returned and "?" not in given else ""
+    given, _, returned = call.partition(" -> ")
+    dynamic = re.compile(r"\?|\b(int|list<int>)[,\])]")
+    return "values decide how large the result is; " if "?" in returned and not dynamic.search(given) else ""

@@ -13,19 +13,22 @@ BACKENDS = (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
 
 
 def suggestions(
-    probe: Probe, output_type: OutputType, lower: Callable[[str, OutputType], Any], kept: Collection[str]
+    probe: Probe, op: str, output_type: OutputType, lower: Callable[[str, OutputType], Any], kept: Collection[str]
 ) -> Iterator[str]:
-    """Yield what makes the operator pass, or may. ``lower`` returns None for the text of a module that passes."""
-    if probe.op in kept:
-        yield f"without {probe.op!r} in what is kept: it has a decomposition"
+    """Yield what makes the operator ``op`` pass in ``probe``, or may.
+
+    ``lower`` returns None for the text of a module that passes.
+    """
+    if op in kept:
+        yield f"without {op!r} in what is kept: it has a decomposition"
     for changed, saying in _variants(probe.text):
         if changed != probe.text and lower(changed, output_type) is None:
             yield saying
     others = [each for each in BACKENDS if each is not output_type and lower(probe.text, each) is None]
     if others:
         yield " or ".join(f"output_type={each.value!r}" for each in others) + ", which can take it"
-    if probe.op not in kept and not probe.op.startswith("prim"):
-        yield f"a decomposition of your own, extra={{torch.ops.{probe.op}: function}}"
+    if op not in kept and not op.startswith("prim") and op == probe.op:
+        yield f"a decomposition of your own, extra={{torch.ops.{op}: function}}"
 
 
 def _variants(text: str) -> Iterator[tuple[str, str]]:

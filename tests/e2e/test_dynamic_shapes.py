@@ -52,6 +52,13 @@ class Heads(nn.Module):
         fails={TOSA: "torch.aten.cat"},
     ),
     Case(
+        "windows",
+        lambda: (lambda x: x.unfold(0, 2, 1), (normal(5, 4),)),
+        dynamic_shapes=({0: Dim("size", min=3)},),
+        others=lambda: [(normal(3, 4),)],
+        fails={TOSA: "torch.aten.arange.start_step"},
+    ),
+    Case(
         "range",
         lambda: (lambda x: x + torch.arange(x.shape[0])[:, None], (normal(3, 4),)),
         dynamic_shapes=({0: ANY},),
