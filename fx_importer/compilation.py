@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
@@ -23,6 +24,7 @@ from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
 from fx_importer.lowered import Lowered
+from fx_importer.lowering import new_trace, run_pipeline
 from fx_importer.manifest import NARROW, Manifest
 from fx_importer.options import (
     Contract,
@@ -33,14 +35,14 @@ from fx_importer.options import (
     Mutation,
     Options,
     PrintOptions,
+    RunOptions,
     TosaTarget,
 )
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline, run_stage
+from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.probing import Prober, Store, causes_in, expected
-from fx_importer.reports import write_report
 from fx_importer.targets import TARGETS
-from fx_importer.trace import Investigator, Reporter, Trace
+from fx_importer.trace import Investigator, Trace
 from fx_importer.verification import Divergence
 
 P = ParamSpec("P")
@@ -51,14 +53,18 @@ Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 def compile_programs(
-    calls: Mapping[str, Call], importer: FxImporter, options: Options, reporter: Reporter | None = write_report
+    calls: Mapping[str, Call], importer: FxImporter, options: Options, *, report: bool = True
 ) -> Lowered:
-    """Carry models to functions of one module, keeping a record of every stage."""
+    """Carry models to functions of one module, keeping a record of every stage; ``report`` what fails."""
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = TARGETS[options.output_type]
-    trace = Trace(reporter=reporter, investigate=_investigator(options) if reporter else None)
-    with trace.stage("export"):
+    pipeline = target.pipeline(options.lowering)
+    stages = ("export", "decompose", "canonicalize", "legalize", "import", *(stage.name for stage in pipeline.stages))
+    trace = new_trace(options, stages, _investigator(options)) if report else Trace()
+    run = stage_runner(importer.module, options.running)
+    with trace.stage("export") as record:
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
+        trace.programs = record.programs = exported
     programs = canonical(exported, options, trace)
     if options.printing.graph:
         for program in programs.values():
@@ -66,10 +72,10 @@ def compile_programs(
     try:
         import_canonical(programs, importer, options, trace)
     except UnsupportedProgramError as error:
-        if reporter is None:
+        if not report:
             raise
         raise _complete(error, programs, importer, options) from None
-    run_pipeline(target.pipeline(options.lowering), importer.module, trace, options.printing)
+    run_pipeline(pipeline, importer.module, trace, run, options.printing)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
         options.output_type.value,
@@ -88,12 +94,15 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
     target = TARGETS[options.output_type]
     asserts = target.importing(options.importing).runtime_asserts
     programs = dict(exported)
-    with trace.stage("decompose"):
+    with trace.stage("decompose") as record:
         for name, program in programs.items():
             settled = settle_sizes(program)
             programs[name] = decompose(settled, target.table(options, settled))
-    with trace.stage("canonicalize"):
-        return {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
+        record.programs = programs
+    with trace.stage("canonicalize") as record:
+        programs = {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
+        record.programs = programs
+    return programs
 
 
 def import_canonical(
@@ -108,9 +117,9 @@ def import_canonical(
     target = TARGETS[options.output_type]
     if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
         _refuse_in_place(programs, options.output_type)
-    with trace.stage("legalize"):
-        legal = {name: legalize(program, target.dtypes) for name, program in programs.items()}
-    with trace.stage("import"):
+    with trace.stage("legalize") as record:
+        legal = record.programs = {name: legalize(program, target.dtypes) for name, program in programs.items()}
+    with trace.stage("import", importer.module):
         state = shared_state(legal)
         if target.folds:
             legal = {name: fold_constants(program, state) for name, program in legal.items()}
@@ -131,10 +140,11 @@ def _relower(
         options,
         export=ExportOptions(),
         printing=PrintOptions(),
+        running=replace(options.running, dump_ir=None),
         decompositions=decompositions or options.decompositions,
     )
     new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
-    return compile_programs({options.importing.func_name: (f, args, {})}, new, options, reporter=None)
+    return compile_programs({options.importing.func_name: (f, args, {})}, new, options, report=False)
 
 
 def _investigator(options: Options) -> Investigator:
@@ -186,17 +196,6 @@ def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: Outpu
             )
 
 
-def run_pipeline(pipeline: Pipeline, module: ir.Module, trace: Trace, printing: PrintOptions) -> None:
-    """Run the stages of ``pipeline`` on ``module`` in place."""
-    for stage in pipeline.stages:
-        with trace.stage(stage.name, module, pipeline=str(stage)):
-            run_stage(stage, module, print_passes=printing.passes)
-        if printing.stages:
-            print(f"// ----- after stage '{stage.name}'")
-            # Local scope leaves out the resource section, which would spell every weight in hexadecimal.
-            print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
-
-
 def _apart_from_the_model(function: Callable[P, R]) -> Callable[P, R]:
     """Keep a call's options and its model's keyword arguments from mixing.
 
@@ -246,6 +245,11 @@ def lower(
     contract: str | Contract = Contract.ERROR,
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
+    isolate: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    dump_dir: str | os.PathLike[str] | None = None,
+    dump_ir: str | None = None,
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Lowered:
@@ -281,6 +285,14 @@ def lower(
         narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
         tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
             extensions, or TOSA 1.0 with narrow integers.
+        isolate: run the passes in a process of their own, where an abort, or a limit that is reached, is a
+            `CrashedError` with a report.
+        time_limit: seconds that each stage of passes may take, with ``isolate``.
+        memory_limit: bytes that the process may have to itself, weights that it maps apart, with ``isolate``.
+        dump_dir: where reports of failures and dumps go, each in a new directory; without it, where
+            ``FX_IMPORTER_DUMP_DIR`` says, or temporary files are.
+        dump_ir: a regular expression: what is before and after stages of such names is written down, weights elided,
+            with the time of each stage.
         kwargs: the model's keyword arguments, for names that are options here too.
         **model_kwargs: the model's keyword arguments.
 
@@ -289,6 +301,7 @@ def lower(
         ExportError: if torch.export cannot capture ``f``.
         UnsupportedProgramError: listing everything in the program that cannot be imported.
         StageFailed: if a stage of the lowering fails; it names a directory that reproduces the failure.
+        CrashedError: if a stage ends its own process; likewise.
     """
     if fx_importer is not None and hooks is not None:
         raise UsageError("pass the hooks to the FxImporter, or pass hooks= without fx_importer=")
@@ -310,6 +323,7 @@ def lower(
         ),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
         decompositions=_decomposing(decomposition_table, keep, extra),
+        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
     )
     inputs = {**model_kwargs, **(kwargs or {})}
     importer = fx_importer or FxImporter(hooks=hooks)
@@ -318,6 +332,16 @@ def lower(
     if not isinstance(f, ExportedProgram):
         check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
     return compile_programs({func_name: (f, args, inputs)}, importer, options)
+
+
+def _running(
+    isolate: bool,
+    time_limit: float | None,
+    memory_limit: int | None,
+    dump_dir: str | os.PathLike[str] | None,
+    dump_ir: str | None,
+) -> RunOptions:
+    return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir)
 
 
 def _decomposing(
@@ -418,31 +442,44 @@ def stateless_fx_import(
     contract: str | Contract = Contract.ERROR,
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
+    isolate: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    dump_dir: str | os.PathLike[str] | None = None,
+    dump_ir: str | None = None,
 ) -> ir.Module:
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
     The graph is taken as it is: nothing is decomposed. Its nodes carry example values (``node.meta["val"]``).
+    The options are those of `lower`.
 
     Raises:
         UnsupportedProgramError: listing everything in the graph that cannot be imported.
         StageFailed: if a stage of the lowering fails.
+        CrashedError: if a stage ends its own process.
     """
     importer = fx_importer or FxImporter(hooks=hooks)
     printing = PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing)
     if printing.graph:
         gm.print_readable()
-    trace = Trace(reporter=write_report)
-    target = TARGETS[OutputType.get(output_type)]
+    options = Options(
+        output_type=OutputType.get(output_type),
+        lowering=LoweringOptions(
+            tuple(backend_legal_ops or ()),
+            allow_non_finites,
+            Contract.get(contract),
+            narrow_integers,
+            None if tosa_target is None else TosaTarget.get(tosa_target),
+        ),
+        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
+    )
+    target = TARGETS[options.output_type]
+    pipeline = target.pipeline(options.lowering)
+    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in pipeline.stages)])
+    run = stage_runner(importer.module, options.running)
     with trace.stage("legalize"):
         legal = legalize_graph(gm, target.dtypes)
-    with trace.stage("import"):
+    with trace.stage("import", importer.module):
         importer.import_graph_module(legal, func_name=model_name)
-    lowering = LoweringOptions(
-        tuple(backend_legal_ops or ()),
-        allow_non_finites,
-        Contract.get(contract),
-        narrow_integers,
-        None if tosa_target is None else TosaTarget.get(tosa_target),
-    )
-    run_pipeline(target.pipeline(lowering), importer.module, trace, printing)
+    run_pipeline(pipeline, importer.module, trace, run, printing)
     return importer.module

@@ -71,7 +71,11 @@ def diagnostics_of(error: Exception) -> tuple[Diagnostic, ...]:
     """Return what MLIR said, in this process or another; nothing if ``error`` is not MLIR's."""
     if isinstance(error, ReportedError):
         return error.diagnostics
-    return tuple(map(_diagnostic, error.error_diagnostics)) if isinstance(error, ir.MLIRError) else ()
+    return _read(error) if isinstance(error, ir.MLIRError) else ()
+
+
+def _read(error: ir.MLIRError) -> tuple[Diagnostic, ...]:
+    return tuple(_diagnostic(info) for info in error.error_diagnostics)
 
 
 def _diagnostic(info: ir.DiagnosticInfo) -> Diagnostic:

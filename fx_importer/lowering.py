@@ -1,17 +1,22 @@
-"""Lowering a module that is already there: what torch-mlir's users call `compiler_utils` for."""
+"""Running stages on a module, and lowering one that is already there, as users of torch-mlir's `compiler_utils` do."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from fx_importer.bindings import ir
-from fx_importer.options import LoweringOptions
+from fx_importer.options import LoweringOptions, Options, PrintOptions, RunOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import pipeline_from_torch, run_stage, run_text
-from fx_importer.reports import write_report
-from fx_importer.trace import Trace
+from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch
+from fx_importer.pipelines.isolated import RunStage, stage_runner
+from fx_importer.reports import Dumps, Reporter
+from fx_importer.trace import Investigator, Trace
+
+IN_THIS_PROCESS = RunOptions()
+SILENT = PrintOptions()
 
 
 class HasFinitePolicy(Protocol):
@@ -28,18 +33,45 @@ class BackendLoweringOptions:
     allow_non_finites: bool = True
 
 
+def new_trace(options: Options, planned: Sequence[str], investigate: Investigator | None = None) -> Trace:
+    """Return a record that reports failures, and writes dumps where ``options`` ask for them."""
+    dumps = None if options.running.dump_ir is None else Dumps(options.running)
+    return Trace(Reporter(options), investigate, dumps, tuple(planned))
+
+
+def run_pipeline(
+    pipeline: Pipeline, module: ir.Module, trace: Trace, run: RunStage, printing: PrintOptions = SILENT
+) -> None:
+    """Run the stages of ``pipeline`` on ``module`` in place; ``run`` is what runs stages on it."""
+    for stage in pipeline.stages:
+        with trace.stage(stage.name, module, pipeline=str(stage)):
+            run(stage, print_passes=printing.passes)
+        if printing.stages:
+            print(f"// ----- after stage '{stage.name}'")
+            # Local scope leaves out the resource section, which would spell every weight in hexadecimal.
+            print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
+
+
 def run_pipeline_with_repro_report(
-    module: ir.Module, pipeline: str, description: str, enable_ir_printing: bool = False
+    module: ir.Module,
+    pipeline: str,
+    description: str,
+    enable_ir_printing: bool = False,
+    running: RunOptions = IN_THIS_PROCESS,
 ) -> None:
     """Run ``pipeline``, in MLIR's syntax, on ``module``, in place. ``description`` names it in errors.
+
+    ``running`` says how: in a process of its own, for one.
 
     Raises:
         UsageError: if ``pipeline`` is not a pipeline.
         StageFailed: if it fails; the error names a directory that repeats the failure.
+        CrashedError: if it ends its own process; likewise.
     """
-    trace = Trace(reporter=write_report)
-    with trace.stage(description or "pipeline", module, pipeline=pipeline):
-        run_text(pipeline, module, print_passes=enable_ir_printing)
+    stage = Stage(description or "pipeline", "", parse_steps(pipeline))
+    trace = new_trace(Options(running=running), [stage.name])
+    printing = PrintOptions(passes=enable_ir_printing)
+    run_pipeline(Pipeline("", (stage,)), module, trace, stage_runner(module, running), printing)
 
 
 def lower_mlir_module(
@@ -47,23 +79,24 @@ def lower_mlir_module(
     output_type: str | Enum,
     module: ir.Module,
     backend_options: HasFinitePolicy | LoweringOptions | None = None,
+    running: RunOptions = IN_THIS_PROCESS,
 ) -> ir.Module:
     """Lower ``module``, which is in the torch backend form, to ``output_type``, in place; return it.
 
     ``verbose`` prints the module as it is then, large constants elided. ``backend_options`` may be all the options of a
-    lowering, `LoweringOptions`.
+    lowering, `LoweringOptions`; ``running`` says how the stages run.
 
     Raises:
         UsageError: for an output type that is not one.
         StageFailed: if a stage fails; the error names a directory that repeats the failure.
+        CrashedError: if a stage ends its own process; likewise.
     """
     options = backend_options or LoweringOptions()
     if not isinstance(options, LoweringOptions):
         options = LoweringOptions(allow_non_finites=options.allow_non_finites)
-    trace = Trace(reporter=write_report)
-    for stage in pipeline_from_torch(OutputType.get(output_type), options).stages:
-        with trace.stage(stage.name, module, pipeline=str(stage)):
-            run_stage(stage, module)
+    pipeline = pipeline_from_torch(OutputType.get(output_type), options)
+    trace = new_trace(Options(running=running), [stage.name for stage in pipeline.stages])
+    run_pipeline(pipeline, module, trace, stage_runner(module, running))
     if verbose:
         print(module.operation.get_asm(use_local_scope=True, large_elements_limit=16))
     return module

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fx_importer.errors import UsageError
@@ -152,6 +155,18 @@ class LoweringOptions:
 
 
 @dataclass(frozen=True)
+class PrintOptions:
+    """What is printed on the way, weights elided. All off: nothing is, and nothing is spent on it."""
+
+    graph: bool = False
+    """The FX graph that is imported, to standard output."""
+    stages: bool = False
+    """The module after each stage, to standard output."""
+    passes: bool = False
+    """The module after each pass, to the native standard error, as MLIR does it."""
+
+
+@dataclass(frozen=True)
 class Limits:
     """What a process of its own may take for a request: a stage, or a call."""
 
@@ -169,15 +184,44 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class PrintOptions:
-    """What is printed on the way, weights elided. All off: nothing is, and nothing is spent on it."""
+class RunOptions:
+    """How the stages run, and what they leave on the disk. It changes nothing in what they make.
 
-    graph: bool = False
-    """The FX graph that is imported, to standard output."""
-    stages: bool = False
-    """The module after each stage, to standard output."""
-    passes: bool = False
-    """The module after each pass, to the native standard error, as MLIR does it."""
+    Raises `UsageError` for what cannot be.
+    """
+
+    isolate: bool = False
+    """Run the passes in a process of their own, where a crash is a `CrashedError`."""
+    time_limit: float | None = None
+    """Seconds that a stage of passes may take. For ``isolate``."""
+    memory_limit: int | None = None
+    """Bytes that the process may have to itself, weights that it maps apart. For ``isolate``."""
+    dump_dir: str | None = None
+    """Where reports and dumps go, each in a new directory; without it, ``FX_IMPORTER_DUMP_DIR`` says it."""
+    dump_ir: str | None = None
+    """A regular expression: stages of such names have what is before and after them written down."""
+
+    def __post_init__(self) -> None:
+        for name, limit in (("time_limit", self.time_limit), ("memory_limit", self.memory_limit)):
+            if limit is not None and not self.isolate:
+                raise UsageError(f"{name}={limit} is for a process that can be ended: pass isolate=True too")
+            if limit is not None and limit <= 0:
+                raise UsageError(f"{name}={limit}: a limit is more than nothing")
+        if self.dump_ir is not None:
+            try:
+                re.compile(self.dump_ir)
+            except re.error as error:
+                raise UsageError(f"dump_ir={self.dump_ir!r} is not a regular expression: {error}") from None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.time_limit, self.memory_limit)
+
+    @property
+    def directory(self) -> Path | None:
+        """Where what is written goes, which need not exist yet; None where temporary files do."""
+        chosen = self.dump_dir or os.environ.get("FX_IMPORTER_DUMP_DIR")
+        return Path(chosen) if chosen else None
 
 
 @dataclass(frozen=True)
@@ -190,3 +234,4 @@ class Options:
     importing: ImportOptions = field(default_factory=ImportOptions)
     lowering: LoweringOptions = field(default_factory=LoweringOptions)
     printing: PrintOptions = field(default_factory=PrintOptions)
+    running: RunOptions = field(default_factory=RunOptions)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 
 from fx_importer.bindings import ir
 
@@ -12,11 +14,8 @@ _SMALLEST = 1024
 
 def resource_of(constant: ir.Operation, name: str = "value") -> ir.Attribute | None:
     """Return the attribute ``name`` of ``constant`` if it is a ``dense_resource``."""
-    try:
-        value = constant.attributes[name]  # a TypeError is for a complex ``dense``, which the bindings do not know
-    except TypeError:
-        return None
-    return value if is_resource(value) else None
+    value = _attribute(constant, name)
+    return value if value is not None and is_resource(value) else None
 
 
 def is_resource(value: ir.Attribute) -> bool:
@@ -27,18 +26,54 @@ def is_resource(value: ir.Attribute) -> bool:
     return True
 
 
-def resources_in(module: ir.Operation) -> list[tuple[ir.Operation, str, ir.Attribute]]:
-    """Return every attribute in ``module`` that is a ``dense_resource``, in order: its operation, its name, itself."""
-    found: list[tuple[ir.Operation, str, ir.Attribute]] = []
+Held = tuple[ir.Operation, str, ir.Attribute]
+"""An operation, and an attribute of it by its name."""
+
+
+def resources_in(module: ir.Operation) -> list[Held]:
+    """Return every attribute of an operation in ``module`` that is a ``dense_resource``, in order."""
+    return _held(module, is_resource)
+
+
+def constants_in(module: ir.Operation) -> list[Held]:
+    """Return every attribute of an operation in ``module`` that holds a tensor element by element, in order."""
+    return _held(
+        module,
+        lambda value: is_resource(value) or (isinstance(value, ir.DenseElementsAttr) and not value.is_splat),
+    )
+
+
+def size_of(constant: ir.Attribute) -> int:
+    """Return how many bytes the elements of ``constant`` take."""
+    kind = ir.ShapedType(constant.type)
+    return math.prod(kind.shape) * _element_bytes(kind.element_type)
+
+
+def _element_bytes(element: ir.Type) -> int:
+    if isinstance(element, ir.ComplexType):
+        return 2 * _element_bytes(element.element_type)
+    return max(1, getattr(element, "width", 8) // 8)
+
+
+def _held(module: ir.Operation, wanted: Callable[[ir.Attribute], bool]) -> list[Held]:
+    found: list[Held] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         for name in op.attributes:
-            if value := resource_of(op, name):
+            value = _attribute(op, name)
+            if value is not None and wanted(value):
                 found.append((op, name, value))
         return ir.WalkResult.ADVANCE
 
     module.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
+    try:
+        return op.attributes[name]
+    except TypeError:  # a complex ``dense``, which the bindings do not know
+        return None
 
 
 class _Chunks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
+from fx_importer.resources import constants_in, size_of
 
 ARTIFACT = ".stablehlo"
 SUFFIXES = (".mlir", ".mlirbc", ARTIFACT)
@@ -90,25 +90,7 @@ def _whole(path: Path) -> Iterator[Path]:
 
 def _weight_bytes(module: ir.Module) -> int:
     """Return how many bytes the constant tensors of ``module`` take, each counted once, splats left out."""
-    constants: set[ir.Attribute] = set()
-
-    def collect(operation: ir.Operation) -> ir.WalkResult:
-        if "value" in operation.attributes:
-            value = operation.attributes["value"]
-            splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
-            if isinstance(value.type, ir.RankedTensorType) and not splat:
-                constants.add(value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(collect)
-    types = [ir.ShapedType(constant.type) for constant in constants]
-    return sum(math.prod(type_.shape) * _element_bytes(type_.element_type) for type_ in types)
-
-
-def _element_bytes(element: ir.Type) -> int:
-    if isinstance(element, ir.ComplexType):
-        return 2 * _element_bytes(element.element_type)
-    return max(1, getattr(element, "width", 8) // 8)
+    return sum(map(size_of, {value for _, _, value in constants_in(module.operation)}))
 
 
 def _umask() -> int:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from fx_importer.bindings import ir
 from fx_importer.causes import Cause, headline
 from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 
 @dataclass
@@ -28,10 +32,25 @@ class StageRecord:
     """The pass pipeline of the stage, in MLIR's syntax; empty where the stage runs none."""
     causes: tuple[Cause, ...] = ()
     """Of a failure: the operators that were refused, where that is known."""
+    programs: Mapping[str, ExportedProgram] | None = None
+    """What the stage made before there was a module, by name; kept only while the stage runs."""
 
 
 Reporter = Callable[["Trace", StageRecord, tuple[Diagnostic, ...]], Path | None]
-"""Writes a report of the failed stage and returns its directory; returns None where there is nothing to reproduce."""
+"""Writes a report of the failed stage and returns its directory; returns None where there is nothing to report."""
+
+
+class Dumps(Protocol):
+    """Writes down what is before and after stages."""
+
+    def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
+        """Called right before a stage; ``module`` is what it takes, where that is one."""
+        ...
+
+    def after(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
+        """Called when a stage has ended, with the module as it left it; ``record.failure`` says whether it failed."""
+        ...
+
 
 Investigator = Callable[[ir.Operation], tuple[Cause, ...]]
 """Finds the operators of a module, as it was imported, that cannot be lowered."""
@@ -46,9 +65,14 @@ class Trace:
 
     reporter: Reporter | None = None
     investigate: Investigator | None = None
+    dumps: Dumps | None = None
+    planned: tuple[str, ...] = ()
+    """The names of all stages that are to run, as far as they are known."""
+    programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
+    """What was exported, by name, as soon as it is."""
     stages: list[StageRecord] = field(default_factory=list)
     imported: ir.Operation | None = None
-    """The module as it was before the first stage that had one."""
+    """The module as it was before the first stage of passes."""
 
     @contextmanager
     def stage(self, name: str, module: ir.Module | None = None, *, pipeline: str = "") -> Iterator[StageRecord]:
@@ -60,14 +84,18 @@ class Trace:
         """
         record = StageRecord(name, pipeline=pipeline)
         self.stages.append(record)
+        if self.dumps:
+            self.dumps.before(self, record, module)
         if module is not None:
             record.snapshot = module.operation.clone()
-            self.imported = self.imported or record.snapshot
+            if pipeline:
+                self.imported = self.imported or record.snapshot
         start = time.perf_counter()
         try:
             yield record
         except CrashedError as error:
             record.failure = error
+            record.seconds = time.perf_counter() - start
             error.stage = name
             error.causes = record.causes = self._causes()
             error.report = self.reporter(self, record, ()) if self.reporter else None
@@ -77,11 +105,19 @@ class Trace:
             raise
         except Exception as error:
             record.failure = error
+            record.seconds = time.perf_counter() - start
             raise self._failed(record, error) from error
         finally:
-            record.seconds = time.perf_counter() - start
             if record.failure is None:
+                record.seconds = time.perf_counter() - start
                 record.snapshot = None
+            if self.dumps:
+                self.dumps.after(self, record, module)
+            record.programs = None
+
+    def not_reached(self) -> tuple[str, ...]:
+        """Return the names of the planned stages that have not begun."""
+        return self.planned[len(self.stages) :]
 
     def _failed(self, record: StageRecord, error: Exception) -> StageFailed:
         diagnostics = diagnostics_of(error)

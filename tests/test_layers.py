@@ -10,14 +10,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
-WORDS = {"errors", "output_types", "options", "bindings"}
+WORDS = {"errors", "output_types", "options", "option_values", "bindings"}
 RECORDS = {
     *("trace", "causes", "diagnostics", "explanation", "isolation", "manifest", "processes", "programs", "regions"),
     *("resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "verification"}
-SPINE = {"compilation", "explaining", "lowered", "lowering", "targets"}
+SPINE = {"compilation", "explaining", "lowered", "lowering", "reproducing", "targets"}
 DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS

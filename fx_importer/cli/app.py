@@ -191,6 +191,17 @@ def doctor(
 
 
 @app.command()
+def reproduce(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that an error named.")],
+) -> None:
+    """Run what a failure left behind; the exit code is 0 if it fails in the same way, and 1 if it does not."""
+    from fx_importer.cli.reproducing import reproduce_report
+
+    if not reproduce_report(directory):
+        raise typer.Exit(1)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where the modules are written.")] = Path("out"),
 ) -> None:

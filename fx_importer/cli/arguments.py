@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -11,16 +10,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from fx_importer.options import DecompositionOptions, ExportOptions, ImportOptions, LoweringOptions, Options, TosaTarget
-from fx_importer.output_types import OutputType
-
-GROUPS = {
-    "export": ExportOptions,
-    "decompositions": DecompositionOptions,
-    "importing": ImportOptions,
-    "lowering": LoweringOptions,
-}
-"""The fields of `Options` that the command line offers, and what they hold."""
+from fx_importer.option_values import GROUPS, read_options, spelled_fields
+from fx_importer.options import Options, TosaTarget
 
 HELP = {
     "output_type": "What to lower to.",
@@ -34,14 +25,15 @@ HELP = {
     "allow_non_finites": "Whether a lowering may emit infinities.",
     "contract": "What becomes of a module that holds what its output type may not: fail, or warn.",
     "narrow_integers": "For TOSA: integers of 32 bits in the place of 64, arguments and results included.",
+    "isolate": "Run the passes in a process of their own: what crashes it is an error, with a report.",
+    "time_limit": "Seconds that a stage of passes may take. For --isolate.",
+    "memory_limit": "Bytes of memory that the process may have to itself, mapped weights apart. For --isolate.",
+    "dump_dir": "Where reports of failures and dumps go, each in a new directory; else FX_IMPORTER_DUMP_DIR says it.",
+    "dump_ir": "Write down what is before and after the stages of such names, with the time that each took.",
     "tosa_target": "What TOSA is to be valid for, 'version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k'.",
 }
 
-NOT_ON_THE_COMMAND_LINE = {
-    "dynamic_shapes",  # a Python value; an exported program (.pt2) carries its own
-    *("table", "extra"),  # of Python functions
-    "func_visibility",  # for a module of several functions; the command line imports one
-}
+METAVARS = {"time_limit": "SECONDS", "memory_limit": "BYTES", "dump_dir": "DIRECTORY", "dump_ir": "REGEX"}
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,7 +51,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        options = _read(defaults | {p.name: values[p.name] for p in derived})
+        options = read_options(defaults | {p.name: values[p.name] for p in derived})
         command(**{name: values[name] for name in names}, options=options)
 
     spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
@@ -69,13 +61,9 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _offered(group: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(group) if f.name not in NOT_ON_THE_COMMAND_LINE]
-
-
 def _parameters(defaults: Options) -> list[inspect.Parameter]:
     """Return the options as parameters that typer understands: the name, the default and the type of the field."""
-    groups = [(getattr(defaults, field), _offered(group)) for field, group in GROUPS.items()]
+    groups = [(getattr(defaults, field), spelled_fields(group)) for field, group in GROUPS.items()]
     fields = [(defaults, "output_type"), *((group, name) for group, names in groups for name in names)]
     return [_parameter(name, get_type_hints(type(group))[name], getattr(group, name)) for group, name in fields]
 
@@ -89,24 +77,9 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
         hint, default, metavar = str, default.value, "|".join(member.value for member in hint)
     elif hint == TosaTarget | None:
         hint, metavar = str | None, "TARGET"
+    elif name in METAVARS:
+        metavar = METAVARS[name]
     elif get_origin(hint) is tuple:
         hint, default, metavar = list[get_args(hint)[0]], list(default), "OP"
     option = typer.Option(flag, help=HELP[name], metavar=metavar)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])
-
-
-def _read(values: dict[str, Any]) -> Options:
-    """Return the options that the command line's ``values`` spell. Raises `UsageError` for a name that is not known."""
-    groups: dict[str, Any] = {}
-    for field, group in GROUPS.items():
-        hints = get_type_hints(group)
-        groups[field] = group(**{name: _value(values[name], hints[name]) for name in _offered(group)})
-    return Options(output_type=OutputType.get(values["output_type"]), **groups)
-
-
-def _value(given: Any, hint: Any) -> Any:
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint.get(given)  # type: ignore[attr-defined]
-    if hint == TosaTarget | None:
-        return None if given is None else TosaTarget.get(given)
-    return tuple(given) if isinstance(given, list) else given

@@ -9,6 +9,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.parse import parse_steps
 from fx_importer.pipelines.pipeline import Nested, Pass, Pipeline, RewriteStep, Stage, Step
 from fx_importer.pipelines.rewrite_steps import REWRITES
 from fx_importer.pipelines.runner import run_stage, run_text
@@ -30,6 +31,7 @@ __all__ = [
     "RewriteStep",
     "Stage",
     "Step",
+    "parse_steps",
     "pipeline_for",
     "pipeline_from_torch",
     "run_stage",

@@ -6,24 +6,37 @@ small ones.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fx_importer.bindings import ir
 from fx_importer.errors import CrashedError, StageFailed, UsageError
 from fx_importer.isolation import Scratch
-from fx_importer.options import Limits
+from fx_importer.options import Limits, RunOptions
 from fx_importer.pipelines.carrying import Carrier, replace_contents
 from fx_importer.pipelines.parse import is_known, parse_steps
 from fx_importer.pipelines.pipeline import RewriteStep, Stage
+from fx_importer.pipelines.runner import run_stage
 from fx_importer.processes import Child, check_memory_can_be_watched
 from fx_importer.trace import Trace
 
 NO_LIMITS = Limits()
+
+
+RunStage = Callable[..., None]
+"""Runs a `Stage` on a module that it knows; ``print_passes`` prints the module after each pass."""
+
+
+def stage_runner(module: ir.Module, running: RunOptions) -> RunStage:
+    """Return what runs stages on ``module``: here, or in a process that starts now. Raises as `IsolatedStages` does."""
+    if running.isolate:
+        return IsolatedStages(module, running.limits).run
+    return functools.partial(run_stage, module=module)
 
 
 def run_stages(
@@ -101,7 +114,7 @@ class Prober:
         outcome = prober.run("func.func @main() { return }", pipeline_for(OutputType.TOSA, LoweringOptions()).stages)
         outcome.error  # None, or a StageFailed with .stage and .diagnostics, or a CrashedError with .pass_name, .signal
 
-    Each module has a context of its own. It is not for threads: each needs a prober of its own.
+    It is not for threads: each needs a prober of its own.
     """
 
     def __init__(self, limits: Limits = NO_LIMITS):

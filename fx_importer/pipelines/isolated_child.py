@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.bindings import ir, new_context
 from fx_importer.diagnostics import ReportedError, diagnostics_of
 from fx_importer.errors import ContractWarning, UsageError
 from fx_importer.pipelines.carrying import Carrier
@@ -26,7 +26,8 @@ class Runner:
 
     def __init__(self, note: Note):
         self._note = note
-        self._carrier = Carrier(new_context())
+        self._context = new_context()  # which takes longer to make than a small module to lower
+        self._carrier = Carrier(self._context)
         self._module: ir.Module | None = None
 
     def __call__(self, request: Any) -> Any:
@@ -51,9 +52,8 @@ class Runner:
         self, given: str | bytes, stages: Sequence[tuple[str, str]], result: bool
     ) -> tuple[str, list[Warning], Exception | None, bytes | None]:
         """Run stages on a module of its own. Return the last one that ran, what became of it, and the module."""
-        load_dialects(context := new_context())
         try:
-            module = ir.Module.parse(given, context)
+            module = ir.Module.parse(given, self._context)
         except ir.MLIRError as error:
             raise UsageError(f"not a module: {error}") from None
         name, warned = "", []

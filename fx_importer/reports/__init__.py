@@ -1,5 +1,7 @@
-"""What a failed stage leaves behind: a directory in which the failure can be read, and repeated."""
+"""What a failed stage leaves behind: a directory to read the failure in, and to repeat it; and dumps."""
 
-from fx_importer.reports.bundle import write_report
+from fx_importer.reports.bundle import Reporter
+from fx_importer.reports.dumps import Dumps
+from fx_importer.reports.failure import Failure
 
-__all__ = ["write_report"]
+__all__ = ["Dumps", "Failure", "Reporter"]

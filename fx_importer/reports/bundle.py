@@ -4,78 +4,111 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 import re
 import shutil
 import tempfile
 import textwrap
+import traceback
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from fx_importer.bindings import ir
-from fx_importer.diagnostics import Diagnostic
-from fx_importer.errors import StageFailed
-from fx_importer.reports.command import command_for
+from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.option_values import spelled
+from fx_importer.options import DecompositionOptions, Options
+from fx_importer.reports.command import import_command, stage_command
+from fx_importer.reports.failure import Failure
+from fx_importer.reports.page import page
+from fx_importer.reports.saving import readable, save_bytecode, save_program
 from fx_importer.trace import StageRecord, Trace
 
-_READABLE_LIMIT = 4_000_000
-"""Characters of ``before.mlir``; the whole module is in ``before.mlirbc``."""
+BYTECODE, REPORT = "before.mlirbc", "report.json"
+_PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")
+_OPTIONAL = ("iree-base-compiler", "iree-base-runtime", "jaxlib", "tosa-tools", "transformers", "torchao")
 
 
-def write_report(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...]) -> Path | None:
-    """Write what repeats the failure of ``record`` into a fresh directory, and return it.
+@dataclass(frozen=True)
+class Reporter:
+    """Writes what repeats a failure into a fresh directory."""
 
-    The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where temporary files go. It holds the module before the
-    stage (``before.mlirbc``, and ``before.mlir`` to read), ``command.sh``, ``report.md`` and ``report.json``. A stage
-    that runs no passes leaves nothing to repeat: None is returned.
+    options: Options = field(default_factory=Options)
+    """Those of the compilation."""
 
-    Raises:
-        StageFailed: the failure that was to be reported, saying also why no report could be written.
-    """
-    if record.snapshot is None or not record.pipeline:
-        return None
-    try:
-        return _write(trace, record, diagnostics, record.snapshot)
-    except OSError as error:
-        reason = textwrap.indent(_reason(record, diagnostics), "  ")
-        message = f"stage '{record.name}' failed:\n{reason}\nno report of it could be written: {error}"
-        raise StageFailed(record.name, message, diagnostics=diagnostics) from record.failure
+    def __call__(self, trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...]) -> Path | None:
+        """Write the report of the failure of ``record``, and return its directory.
+
+        The directory is made in `RunOptions.directory`, or where temporary files go.
+
+        Raises:
+            StageFailed: the failure that was to be reported, saying also why no report could be written.
+        """
+        error = record.failure
+        assert error
+        try:
+            return _write(trace, record, error, self.options)
+        except OSError as problem:
+            unwritten = f"no report of it could be written: {problem}"
+            if isinstance(error, CrashedError):
+                error.args = (f"{error}\n{unwritten}",)
+                return None
+            message = f"stage '{record.name}' failed:\n{textwrap.indent(reason_of(error), '  ')}\n{unwritten}"
+            raise StageFailed(record.name, message, diagnostics=diagnostics) from error
 
 
-def _write(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...], module: ir.Operation) -> Path:
-    parent = os.environ.get("FX_IMPORTER_DUMP_DIR")
+def _write(trace: Trace, record: StageRecord, error: Exception, options: Options) -> Path:
+    parent = options.running.directory
     if parent:
-        Path(parent).mkdir(parents=True, exist_ok=True)
+        parent.mkdir(parents=True, exist_ok=True)
     stage = re.sub(r"[^A-Za-z0-9]+", "-", record.name).strip("-")
-    directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{stage}-failed-", dir=parent or None)).absolute()
+    directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{stage}-failed-", dir=parent)).absolute()
     try:
-        _write_bytecode(module, directory / "before.mlirbc")
-        (directory / "before.mlir").write_text(_readable(module), encoding="utf-8")
-        command = command_for(directory / "before.mlirbc", record.pipeline)
-        _write_script(directory / "command.sh", record.name, command)
-        facts = _facts(trace, record, diagnostics, command)
-        (directory / "report.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
-        (directory / "report.md").write_text(_markdown(trace, record, diagnostics, command), encoding="utf-8")
+        facts = _facts(trace, record, error, options)
+        facts["files"] = _save(trace, record, directory)
+        facts["programs"] = {name: _file_of(name, trace) for name in trace.programs}
+        facts["command"] = _command(record, directory, facts)
+        if facts["command"]:
+            _write_script(directory / "command.sh", record.name, facts["command"])
+        (directory / REPORT).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        (directory / "report.md").write_text(page(facts), encoding="utf-8")
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
     return directory
 
 
-def _write_bytecode(module: ir.Operation, path: Path) -> None:
-    # Into a file of Python's, for a passing copy of each weight: LLVM's own ends the process where the disk is full.
-    with path.open("wb") as file:
-        module.write_bytecode(file)
+def _save(trace: Trace, record: StageRecord, directory: Path) -> dict[str, str]:
+    """Write the programs and the module. Return a sentence for each file, there or not."""
+    said: dict[str, str] = {}
+    for name, program in trace.programs.items():
+        path = directory / _file_of(name, trace)
+        try:
+            said[path.name] = save_program(program, path)
+        except Exception as error:  # of any kind: torch cannot serialise everything that it can export
+            path.unlink(missing_ok=True)
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            said[path.name] = f"There is no `{path.name}`: torch.export.save cannot write this program ({reason})."
+    if not trace.programs:
+        said["program.pt2"] = "There is no `program.pt2`: there was no exported program when it failed."
+    if record.snapshot is not None and record.pipeline:
+        said[BYTECODE] = save_bytecode(record.snapshot, directory / BYTECODE)
+        (directory / "before.mlir").write_text(readable(record.snapshot), encoding="utf-8")
+        said["before.mlir"] = "`before.mlir` is the same without weights, to read."
+    return said
 
 
-def _readable(module: ir.Operation) -> str:
-    # Local scope leaves out the resource section: without it every weight would be turned into hexadecimal digits.
-    text = module.get_asm(use_local_scope=True, large_elements_limit=16, enable_debug_info=True)
-    if len(text) <= _READABLE_LIMIT:
-        return text
-    kept = text[: text.rindex("\n", 0, _READABLE_LIMIT)]
-    return f"{kept}\n// cut here, {len(text) - len(kept):,} characters short; before.mlirbc holds the whole module\n"
+def _file_of(name: str, trace: Trace) -> str:
+    return "program.pt2" if len(trace.programs) == 1 else f"program-{name}.pt2"
+
+
+def _command(record: StageRecord, directory: Path, facts: dict[str, Any]) -> str | None:
+    if BYTECODE in facts["files"]:
+        return stage_command(directory / BYTECODE, record.pipeline)
+    if (directory / "program.pt2").exists():
+        return import_command("program.pt2", facts["options"])
+    return None
 
 
 def _write_script(path: Path, stage: str, command: str) -> None:
@@ -89,66 +122,55 @@ cd "$(dirname "$0")" && exec {command}
     path.chmod(0o755)
 
 
-def _facts(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...], command: str) -> dict[str, object]:
+def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options) -> dict[str, Any]:
+    diagnostics = diagnostics_of(error)
     return {
         "stage": record.name,
-        "error": f"{type(record.failure).__name__}: {record.failure}",
-        "diagnostics": [dataclasses.asdict(diagnostic) | {"where": diagnostic.where} for diagnostic in diagnostics],
+        "error": reason_of(error) if diagnostics else f"{type(error).__name__}: {error}",
+        "failure": dataclasses.asdict(Failure.of(record.name, error)),
+        "diagnostics": [dataclasses.asdict(each) | {"where": each.where} for each in diagnostics],
+        "crash": _crash(error) if isinstance(error, CrashedError) else None,
+        "traceback": None if diagnostics or isinstance(error, CrashedError) else _traceback(error),
         "stages": [
-            {"name": each.name, "passed": each.failure is None, "seconds": each.seconds} for each in trace.stages
+            *(
+                {"name": each.name, "outcome": "failed" if each.failure else "passed", "seconds": each.seconds}
+                for each in trace.stages
+            ),
+            *({"name": name, "outcome": "not reached", "seconds": None} for name in trace.not_reached()),
         ],
         "pipeline": record.pipeline,
-        "command": command,
-        "versions": _versions(),
+        "options": _portable(options),
+        "unsaid": _unsaid(options),
+        "versions": versions(),
     }
 
 
-def _markdown(trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...], command: str) -> str:
-    ladder = [
-        f"| {each.name} | passed | {each.seconds:.3f} |" if each.failure is None else f"| {each.name} | **failed** | |"
-        for each in trace.stages
-    ]
-    versions = [f"| {name} | {number} |" for name, number in _versions().items()]
-    return "\n".join(
-        [
-            f"# The stage `{record.name}` failed",
-            "",
-            "```text",
-            _reason(record, diagnostics),
-            "```",
-            "",
-            "| stage | outcome | seconds |",
-            "|---|---|---|",
-            *ladder,
-            "",
-            "## To see it again",
-            "",
-            "`./command.sh`, which runs, in this directory:",
-            "",
-            "```sh",
-            command,
-            "```",
-            "",
-            "`before.mlirbc` is the module before the stage, weights included: look before you send it to anybody.",
-            "`before.mlir` is the same without them, to read. `report.json` is this page as data.",
-            "",
-            "| | version |",
-            "|---|---|",
-            *versions,
-            "",
-        ]
-    )
+def _portable(options: Options) -> dict[str, Any]:
+    """Return what can be said of ``options`` anywhere: where files went does not count."""
+    running = dataclasses.replace(options.running, dump_dir=None, dump_ir=None)
+    return spelled(dataclasses.replace(options, running=running))
 
 
-def _reason(record: StageRecord, diagnostics: tuple[Diagnostic, ...]) -> str:
-    return "\n".join(map(str, diagnostics)) or f"{type(record.failure).__name__}: {record.failure}"
+def _unsaid(options: Options) -> list[str]:
+    """Return the names of options that were given, and that only Python can hold."""
+    given, default = options.decompositions, DecompositionOptions()
+    return [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
 
 
-def _versions() -> dict[str, str]:
+def _crash(error: CrashedError) -> dict[str, Any]:
+    return {"signal": error.signal, "limit": error.limit, "pass": error.pass_name, "said": error.said}
+
+
+def _traceback(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what may matter to a failure, optional packages too."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in ("fx-importer", "torch", "torch-mlir"):
+    for name in (*_PACKAGES, *_OPTIONAL):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed as a distribution"
+            found[name] = "not installed" if name in _OPTIONAL else "not installed as a distribution"
     return found

@@ -12,7 +12,8 @@ import pytest
 
 from fx_importer.bindings import new_context, passmanager
 from fx_importer.cli import main
-from fx_importer.cli.arguments import GROUPS, HELP, NOT_ON_THE_COMMAND_LINE
+from fx_importer.cli.arguments import HELP
+from fx_importer.option_values import GROUPS, NOT_SPELLED
 from fx_importer.options import Options
 from fx_importer.pipelines import PIPELINES, RewriteStep
 from fx_importer.pipelines.parse import parse_steps
@@ -34,7 +35,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 def test_every_field_of_the_options_is_offered_or_excused():
     fields = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)}
-    assert fields | {"output_type"} == set(HELP) | NOT_ON_THE_COMMAND_LINE
+    assert fields | {"output_type"} == set(HELP) | NOT_SPELLED
     # Printing goes to standard output.
     assert {field.name for field in dataclasses.fields(Options)} - set(GROUPS) - {"output_type"} == {"printing"}
 

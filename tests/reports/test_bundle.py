@@ -16,12 +16,12 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage
 from fx_importer.pipelines.pipeline import on_functions
-from fx_importer.reports import bundle, write_report
+from fx_importer.reports import Reporter, bundle, saving
 from fx_importer.trace import Trace
 
 T = "!torch.vtensor<[2],f32>"
 LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
-FILES = ["before.mlir", "before.mlirbc", "command.sh", "report.json", "report.md"]
+FILES = ["before.mlir", "before.mlirbc", "command.sh", "report.json", "report.md"]  # and of a program, program.pt2
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def lower(into: OutputType, given: ir.Module) -> None:
 
 
 def run(stages: tuple[Stage, ...], given: ir.Module) -> Trace:
-    trace = Trace(reporter=write_report)
+    trace = Trace(reporter=Reporter(), planned=tuple(stage.name for stage in stages))
     for stage in stages:
         with trace.stage(stage.name, given, pipeline=str(stage)):
             run_stage(stage, given)
@@ -79,20 +79,24 @@ def test_what_is_in_it(dump):
 
     facts = json.loads((directory / "report.json").read_text())
     assert facts["stage"] == "backend-types"
-    assert [(stage["name"], stage["passed"]) for stage in facts["stages"]] == [
-        ("torch-backend", True),
-        ("control-flow", True),
-        ("linalg", True),
-        ("backend-types", False),
+    assert [(stage["name"], stage["outcome"]) for stage in facts["stages"]] == [
+        ("torch-backend", "passed"),
+        ("control-flow", "passed"),
+        ("linalg", "passed"),
+        ("backend-types", "failed"),
+        ("loops", "not reached"),
+        ("in-place", "not reached"),
+        ("contract", "not reached"),
     ]
     assert facts["diagnostics"][0]["message"] == "nothing lowered 'torch.mylib.twice'"
     assert facts["diagnostics"][0]["where"] == "model.py:2"
-    assert set(facts["versions"]) == {"python", "platform", "fx-importer", "torch", "torch-mlir"}
+    assert {"python", "platform", "fx-importer", "torch", "torch-mlir", "iree-base-compiler"} < set(facts["versions"])
 
     page = (directory / "report.md").read_text()
     assert "error: nothing lowered 'torch.mylib.twice'\n    at model.py:2" in page
     assert "| linalg | passed |" in page
     assert "| backend-types | **failed** |" in page
+    assert "| loops | not reached |" in page
     assert facts["command"] in page
     assert facts["command"] in (directory / "command.sh").read_text()
 
@@ -154,7 +158,7 @@ def test_the_command_for_stages_not_of_ours(text, step, tool):
 def assert_repeats(directory: Path, stage: str, tool: str) -> None:
     facts = json.loads((directory / "report.json").read_text())
     assert facts["stage"] == stage
-    assert (".replay " if tool == "replay" else "/torch-mlir-opt ") in facts["command"]
+    assert (".replay " if tool == "replay" else "torch-mlir-opt ") in facts["command"]
     ran = subprocess.run([directory / "command.sh"], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stdout == ""
@@ -198,12 +202,12 @@ def test_weights_survive_in_the_bytecode_and_are_left_out_of_the_text():
 
 
 def test_the_text_is_bounded(monkeypatch):
-    monkeypatch.setattr(bundle, "_READABLE_LIMIT", 300)
+    monkeypatch.setattr(saving, "READABLE_LIMIT", 300)
     with a_report() as found:
         lower(LINALG, module("\n".join(f"%x{n} = torch.constant.int {n}" for n in range(100)) + CUSTOM_OP))
     text = (found[0] / "before.mlir").read_text()
     assert len(text) < 450
-    assert text.splitlines()[-1].endswith("characters short; before.mlirbc holds the whole module")
+    assert text.splitlines()[-1].endswith("characters short")
 
 
 def test_parallel_failures_do_not_collide(dump):
@@ -235,7 +239,7 @@ def test_where_no_report_can_be_written_the_failure_says_so(dump):
 
 
 def test_nothing_half_written_is_left_behind(dump, monkeypatch):
-    monkeypatch.setattr(bundle, "_versions", lambda: (_ for _ in ()).throw(OSError("no space left")))
+    monkeypatch.setattr(bundle, "versions", lambda: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(StageFailed, match="no report of it could be written: no space left"):
         lower(LINALG, module(CUSTOM_OP))
     assert list(dump.iterdir()) == []
@@ -243,7 +247,7 @@ def test_nothing_half_written_is_left_behind(dump, monkeypatch):
 
 def test_a_full_disk_does_not_end_the_process():
     with pytest.raises(OSError, match="No space left on device"):
-        bundle._write_bytecode(module(CUSTOM_OP).operation, Path("/dev/full"))
+        saving.save_bytecode(module(CUSTOM_OP).operation, Path("/dev/full"))
 
 
 def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):
@@ -259,8 +263,13 @@ def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):
     assert not dump.exists()
 
 
-def test_a_stage_without_passes_leaves_nothing():
-    trace = Trace(reporter=write_report)
+def test_a_stage_without_a_program_leaves_a_page():
+    trace = Trace(reporter=Reporter(), planned=("export", "decompose"))
     with pytest.raises(StageFailed) as caught, trace.stage("export"):
         raise ValueError("no")
-    assert caught.value.report is None
+    assert caught.value.report is not None
+    assert sorted(path.name for path in caught.value.report.iterdir()) == ["report.json", "report.md"]
+    page = (caught.value.report / "report.md").read_text()
+    assert "| decompose | not reached |  |" in page
+    assert "There is no `program.pt2`" in page
+    assert 'raise ValueError("no")' in page

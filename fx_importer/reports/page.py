@@ -1,0 +1,57 @@
+"""A report as a page to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def page(facts: Mapping[str, Any]) -> str:
+    """Return ``report.md`` of what ``report.json`` holds."""
+    sections = [
+        [f"# The stage `{facts['stage']}` failed", "", *_fenced(facts["error"])],
+        _table(("stage", "outcome", "seconds"), map(_rung, facts["stages"])),
+        _again(facts),
+        _crash(facts["crash"]) if facts["crash"] else [],
+        ["## Where it was raised", "", *_fenced(facts["traceback"])] if facts["traceback"] else [],
+        _table(("", "version"), facts["versions"].items()),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _rung(stage: Mapping[str, Any]) -> tuple[str, str, str]:
+    outcome = f"**{stage['outcome']}**" if stage["outcome"] == "failed" else stage["outcome"]
+    return stage["name"], outcome, "" if stage["seconds"] is None else f"{stage['seconds']:.3f}"
+
+
+def _again(facts: Mapping[str, Any]) -> list[str]:
+    lines = ["## To see it again", ""]
+    if facts["command"]:
+        lines += [
+            "`fx-importer reproduce .` in this directory runs it, and says whether it still fails in the same way.",
+            "`./command.sh` runs:",
+            "",
+            *_fenced(facts["command"], "sh"),
+            "",
+        ]
+    else:
+        lines += ["Nothing here runs: it failed before there was a program to keep.", ""]
+    lines += [f"- {sentence}" for sentence in facts["files"].values()]
+    if facts["unsaid"]:
+        given = " and ".join(f"`{name}`" for name in facts["unsaid"])
+        lines.append(f"- The call had {given} of Python functions, which no file here holds.")
+    return [*lines, "- `report.json` is this page as data."]
+
+
+def _crash(crash: Mapping[str, Any]) -> list[str]:
+    return ["## What the process said last", "", *_fenced(crash["said"].rstrip() or "(nothing)")]
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    heads = list(heads)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, *rows)]
+    return [lines[0], "|" + "---|" * len(heads), *lines[1:]]
+
+
+def _fenced(text: str, language: str = "text") -> list[str]:
+    return [f"```{language}", text, "```"]

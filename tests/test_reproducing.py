@@ -1,0 +1,308 @@
+"""What a failure of `lower` leaves, and that it fails there again: elsewhere, later, and many at once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer import CrashedError, StageFailed, UsageError, compilation, lower, lower_mlir_module
+from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.cli import main
+from fx_importer.option_values import read_options, spelled
+from fx_importer.options import Contract, ExportOptions, LoweringOptions, Options, RunOptions, TosaTarget
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline, Stage
+from fx_importer.pipelines.rewrite_steps import imported_step
+from fx_importer.reproducing import reproduce
+from fx_importer.targets import Target
+
+ROOT = Path(__file__).parents[1]
+X = torch.ones(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def dump(tmp_path, monkeypatch) -> Path:
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path / "dump"))
+    return tmp_path / "dump"
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self, hidden: int = 4) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layer(x))
+
+
+class Poisson(Mlp):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.poisson(self.layer(x))
+
+
+@pytest.fixture
+def inject(monkeypatch):
+    """Let the next lowering have one more stage, which runs a step of `tests.pipelines.faults`."""
+
+    def add(name: str) -> None:
+        plain = Target.pipeline
+        faults = [Stage("faulty", "", (imported_step(f"tests.pipelines.faults:{name}"),))]
+
+        def pipeline(self: Target, options: LoweringOptions) -> Pipeline:
+            given = plain(self, options)
+            first, *rest = given.stages
+            stages = (first, *[faults.pop() for _ in faults], *rest)
+            return Pipeline(given.name, stages)
+
+        monkeypatch.setattr(Target, "pipeline", pipeline)
+
+    return add
+
+
+def elsewhere(report: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run the report in another process, at another place, from another directory."""
+    moved = report.rename(tmp_path / "moved")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "reproduce", str(moved)]
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+
+
+CRASHES = {
+    "abort": ({}, "SIGABRT"),
+    "segfault": ({}, "SIGSEGV"),
+    "loop": ({"time_limit": 1.5}, "time limit of 1.5 s"),
+    "hog": ({"memory_limit": 400 * 2**20}, "memory limit of 400 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_crash_is_an_error_with_a_report_that_crashes_again(name, inject, dump, tmp_path):
+    limits, how = CRASHES[name]
+    inject(name)
+    with pytest.raises(CrashedError) as caught:
+        lower(Mlp(), X, output_type="linalg", isolate=True, **limits)
+    error = caught.value
+    assert (error.stage, error.signal or error.limit) == ("faulty", how)
+    assert error.pass_name == f"fx-importer-call{{tests.pipelines.faults:{name}}}"
+    assert error.report is not None
+    assert error.report.parent == dump
+    assert str(error).endswith(f"what reproduces it is in {error.report}")
+    files = ["before.mlir", "before.mlirbc", "command.sh", "program.pt2", "report.json", "report.md"]
+    assert sorted(path.name for path in error.report.iterdir()) == files
+    ladder = json.loads((error.report / "report.json").read_text())["stages"]
+    assert [(each["name"], each["outcome"]) for each in ladder[4:8]] == [
+        ("import", "passed"),
+        ("torch-backend", "passed"),
+        ("faulty", "failed"),
+        ("control-flow", "not reached"),
+    ]
+    again = elsewhere(error.report, tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.startswith(f"It fails in the same way:\nstage 'faulty': {how}")
+
+
+@pytest.mark.parametrize("isolate", [False, True], ids=["here", "isolated"])
+def test_a_failure_fails_again(isolate, tmp_path):
+    with pytest.raises(StageFailed) as caught:
+        lower(Poisson(), X, output_type="tosa", isolate=isolate)
+    report = caught.value.report
+    assert report is not None
+    assert not [path.name for path in report.iterdir() if str(report) in path.read_text(errors="ignore")]
+    ran = subprocess.run(
+        [report / "command.sh"],
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "torch.aten.poisson" in ran.stderr
+    again = elsewhere(report, tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "stage 'backend-types': diagnostics\n  error: nothing lowered 'torch.aten.poisson'" in again.stdout
+
+
+def test_isolated_failures_are_those_of_this_process():
+    failures = []
+    for isolate in (False, True):
+        with pytest.raises(StageFailed) as caught:
+            lower(Poisson(), X, output_type="stablehlo", isolate=isolate)
+        failures.append(caught.value)
+    here, there = failures
+    assert there.stage == here.stage
+    assert there.diagnostics == here.diagnostics
+    assert here.diagnostics[0].where is not None
+    assert str(there).replace(str(there.report), "") == str(here).replace(str(here.report), "")
+
+
+def test_what_fails_otherwise_or_no_more_is_told(monkeypatch, capsys, inject):
+    inject("raise_value_error")
+    with pytest.raises(StageFailed) as caught:
+        lower(Mlp(), X, output_type="linalg", isolate=True)
+    report = caught.value.report
+    assert report is not None
+    assert reproduce(report).same
+    facts = json.loads((report / "report.json").read_text())
+    facts["versions"]["torch"] = "1.0"
+
+    def outcome(pipeline: str) -> tuple[int, str]:
+        (report / "report.json").write_text(json.dumps(facts | {"pipeline": pipeline}))
+        monkeypatch.setattr(sys, "argv", ["fx-importer", "reproduce", str(report)])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0), capsys.readouterr().out
+        raise AssertionError
+
+    code, said = outcome("builtin.module(symbol-dce)")
+    assert code == 1
+    assert said.startswith("It does not fail any more. Reported was:\nstage 'faulty': ValueError\n  a defect")
+    assert f"torch was 1.0, and is {torch.__version__} here" in said
+    code, said = outcome("builtin.module(fx-importer-call{tests.pipelines.faults:abort})")
+    assert code == 1
+    assert "It fails in another way." in said
+    assert "and now it is:\nstage 'faulty': SIGABRT" in said
+
+
+def test_what_is_no_report(tmp_path):
+    with pytest.raises(UsageError, match="holds no report of a failure"):
+        reproduce(tmp_path)
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(UsageError, match="is no report of a failure: it lacks failure, options"):
+        reproduce(tmp_path)
+
+
+def test_a_stage_before_the_passes_fails_again(monkeypatch):
+    def fail(*_arguments, **_keywords):
+        raise IndexError("a defect of canonicalization")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compilation, "canonicalize", fail)
+        with pytest.raises(StageFailed) as caught:
+            lower(Mlp(), X, output_type="tosa", contract="warn")
+        report = caught.value.report
+        assert report is not None
+        assert sorted(path.name for path in report.iterdir()) == [
+            "command.sh",
+            "program.pt2",
+            "report.json",
+            "report.md",
+        ]
+        assert "a defect of canonicalization" in (report / "report.md").read_text()
+        assert (
+            (report / "command.sh")
+            .read_text()
+            .splitlines()[-1]
+            .endswith("exec fx-importer import program.pt2 --output-type tosa --contract warn -o out.mlirbc")
+        )
+        assert reproduce(report).same
+    assert reproduce(report).now is None
+
+
+def test_the_size_is_bounded(tmp_path):
+    big = Poisson(hidden=6_000_000)
+    with pytest.raises(StageFailed) as caught:
+        lower(big, X, output_type="linalg")
+    report = caught.value.report
+    assert report is not None
+    assert sum(path.stat().st_size for path in report.iterdir()) < 500_000
+    page = (report / "report.md").read_text()
+    assert "with zeros for its weights and example inputs, which are 96,000,024 bytes" in page
+    assert "without the bytes of its weights, which are 96,000,000" in page
+    program = torch.export.load(report / "program.pt2")
+    assert {name: each.shape for name, each in program.state_dict.items()} == {
+        name: each.shape for name, each in big.state_dict().items()
+    }
+    assert reproduce(report).same
+
+
+def fail_in_a_process(number: int) -> tuple[int, str]:
+    torch.set_num_threads(1)
+    try:
+        lower(Poisson(number + 1), X, output_type="linalg")
+    except StageFailed as error:
+        return number, str(error.report)
+    raise AssertionError
+
+
+def test_parallel_failures_do_not_collide(dump):
+    with ProcessPoolExecutor(8, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(fail_in_a_process, range(8)))
+    assert len({report for _, report in found}) == 8
+    assert sorted(map(str, dump.iterdir())) == sorted(report for _, report in found)
+    for number, report in found:
+        assert f"x{number + 1}xf32" in (Path(report) / "before.mlir").read_text()
+        assert (Path(report) / "report.md").read_text().startswith("# The stage `")
+
+
+def test_dumps_of_stages(tmp_path, monkeypatch):
+    monkeypatch.delenv("FX_IMPORTER_DUMP_DIR")
+    lower(Mlp(), X, output_type="stablehlo", dump_ir="^(decompose|import|stablehlo)$", dump_dir=tmp_path / "ir")
+    (directory,) = (tmp_path / "ir").iterdir()
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "02-decompose.after.main.fx.txt",
+        "05-import.after.mlir",
+        "08-stablehlo.after.mlir",
+        "08-stablehlo.before.mlir",
+        "stages.json",
+    ]
+    assert "torch.aten.relu" in (directory / "08-stablehlo.before.mlir").read_text()
+    assert "stablehlo.maximum" in (directory / "08-stablehlo.after.mlir").read_text()
+    stages = json.loads((directory / "stages.json").read_text())
+    assert [each["name"] for each in stages][:3] == ["export", "decompose", "canonicalize"]
+    assert all(each["outcome"] == "passed" and each["seconds"] > 0 for each in stages)
+    with pytest.raises(UsageError, match="dump_ir needs a directory"):
+        lower(Mlp(), X, output_type="stablehlo", dump_ir="x")
+
+
+def test_dumps_of_what_failed(tmp_path):
+    with pytest.raises(StageFailed):
+        lower(Poisson(), X, output_type="linalg", dump_ir="backend-types", dump_dir=tmp_path, isolate=True)
+    (directory,) = tmp_path.glob("fx-importer-ir-*")
+    assert sorted(path.name for path in directory.iterdir()) == ["09-backend-types.before.mlir", "stages.json"]
+    assert json.loads((directory / "stages.json").read_text())[-1]["outcome"] == "failed"
+    assert list(tmp_path.glob("fx-importer-backend-types-failed-*"))
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"time_limit": 1}, "time_limit=1 is for a process that can be ended: pass isolate=True too"),
+        ({"memory_limit": 1}, "memory_limit=1 is for a process"),
+        ({"isolate": True, "time_limit": 0}, "a limit is more than nothing"),
+        ({"dump_ir": "("}, r"dump_ir='\(' is not a regular expression"),
+    ],
+)
+def test_options_that_cannot_be(given, message):
+    with pytest.raises(UsageError, match=message):
+        lower(Mlp(), X, **given)
+
+
+def test_options_are_spelled_and_read_back():
+    options = Options(
+        OutputType.TOSA,
+        export=ExportOptions(strict=True),
+        lowering=LoweringOptions(("aten.relu",), False, Contract.WARN, True, TosaTarget(level="none")),
+        running=RunOptions(True, 2.5, 10**9),
+    )
+    values = json.loads(json.dumps(spelled(options)))
+    assert read_options(values) == options
+    assert spelled(Options()) == {"output_type": "raw"}
+
+
+def test_modules_that_are_there_already():
+    load_dialects(context := new_context())
+    kind = "!torch.vtensor<[2],f32>"
+    text = f"func.func @main(%x: {kind}) -> {kind} {{ %0 = torch.aten.relu %x : {kind} -> {kind} return %0 : {kind} }}"
+    module = ir.Module.parse(text, context)
+    lower_mlir_module(False, "tosa", module, running=RunOptions(isolate=True))
+    assert "tosa.clamp" in str(module)
