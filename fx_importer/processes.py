@@ -46,7 +46,7 @@ class Child:
         from_child, replies = os.pipe()
         self._said, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
         passed = (requests, replies, self._noted.fileno())
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-c", _CHILD, answers, *map(str, passed)],
