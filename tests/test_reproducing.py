@@ -59,9 +59,8 @@ def inject(monkeypatch):
 
         def pipeline(self: Target, options: LoweringOptions) -> Pipeline:
             given = plain(self, options)
-            first, *rest = given.stages
-            stages = (first, *[faults.pop() for _ in faults], *rest)
-            return Pipeline(given.name, stages)
+            added = [faults.pop() for _ in faults[:1]]
+            return Pipeline(given.name, (*given.stages[:1], *added, *given.stages[1:]))
 
         monkeypatch.setattr(Target, "pipeline", pipeline)
 
