@@ -87,11 +87,15 @@ def calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
     """Return the first sample inputs of ``op``, always the same."""
     torch.manual_seed(0)
     found = islice(op.sample_inputs("cpu", dtype, requires_grad=False), samples)
-    unique = op.name in UP_TO_SIGN
-    return [
-        Call(op.op, (each.input, *each.args), dict(each.kwargs), each.output_process_fn_grad if unique else None)
-        for each in found
-    ]
+    return [Call(op.op, (each.input, *each.args), dict(each.kwargs), _unique(op.name, each)) for each in found]
+
+
+def _unique(name: str, sample: Any) -> Callable[[Any], Any] | None:
+    """Return what of the results is unique, where not all of it is: which of equal elements `topk` finds is open."""
+    if name == "topk":
+        dim = sample.kwargs.get("dim", sample.args[1] if len(sample.args) > 1 else -1)
+        return lambda results: (results[0], torch.gather(sample.input, dim, results[1]))
+    return sample.output_process_fn_grad if name in UP_TO_SIGN else None
 
 
 class Exported:

@@ -1,0 +1,114 @@
+"""The page of operators in other dtypes than their first, docs/op-dtypes.md, and what it says.
+
+python -m benchmarks.op_matrix --dtype int64 --samples 1 --shard 0/4 --json int64.json    # and so on
+python -m benchmarks.op_dtypes int64.json bool.json ...                                   # renew the page
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.op_matrix import OUTPUT_TYPES, Row, read_rows
+from benchmarks.op_reasons import reason
+
+PAGE = Path(__file__).parents[1] / "docs" / "op-dtypes.md"
+
+DTYPES = ("bfloat16", "float16", "int32", "int64", "bool", "complex64")
+
+Statuses = dict[str, str]
+"""By output type."""
+
+_UNCOUNTED = ("skip", "export")
+
+
+def page(rows: Iterable[Row], operators: int) -> str:
+    """Return the page: counts by dtype and output type, and what does not pass, with its reason.
+
+    ``operators`` is how many there are in all.
+    """
+    found = _by_dtype(rows)
+    return "\n".join(
+        [
+            "# Operators in other dtypes",
+            "",
+            "The [matrix of operators](op-coverage.md) for other dtypes, where eager takes them: the first sample,",
+            "lowered, run on the backend of the output type, and compared with eager. *Looked at* says how many of the",
+            f"{operators} operators of PyTorch's database there were. The other columns say how many of them pass, of",
+            "those that eager runs in this dtype and `torch.export` takes.",
+            "`python -m benchmarks.op_dtypes` makes this page; a selection of it runs with the tests.",
+            "",
+            _line("dtype", ["looked at", *OUTPUT_TYPES]),
+            _line("---", ["---"] * (1 + len(OUTPUT_TYPES))),
+            *(_line(f"`{dtype}`", [str(len(found[dtype])), *_counts(found[dtype])]) for dtype in DTYPES),
+            "",
+            "What does not pass, where it stopped, and why:",
+            "",
+            _line("operator", ["dtypes", *OUTPUT_TYPES, "why"]),
+            _line("---", ["---"] * (2 + len(OUTPUT_TYPES))),
+            *(
+                _line(name, [", ".join(dtypes), *statuses, reason(name, dtypes)])
+                for (name, statuses), dtypes in sorted(_failing(found).items())
+            ),
+            "",
+        ]
+    )
+
+
+def _by_dtype(rows: Iterable[Row]) -> dict[str, dict[str, Statuses]]:
+    """Return the statuses by dtype and operator, of operators that were run to every output type."""
+    found: dict[str, dict[str, Statuses]] = {dtype: {} for dtype in DTYPES}
+    for row in rows:
+        found[row["dtype"]].setdefault(row["op"], {})[row["output_type"]] = row["status"]
+    return {
+        dtype: {name: each for name, each in operators.items() if len(each) == len(OUTPUT_TYPES)}
+        for dtype, operators in found.items()
+    }
+
+
+def _counts(found: dict[str, Statuses]) -> list[str]:
+    texts = []
+    for kind in OUTPUT_TYPES:
+        tried = [each[kind] for each in found.values() if each[kind] not in _UNCOUNTED]
+        texts.append(f"{tried.count('pass')} of {len(tried)} ({tried.count('pass') / max(len(tried), 1):.1%})")
+    return texts
+
+
+def _failing(found: dict[str, dict[str, Statuses]]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
+    """Return the dtypes that have the same statuses, not all ``pass``, by the operator and these."""
+    failing: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for dtype, operators in found.items():
+        for name, statuses in operators.items():
+            if not set(statuses.values()) <= {"pass", *_UNCOUNTED}:
+                failing.setdefault((name, tuple(statuses[kind] for kind in OUTPUT_TYPES)), []).append(dtype)
+    return failing
+
+
+def _line(name: str, cells: Iterable[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def recorded() -> dict[tuple[str, str, str], str]:
+    """Return what the page says of operators that do not pass: a status for each operator, dtype and output type."""
+    found: dict[tuple[str, str, str], str] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        name, *cells = [cell.strip() for cell in line.split("|")[1:-1]] or [""]
+        if len(cells) == 2 + len(OUTPUT_TYPES) and name not in ("operator", "---"):
+            for dtype in cells[0].split(", "):
+                found |= {(name, dtype, kind): status for kind, status in zip(OUTPUT_TYPES, cells[1:-1], strict=True)}
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page from files of rows."""
+    from benchmarks.op_cases import operators
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+", help="what op_matrix wrote with --json")
+    rows = [row for path in parser.parse_args(arguments).files for row in read_rows(path)]
+    PAGE.write_text(page(rows, len(operators())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
