@@ -128,6 +128,7 @@ def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options
         "stage": record.name,
         "error": reason_of(error) if diagnostics else f"{type(error).__name__}: {error}",
         "failure": dataclasses.asdict(Failure.of(record.name, error)),
+        "causes": [dataclasses.asdict(each) for each in record.causes],
         "diagnostics": [dataclasses.asdict(each) | {"where": each.where} for each in diagnostics],
         "crash": _crash(error) if isinstance(error, CrashedError) else None,
         "traceback": None if diagnostics or isinstance(error, CrashedError) else _traceback(error),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ def page(facts: Mapping[str, Any]) -> str:
     """Return ``report.md`` of what ``report.json`` holds."""
     sections = [
         [f"# The stage `{facts['stage']}` failed", "", *_fenced(facts["error"])],
+        _causes(facts["causes"]) if facts["causes"] else [],
         _table(("stage", "outcome", "seconds"), map(_rung, facts["stages"])),
         _again(facts),
         _crash(facts["crash"]) if facts["crash"] else [],
@@ -17,6 +19,34 @@ def page(facts: Mapping[str, Any]) -> str:
         _table(("", "version"), facts["versions"].items()),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _causes(causes: Iterable[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        (_code(each["call"]), _places(each["places"]), *map(_plain, (each["reason"], "; ".join(each["suggestions"]))))
+        for each in causes
+    ]
+    return ["## What was refused", "", *_table(("operator", "where", "reason", "what to try"), rows)]
+
+
+def _places(places: Iterable[Mapping[str, Any]]) -> str:
+    """Return each line of the model once, with its text and how often it calls."""
+    counts = Counter((each["file"], each["line"], each["source"]) for each in places)
+    said = [
+        (f"{file}:{line}" if file else "an unknown line")
+        + (f", {_code(source)}" if source else "")
+        + (f", {count} times" if count > 1 else "")
+        for (file, line, source), count in counts.items()
+    ]
+    return "<br>".join(said)
+
+
+def _code(text: str) -> str:
+    return f"`{_plain(text)}`"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _rung(stage: Mapping[str, Any]) -> tuple[str, str, str]:

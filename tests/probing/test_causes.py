@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import pytest
 import torch
 
 import fx_importer
 from fx_importer.causes import Cause
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline, Stage
+from fx_importer.pipelines.rewrite_steps import imported_step
+from fx_importer.probing import Prober, causes_in
+
+ENDING = imported_step("tests.pipelines.faults:abort")
 
 
 @torch.library.custom_op("fx_importer_tests::twice", mutates_args=())
@@ -118,3 +125,27 @@ def test_what_fails_in_a_branch_is_named_alone() -> None:
             return torch.cond(x.sum() > 0, lambda x: twice(x), lambda x: x.cos(), (x,))
 
     assert set(causes_of(Model(), torch.randn(4), output_type="linalg")) == {"fx_importer_tests.twice.default"}
+
+
+def test_the_report_has_them_as_a_table_and_as_data(tmp_path) -> None:
+    with pytest.raises(fx_importer.StageFailed) as raised:
+        fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
+    assert raised.value.report is not None
+    facts = json.loads((raised.value.report / "report.json").read_text())
+    assert [each["op"] for each in facts["causes"]] == [cause.op for cause in raised.value.causes]
+    page = (raised.value.report / "report.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `fx_importer_tests.twice.default("))
+    for text in ("x = twice(self.linear(x))", "x = twice(x)"):
+        assert f"{__file__}:{line_of(text)}, `{text}`" in row
+
+
+def test_an_operator_that_ends_the_process_is_named() -> None:
+    """Of a stage that does so for one operator, in a process of its own, like all the others."""
+    found = causes_in(
+        fx_importer.export_and_import(torch.nn.Tanh(), torch.randn(4), output_type="raw").operation,
+        OutputType.LINALG_ON_TENSORS,
+        Prober({each: Pipeline("ending", (Stage("ending", "", (ENDING,)),)) for each in OutputType}),
+    )
+    assert [(cause.op, cause.stage, cause.reason) for cause in found] == [
+        ("aten.tanh.default", "ending", f"the process was ended by the signal SIGABRT, in {ENDING}")
+    ]
