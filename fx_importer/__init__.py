@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fx_importer.manifest import Manifest
     from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
+    from fx_importer.reducing import reduce
+    from fx_importer.reduction import Reduction
     from fx_importer.verification import Divergence, Inputs, MismatchError, Verdict
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "NotInstalledError",
     "OutputType",
     "Place",
+    "Reduction",
     "Refusal",
     "Refused",
     "StageFailed",
@@ -67,6 +70,7 @@ __all__ = [
     "get_decomposition_table",
     "lower",
     "lower_mlir_module",
+    "reduce",
     "run_pipeline_with_repro_report",
     "stateless_fx_import",
 ]
@@ -97,6 +101,8 @@ _HOMES = {
     "manifest": ("Manifest",),
     "options": ("Contract", "Mutation"),
     "output_types": ("OutputType",),
+    "reducing": ("reduce",),
+    "reduction": ("Reduction",),
     "verification": ("Divergence", "Inputs", "MismatchError", "Verdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

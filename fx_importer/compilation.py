@@ -53,14 +53,23 @@ Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 def compile_programs(
-    calls: Mapping[str, Call], importer: FxImporter, options: Options, *, report: bool = True
+    calls: Mapping[str, Call],
+    importer: FxImporter,
+    options: Options,
+    *,
+    report: bool = True,
+    trace: Trace | None = None,
 ) -> Lowered:
-    """Carry models to functions of one module, keeping a record of every stage; ``report`` what fails."""
+    """Carry models to functions of one module, keeping a record of every stage; ``report`` what fails.
+
+    The record is ``trace``, if there is one; it then has what reports and explains.
+    """
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = TARGETS[options.output_type]
     pipeline = target.pipeline(options.lowering)
     stages = ("export", "decompose", "canonicalize", "legalize", "import", *(stage.name for stage in pipeline.stages))
-    trace = new_trace(options, stages, _investigator(options)) if report else Trace()
+    if trace is None:
+        trace = new_trace(options, stages, _investigator(options)) if report else Trace()
     run = stage_runner(importer.module, options.running)
     with trace.stage("export") as record:
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}

@@ -53,7 +53,7 @@ def reproduce(directory: Path) -> Reproduction:
     Raises:
         UsageError: if ``directory`` holds no report, or nothing that can be run.
     """
-    facts = _facts(directory)
+    facts = facts_of(directory)
     options = read_options(facts["options"])
     reported = Failure.from_json(facts["failure"])
     bytecode = directory / BYTECODE
@@ -63,7 +63,8 @@ def reproduce(directory: Path) -> Reproduction:
     return Reproduction(reported, now, differing)
 
 
-def _facts(directory: Path) -> dict[str, Any]:
+def facts_of(directory: Path) -> dict[str, Any]:
+    """Return what a report says, as data. Raises `UsageError` if ``directory`` holds none."""
     try:
         facts = json.loads((directory / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -72,6 +72,28 @@ def save_text(text: str, path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
+def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a new directory beside ``path`` that takes its place in the end, or is removed.
+
+    Raises:
+        UsageError: if ``path`` is there already, or cannot be made.
+    """
+    path = Path(path).absolute()
+    if path.exists():
+        raise UsageError(f"'{path}' is there already: name another directory, or remove it")
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield temporary
+            temporary.chmod(0o777 & ~_umask())
+            temporary.rename(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory '{path}': {error.strerror or error}") from None
+
+
+@contextmanager
 def _whole(path: Path) -> Iterator[Path]:
     """Give a new file beside ``path`` that takes its place in the end, or is removed."""
     try:

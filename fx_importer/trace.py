@@ -70,6 +70,8 @@ class Trace:
     """The names of all stages that are to run, as far as they are known."""
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
     """What was exported, by name, as soon as it is."""
+    entering: Callable[[StageRecord], None] | None = None
+    """Told of each stage right before it runs."""
     stages: list[StageRecord] = field(default_factory=list)
     imported: ir.Operation | None = None
     """The module as it was before the first stage of passes."""
@@ -90,6 +92,8 @@ class Trace:
             record.snapshot = module.operation.clone()
             if pipeline:
                 self.imported = self.imported or record.snapshot
+        if self.entering:
+            self.entering(record)
         start = time.perf_counter()
         try:
             yield record

@@ -16,8 +16,8 @@ RECORDS = {
     *("resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
-AFTER = {"execution", "probing", "verification"}
-SPINE = {"compilation", "explaining", "lowered", "lowering", "reproducing", "targets"}
+AFTER = {"execution", "probing", "reduction", "verification"}
+SPINE = {"compilation", "explaining", "lowered", "lowering", "reducing", "reproducing", "targets"}
 DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "execution": BELOW_STAGES | {"pipelines"},
     "probing": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"pipelines", "execution"},
+    "reduction": BELOW_STAGES | {"pipelines", "verification"},
     **dict.fromkeys(SPINE, BELOW_SPINE | SPINE),
     **dict.fromkeys(DOORS, BELOW_SPINE | SPINE | DOORS),
 }

@@ -100,6 +100,27 @@ def verify(
 
 @app.command()
 @takes_options
+def reduce(
+    model: Model,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where what is left goes: a new directory.")
+    ] = Path("reduced"),
+    backend: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Where it does not do what eager PyTorch does, if that is what is wrong."),
+    ] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+) -> None:
+    """Make a model that fails as small as it can be while it fails so, and write a script that shows it."""
+    from fx_importer.cli.reducing import reduce_model
+
+    reduce_model(model, options, output, backend, rtol, atol)
+
+
+@app.command()
+@takes_options
 def matrix(
     model: Model,
     output_type: Annotated[

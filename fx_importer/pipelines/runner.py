@@ -36,7 +36,7 @@ def run_stage(
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
     with _listening(passes) as reported:
-        for steps in _together(stage) if on_pass is None else _apart(stage):
+        for steps in _together(stage) if on_pass is None else apart(stage):
             if on_pass:
                 _add_telling(passes, on_pass, str(steps[0]))
             if isinstance(steps[0], RewriteStep):
@@ -72,7 +72,7 @@ def _together(stage: Stage) -> Iterator[Sequence[Step]]:
         yield from ([step] for step in between) if rewrites else [between]
 
 
-def _apart(stage: Stage) -> Iterator[Sequence[Step]]:
+def apart(stage: Stage) -> Iterator[Sequence[Step]]:
     """Yield each pass alone, those in a nest too: what runs on a function cannot see whether others ran on the next."""
     for step in stage.passes:
         yield from ([step],) if isinstance(step, RewriteStep) else ([each] for each in _unnested(step))

@@ -1,0 +1,9 @@
+"""Makes programs that fail smaller, while the same failure persists."""
+
+from fx_importer.reduction.reducing import Lowering, Search
+from fx_importer.reduction.reduction import Reduction, Step
+from fx_importer.reduction.script import Setting
+from fx_importer.reduction.symptom import Kind, Symptom
+from fx_importer.reduction.trials import Trials
+
+__all__ = ["Kind", "Lowering", "Reduction", "Search", "Setting", "Step", "Symptom", "Trials"]

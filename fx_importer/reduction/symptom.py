@@ -1,0 +1,159 @@
+"""What makes one failure the same as another."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fx_importer.bindings import ir
+from fx_importer.diagnostics import Diagnostic, diagnostics_of
+from fx_importer.errors import FxImporterError, StageFailed, UnsupportedProgramError
+from fx_importer.verification import Comparison, MismatchError, Status
+
+
+class Kind(Enum):
+    """How an attempt went wrong."""
+
+    REFUSED = "refused"
+    """A stage said no."""
+    CRASHED = "crashed"
+    """A stage ended its process."""
+    TIMED_OUT = "timed out"
+    """A stage did not end."""
+    MISMATCH = "mismatch"
+    """It was lowered and run, and its results are not eager's."""
+
+
+FAINTER = 100
+"""A mismatch that is this many times smaller, in proportion to what is compared, may be another one: rounding."""
+
+
+_STUMBLED_OVER = ("torch.constant.", "torch.prim.", "unrealized_conversion_cast", "torch_c.")
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """A failure, without what changes when the program shrinks: numbers, names, places."""
+
+    kind: Kind
+    stage: str
+    """Where it happened: a stage of the lowering, or ``on`` a backend."""
+    reasons: tuple[str, ...] = ()
+    """Why, most telling first; empty where nothing was said. The first has to persist, where there is no operator."""
+    said: str = field(default="", compare=False)
+    """The same in the words that it came in, for people."""
+    severity: float = field(default=0.0, compare=False)
+    """Of a mismatch: the largest difference, divided by the largest magnitude; infinite where that says nothing."""
+    places: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    """``(file, line)`` of the frames that it blames."""
+    operators: tuple[str, ...] = ()
+    """Overloads that are refused by themselves, ``aten.unfold.default``. The first has to persist."""
+
+    def is_same_as(self, original: Symptom) -> bool:
+        """Whether this is the failure ``original``, of a program that may be smaller."""
+        return (
+            (self.kind, self.stage) == (original.kind, original.stage)
+            and self._has_the_cause_of(original)
+            and self.severity * FAINTER >= original.severity
+        )
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the first reason is of what is refused, and not of what MLIR stumbled over near it."""
+        return bool(self.reasons) and not any(each in self.reasons[0] for each in _STUMBLED_OVER)
+
+    def _has_the_cause_of(self, original: Symptom) -> bool:
+        if original.operators:  # MLIR may stumble over anything that is near
+            return original.operators[0] in self.operators
+        return not original.reasons or original.reasons[0] in self.reasons
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} in {self.stage}" + (f": {self.reasons[0]}" if self.reasons else "")
+
+
+def symptom_of(error: Exception, stage: str) -> Symptom:
+    """Return what ``error`` says of the failure. ``stage`` is what ran last."""
+    match error:
+        case MismatchError():
+            return _mismatch(error, stage)
+        case StageFailed(diagnostics=[_, *_]):
+            found = _refused(error.stage, error.diagnostics, str(error))
+            places = tuple((each.file or "", each.line or 0) for cause in error.causes for each in cause.places)
+            operators = _once(cause.op for cause in error.causes)
+            return dataclasses.replace(found, operators=operators, places=places or found.places)
+        case StageFailed():
+            cause = error.__cause__ or error
+            return Symptom(Kind.REFUSED, error.stage, (_reason(cause),), str(error))
+        case ir.MLIRError():
+            diagnostics = diagnostics_of(error)
+            return _refused(stage, diagnostics, "\n".join(map(str, diagnostics)))
+        case UnsupportedProgramError():
+            reasons = (f"{each.subject.partition(' = ')[2]}: {each.reason}" for each in error.refusals)
+            places = (each.where.rpartition(":") for each in error.refusals if each.where)
+            found = tuple((file, int(line)) for file, _, line in places)
+            return Symptom(Kind.REFUSED, stage, _once(map(normalized, reasons)), str(error), places=found)
+        case _:
+            return Symptom(Kind.REFUSED, stage, (_reason(error),), str(error))
+
+
+def crash(stage: str, how: str, said: str) -> Symptom:
+    """Return the crash of a process: ``how`` is its signal; what it ``said`` tells one abort from another."""
+    telling = [line for line in said.splitlines() if "LLVM ERROR" in line or "Assertion" in line]
+    return Symptom(Kind.CRASHED, stage, (" ".join([how, *map(normalized, telling[:1])]),), said.strip() or how)
+
+
+def _refused(stage: str, diagnostics: Iterable[Diagnostic], said: str) -> Symptom:
+    errors = [each for each in diagnostics if each.severity == "error"]
+    reasons = _once(normalized(each.message) for each in errors)
+    places = tuple(frame for each in errors for frame in each.frames)
+    return Symptom(Kind.REFUSED, stage, reasons, said, places=places)
+
+
+def _reason(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return normalized(first if isinstance(error, FxImporterError) else f"{type(error).__name__}: {first}")
+
+
+def _mismatch(error: MismatchError, stage: str) -> Symptom:
+    check = next(each for each in error.verdict.checks if not each.passed)
+    if check.status is Status.CRASHED:
+        return crash(stage, check.signal or "an exit code", check.reason)
+    if check.status is not Status.MISMATCH:
+        return Symptom(Kind.REFUSED, stage, (normalized(check.reason.partition("\n")[0]),), check.reason)
+    wrong = [each.comparison for each in check.outputs if not each.comparison.passed]
+    severity = max(map(_severity, wrong))
+    return Symptom(Kind.MISMATCH, stage, _once(map(_character, wrong)), str(error), severity)
+
+
+def _character(comparison: Comparison) -> str:
+    if comparison.problem:
+        return normalized(comparison.problem)
+    if not comparison.nan_positions_equal:
+        return "NaN in one of the two"
+    return "other numbers" if comparison.infinities_equal else "an infinity in one of the two"
+
+
+def _severity(comparison: Comparison) -> float:
+    return comparison.max_absolute / comparison.magnitude if comparison.magnitude else float("inf")
+
+
+def _once(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(found))
+
+
+_SIZES = re.compile(r"(?<![\w.])(?:(?:\d+|\?)x)+(?=[a-z])")
+_NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|\?)(?!\w)")
+
+
+def normalized(message: str) -> str:
+    """Return ``message`` without numbers, names of values and how often: what it says of a smaller program too.
+
+    Ranks and dtypes stay: ``tensor<2x3xf32>`` is ``tensor<#x#xf32>``.
+    """
+    text = re.sub(r"%[\w#:]+", "%", message)
+    text = re.sub(r", \d+ times\b", "", text)
+    text = _SIZES.sub(lambda found: "#x" * found[0].count("x"), text)
+    return _NUMBER.sub("#", text)

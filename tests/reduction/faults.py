@@ -1,0 +1,42 @@
+"""Rules that are wrong, crash or do not end, and a pass that crashes: for the processes that tests start."""
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from fx_importer.bindings import ir
+
+
+def wrong(x: Tensor, approximate: str = "none") -> Tensor:
+    """Another function than gelu."""
+    return x * torch.sigmoid(1.6 * x)
+
+
+def abort(x: Tensor, approximate: str = "none") -> NoReturn:
+    os.write(2, b"LLVM ERROR: 7 is not 8\n")
+    os.abort()
+
+
+def loop(x: Tensor, approximate: str = "none") -> NoReturn:
+    while True:
+        pass
+
+
+def other_each_time(x: Tensor, approximate: str = "none") -> NoReturn:
+    """Raise another exception than the last time; a file has which one that was."""
+    file = Path(os.environ["FX_IMPORTER_TEST_FILE"])
+    last = file.read_text()
+    file.write_text("TypeError" if last == "ValueError" else "ValueError")
+    raise ValueError("this") if last == "TypeError" else TypeError("that")
+
+
+def abort_on_erf(module: ir.Operation) -> None:
+    def see(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "math.erf":
+            os.abort()
+        return ir.WalkResult.ADVANCE
+
+    module.walk(see)

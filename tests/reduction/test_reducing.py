@@ -1,0 +1,164 @@
+"""Whole reductions: what is left is small, and its script fails in the same way."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer import Lowered, StageFailed, UsageError, lower
+from fx_importer.options import DecompositionOptions, Options
+from fx_importer.output_types import OutputType
+from fx_importer.processes import Child
+from fx_importer.reducing import Job, in_a_process, job_of, reduce
+from fx_importer.reduction import Kind, Reduction, Setting
+from fx_importer.verification import Tolerance
+from tests.reduction import faults, models
+
+GELU = "aten.gelu.default"
+
+
+@pytest.fixture(scope="module")
+def reducer() -> Child:
+    return Child("fx_importer.reducing:Reducer")
+
+
+def job(path: Path, model, inputs, output_type="linalg", extra=None, stage=None, patience=60.0) -> Job:
+    program = path / "program.pt2"
+    torch.export.save(torch.export.export(model, inputs), program)
+    options = Options(OutputType.get(output_type), decompositions=DecompositionOptions(extra=extra or {}))
+    return Job(program, Setting(options, None, Tolerance()), stage, patience)
+
+
+def test_an_operator_among_300_that_is_refused(tmp_path: Path, reducer: Child):
+    out = tmp_path / "out"
+    found: Reduction = reducer.ask("reducer", (job(tmp_path, *models.with_eigenvalues(), "stablehlo"), out))
+    assert int(found.steps[0].before) > 300
+    assert found.nodes <= 5
+    assert found.confirmed
+    assert found.symptom.kind is Kind.REFUSED
+    assert found.symptom.stage == "backend-types"
+    ran = subprocess.run([sys.executable, found.script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "nothing lowered 'torch.aten.linalg_eig'" in ran.stdout
+    assert sorted(each.name for each in out.iterdir()) == ["reduced.mlir", "reduced.py", "report.md"]
+    module = (out / "reduced.mlir").read_text()
+    assert module.count(" = ") == 1
+    assert "torch.aten.linalg_eig" in module
+    replayed = subprocess.run(
+        [sys.executable, "-m", "fx_importer.pipelines.replay", out / "reduced.mlir", found.pipeline],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert replayed.returncode == 1
+    assert "torch.aten.linalg_eig" in replayed.stderr
+    page = (out / "report.md").read_text()
+    assert found.script.read_text().strip() in page
+    assert module.strip() in page
+
+
+def test_a_wrong_rule(tmp_path: Path):
+    model, inputs = models.with_gelu(6)
+    lowered: Lowered = lower(model, *inputs, output_type="linalg", extra={torch.ops.aten.gelu.default: faults.wrong})
+    found = reduce(lowered, tmp_path / "out", backend="jit")
+    assert found.nodes == 1
+    assert found.confirmed
+    assert found.symptom.kind is Kind.MISMATCH
+    assert found.symptom.stage == "on jit"
+    assert found.module
+    assert "linalg.generic" in found.module.read_text()
+    assert not found.pipeline
+    assert "float32[1x1]" in str(found)
+
+
+def test_a_crash(tmp_path: Path, reducer: Child):
+    this = job(tmp_path, *models.with_gelu(4), extra={GELU: faults.abort}, stage="decompose")
+    found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
+    assert found.nodes == 1
+    assert found.confirmed
+    assert found.module is None
+    assert found.symptom.kind is Kind.CRASHED
+    assert found.symptom.reasons == ("SIGABRT LLVM ERROR: # is not #",)
+
+
+def test_what_does_not_end(tmp_path: Path, reducer: Child):
+    this = job(tmp_path, *models.with_gelu(2), extra={GELU: faults.loop}, patience=4.0)
+    found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
+    assert found.nodes == 1
+    assert found.confirmed
+    assert (found.symptom.kind, found.symptom.stage) == (Kind.TIMED_OUT, "decompose")
+
+
+class Resizing(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        half = x[:, : x.shape[1] // 2]
+        return torch.nn.functional.gelu(torch.cat([half, half], 1).view(-1, 3)) + y
+
+
+def test_sizes_weights_and_dynamic_shapes_go(tmp_path: Path, reducer: Child):
+    rows = torch.export.Dim("rows")
+    inputs = torch.ones(6, 4), torch.ones(3)
+    exported = torch.export.export(Resizing(), inputs, dynamic_shapes=({0: 3 * rows}, None))
+    torch.export.save(exported, tmp_path / "program.pt2")
+    options = Options(OutputType.RAW, decompositions=DecompositionOptions(extra={GELU: faults.abort}))
+    this = Job(tmp_path / "program.pt2", Setting(options, None, Tolerance()), None)
+    found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
+    text = found.script.read_text()
+    assert "inputs = (torch.randn(1, 1),)" in text
+    assert "dynamic_shapes" not in text
+    assert found.confirmed
+
+
+@pytest.mark.parametrize(
+    "stage, message",
+    [(None, "it does not fail here"), ("backend-types", "it does not fail here")],
+)
+def test_what_does_not_fail(tmp_path: Path, reducer: Child, stage: str | None, message: str):
+    with pytest.raises(UsageError, match=message):
+        reducer.ask("reducer", (job(tmp_path, *models.with_gelu(1), stage=stage), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_fails_otherwise(tmp_path: Path, reducer: Child):
+    this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.abort}, stage="import")
+    with pytest.raises(UsageError, match="it failed in the stage 'import', and here it fails otherwise"):
+        reducer.ask("reducer", (this, tmp_path / "out"))
+
+
+def test_what_fails_in_another_way_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "last").write_text("TypeError")
+    monkeypatch.setenv("FX_IMPORTER_TEST_FILE", str(tmp_path / "last"))
+    this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.other_each_time})
+    message = "does not always fail in the same way.*'refused in decompose: .*this.*', then '.*that"
+    with pytest.raises(UsageError, match=message):
+        in_a_process(this, tmp_path / "out")
+
+
+def test_a_directory_that_is_there(tmp_path: Path, reducer: Child):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UsageError, match="is there already: name another directory, or remove it"):
+        reducer.ask("reducer", (job(tmp_path, *models.with_gelu(1)), tmp_path / "out"))
+
+
+def test_a_rule_that_no_other_process_can_import(tmp_path: Path):
+    model, inputs = models.with_gelu(1)
+    lowered = lower(model, *inputs, output_type="raw", extra={GELU: lambda x, approximate="none": x})
+    with pytest.raises(UsageError, match="cannot be imported by another process .*: define it at the top of a module"):
+        reduce(lowered, tmp_path / "out", backend="eager")
+
+
+def test_the_program_of_a_report(tmp_path: Path):
+    with pytest.raises(StageFailed) as failure:
+        lower(torch.linalg.eigvals, torch.ones(2, 2), output_type="stablehlo", keep=["aten.relu"], dump_dir=tmp_path)
+    assert failure.value.report
+    found = job_of(failure.value.report)
+    assert (found.program.name, found.stage) == ("program.pt2", "backend-types")
+    assert found.setting.options.output_type is OutputType.STABLEHLO
+    assert found.setting.options.decompositions.keep == ("aten.relu",)
+
+
+def test_a_directory_that_holds_no_report(tmp_path: Path):
+    with pytest.raises(UsageError, match="holds no report of a failure"):
+        job_of(tmp_path)
