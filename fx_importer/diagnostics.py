@@ -149,7 +149,7 @@ def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
 
 def is_torch(file: str) -> bool:
     """Whether ``file`` is torch's own, or code that it generated."""
-    return "/torch/" in file or file.startswith(("torch/", "<"))
+    return "/torch/" in file or file.startswith(("torch/", "<eval_with_key>", "<frozen "))
 
 
 @cache

@@ -70,7 +70,8 @@ def test_block_runs_as_shown(block: Block, tmp_path: Path):
     if missing := [name for name in set(OTHERS.findall(block.text)) if block.language == "sh" and not find(name)]:
         pytest.skip(f"{' and '.join(missing)} is not installed")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    command = [sys.executable, "-c", block.text] if block.language == "python" else ["bash", "-euc", block.text]
+    (tmp_path / "example.py").write_text(block.text)  # a file has lines, which errors show
+    command = [sys.executable, "example.py"] if block.language == "python" else ["bash", "-euc", block.text]
     environment = os.environ | {"PATH": PATH, "COLUMNS": "100"}
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
