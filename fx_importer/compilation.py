@@ -17,7 +17,7 @@ from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, fold_constants, legalize, legalize_graph, settle_sizes
 from fx_importer.causes import Cause
 from fx_importer.decompositions import Changes, decompose
-from fx_importer.errors import UnsupportedProgramError, UsageError
+from fx_importer.errors import CrashedError, StageFailed, UnsupportedProgramError, UsageError
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -25,7 +25,7 @@ from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
 from fx_importer.lowered import Lowered
 from fx_importer.lowering import new_trace, run_pipeline
-from fx_importer.manifest import NARROW, Manifest
+from fx_importer.manifest import NARROW, Hole, Manifest
 from fx_importer.options import (
     Contract,
     DecompositionOptions,
@@ -37,10 +37,12 @@ from fx_importer.options import (
     PrintOptions,
     RunOptions,
     TosaTarget,
+    Unsupported,
 )
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines.isolated import stage_runner
-from fx_importer.probing import Prober, Store, causes_in, expected
+from fx_importer.pipelines import VERIFIERS
+from fx_importer.pipelines.isolated import RunStage, stage_runner
+from fx_importer.probing import Prober, Store, causes_in, expected, outline
 from fx_importer.targets import TARGETS
 from fx_importer.trace import Investigator, Trace
 from fx_importer.verification import Divergence
@@ -84,18 +86,63 @@ def compile_programs(
         if not report:
             raise
         raise _complete(error, programs, importer, options) from None
-    run_pipeline(pipeline, importer.module, trace, run, options.printing)
+    holes = _lower_imported(importer.module, options, trace, run)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
         options.output_type.value,
         {name: importer.functions[name] for name in programs},
         {name: held for function in programs for name, held in importer.state[function].items()},
         {name: held for function in programs for name, held in importer.constants[function].items()},
+        holes,
     )
     if options.lowering.narrow_integers and target.narrows:
         manifest = manifest.passing(NARROW)
     relower = functools.partial(_relower, importer, options)
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
+
+
+_ROUNDS = 4
+"""How often a module is lowered at most: what fails only once its neighbours are gone takes another time."""
+
+
+def _lower_imported(module: ir.Module, options: Options, trace: Trace, run: RunStage) -> dict[str, Hole]:
+    """Lower ``module`` in place; return what stands for the operators that were outlined, if they were to be.
+
+    ``run`` runs stages on ``module`` as it is now.
+    """
+    pipeline = TARGETS[options.output_type].pipeline(options.lowering)
+    holes: dict[str, Hole] = {}
+    outlines = options.lowering.unsupported is Unsupported.OUTLINE
+    for _ in range(_ROUNDS if outlines else 0):
+        # Of an attempt that fails, no report is written.
+        attempt = replace(
+            trace, reporter=None, investigate=_investigator(options), stages=[*trace.stages], imported=None
+        )
+        try:
+            run_pipeline(pipeline, module, attempt, run, options.printing)
+        except (StageFailed, CrashedError) as error:
+            assert attempt.imported is not None  # or there would have been no stage to fail
+            again = attempt.imported.clone()
+            found = outline(again, {cause.call for cause in error.causes})
+            _become(module, again if found else attempt.imported)
+            run = stage_runner(module, options.running)
+            if not found:
+                break
+            holes |= found
+            pipeline = pipeline.without(*VERIFIERS)
+        else:
+            trace.stages = attempt.stages
+            return holes
+    run_pipeline(pipeline, module, trace, run, options.printing)
+    return holes
+
+
+def _become(module: ir.Module, other: ir.Operation) -> None:
+    """Let ``module`` hold copies of what ``other``, a module of the same context, holds."""
+    for op in list(module.body.operations):
+        op.operation.erase()
+    for op in other.regions[0].blocks[0].operations:
+        module.body.append(op.operation.clone())
 
 
 def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: Trace) -> dict[str, ExportedProgram]:
@@ -169,8 +216,11 @@ def _complete(
     error: UnsupportedProgramError, programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options
 ) -> UnsupportedProgramError:
     """Return ``error`` with all else that would be refused."""
+    headline = error.headline
+    if options.lowering.unsupported is Unsupported.OUTLINE:
+        headline = f"{headline.removesuffix(':')} (unsupported='outline' is for what can be imported):"
     if not any(each.node for each in error.refusals):
-        return error
+        return UnsupportedProgramError(headline, error.refusals)
 
     def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
         new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
@@ -179,7 +229,7 @@ def _complete(
 
     prober = prober_for(options)
     found = expected(programs, imported, lambda module: causes_of(module, options, prober))
-    return UnsupportedProgramError(error.headline, found.refusals, found.causes)
+    return UnsupportedProgramError(headline, found.refusals, found.causes)
 
 
 def prober_for(options: Options, store: Store | None = None) -> Prober:
@@ -252,6 +302,7 @@ def lower(
     backend_legal_ops: Sequence[str] | None = None,
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
+    unsupported: str | Unsupported = Unsupported.ERROR,
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
     isolate: bool = False,
@@ -291,6 +342,8 @@ def lower(
         allow_non_finites: whether a lowering may emit infinities.
         contract: what becomes of a module that holds what its output type may not hold, a `Contract` or its name: an
             error, or a `ContractWarning`.
+        unsupported: what becomes of an operator that the output type cannot take, an `Unsupported` or its name: an
+            error; or, with ``"outline"``, a call of a function that the module declares, and PyTorch runs.
         narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
         tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
             extensions, or TOSA 1.0 with narrow integers.
@@ -327,6 +380,7 @@ def lower(
             tuple(backend_legal_ops or ()),
             allow_non_finites,
             Contract.get(contract),
+            Unsupported.get(unsupported),
             narrow_integers,
             None if tosa_target is None else TosaTarget.get(tosa_target),
         ),
@@ -477,8 +531,8 @@ def stateless_fx_import(
             tuple(backend_legal_ops or ()),
             allow_non_finites,
             Contract.get(contract),
-            narrow_integers,
-            None if tosa_target is None else TosaTarget.get(tosa_target),
+            narrow_integers=narrow_integers,
+            tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
         ),
         running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
     )

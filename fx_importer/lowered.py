@@ -14,9 +14,9 @@ from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
-from fx_importer.execution import Backend, Caller, EagerBackend, backend_for, backend_named, default_for
+from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
 from fx_importer.execution.artifact import Weights, artifact_of
-from fx_importer.manifest import Manifest
+from fx_importer.manifest import Hole, Manifest
 from fx_importer.options import DecompositionOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.saving import ARTIFACT, check_writable, save_bytes, save_module
@@ -45,6 +45,11 @@ class Lowered:
     def program(self) -> ExportedProgram:
         """The program, where there is one; the first where there are several."""
         return next(iter(self.programs.values()))
+
+    @property
+    def holes(self) -> Mapping[str, Hole]:
+        """What PyTorch has to run, with ``unsupported="outline"``, by the names of the functions in the module."""
+        return self.manifest.holes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
@@ -83,15 +88,15 @@ class Lowered:
         Args:
             state: what it is to begin with; without it, what the programs were exported with.
             backend: a name, of `BACKENDS` or ``"eager"`` for the programs themselves, or one of your own; without it,
-                the output type's: the JIT, StableHLO's interpreter, TOSA's reference model.
+                the output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With holes, the JIT.
 
         Raises:
             NotInstalledError: naming the extra that brings the backend.
             UsageError: for what the backend cannot run, or if a part of the state is missing.
         """
         if backend is None:
-            backend = backend_for(self.options.output_type)
-        elif isinstance(backend, str):
+            backend = default_for(self.manifest)
+        if isinstance(backend, str):
             eager = backend == "eager"
             backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend)
         loaded = {name: backend.load(self.module, name) for name in self.manifest.functions}
@@ -189,5 +194,5 @@ class Lowered:
             raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
         if not inputs:
             inputs = Inputs(args, kwargs) if args or kwargs else example_inputs(self.exported)[0]
-        backend = default_for(self.options.output_type) if backend is None else backend
+        backend = default_for(self.manifest) if backend is None else backend
         return bisect(self, self._relower, inputs, backend, Tolerance(rtol, atol), isolate)

@@ -111,6 +111,54 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Passed:
+    """Among the arguments of an operator: one that its function takes."""
+
+    argument: int
+    """Which one."""
+
+
+OperatorArgument = Fixed | Passed | tuple["OperatorArgument", ...]
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A tensor that an operator returns, as a result of its function."""
+
+    type: ValueType
+    path: tuple[int, ...] = ()
+    """Where it is in what the operator returns: nowhere if it is that, else the indices that lead to it."""
+
+
+@dataclass(frozen=True)
+class Hole:
+    """An operator that the output type cannot take. The module declares a function for it, and does not define it."""
+
+    operator: str
+    """The overload: ``"aten.unfold.default"``."""
+    arguments: tuple[OperatorArgument, ...]
+    """In the order of the schema. Enumerations, dtypes say, are the integers that torch has for them."""
+    takes: tuple[ValueType, ...]
+    """What the function takes. A size of ``"?"`` is any; a number, which has no shape, is a tensor of rank 0 there."""
+    returns: tuple[Returned, ...]
+    places: tuple[str, ...] = ()
+    """Where the model calls it, a line for each call."""
+
+    def to_json(self) -> str:
+        """Return what is needed to run it, as the attribute `HOLE` of the declaration has it."""
+        return json.dumps(_plain(dataclasses.replace(self, places=())))
+
+    @classmethod
+    def from_json(cls, text: str) -> Hole:
+        """Read what `to_json` wrote."""
+        return _hole(json.loads(text))
+
+
+HOLE = "fx_importer.hole"
+"""The attribute of a function that stands for an operator: `Hole.to_json`."""
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a module holds. Functions share state and constants, by name."""
 
@@ -118,6 +166,8 @@ class Manifest:
     functions: Mapping[str, Function]
     state: Mapping[str, Held]
     constants: Mapping[str, Held]
+    holes: Mapping[str, Hole] = field(default_factory=dict)
+    """What the module declares and does not define, by the names of the functions."""
 
     def passing(self, dtypes: Mapping[str, str]) -> Manifest:
         """Return the manifest of functions that take and return tensors of other dtypes than the model, by name."""
@@ -181,6 +231,7 @@ def _manifest(found: Any) -> Manifest:
         {name: _function(each) for name, each in found["functions"].items()},
         {name: Held(**_typed(each)) for name, each in found["state"].items()},
         {name: Held(**_typed(each)) for name, each in found["constants"].items()},
+        {name: _hole(each) for name, each in found.get("holes", {}).items()},
     )
 
 
@@ -194,6 +245,22 @@ def _function(found: Any) -> Function:
     )
 
 
+def _hole(found: Any) -> Hole:
+    return Hole(
+        found["operator"],
+        tuple(map(_operator_argument, found["arguments"])),
+        tuple(_type(each) for each in found["takes"]),
+        tuple(Returned(_type(each["type"]), tuple(each.get("path", ()))) for each in found["returns"]),
+        tuple(found.get("places", ())),
+    )
+
+
+def _operator_argument(found: Any) -> OperatorArgument:
+    if isinstance(found, list):
+        return tuple(map(_operator_argument, found))
+    return Passed(**found) if isinstance(found, dict) else found
+
+
 def _tree(found: Any) -> Tree:
     spec = None if found["spec"] is None else pytree.treespec_loads(json.dumps(found["spec"]))
     return Tree(spec, tuple(Leaf(**_typed(each)) for each in found["leaves"]))
@@ -203,6 +270,10 @@ def _typed(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a value's record, with its type made."""
     fields = dict(found)
     if (type_ := fields.get("type")) is not None:
-        shape = type_.get("shape")
-        fields["type"] = ValueType(type_["dtype"], None if shape is None else tuple(shape))
+        fields["type"] = _type(type_)
     return fields
+
+
+def _type(found: Mapping[str, Any]) -> ValueType:
+    shape = found.get("shape")
+    return ValueType(found["dtype"], None if shape is None else tuple(shape))

@@ -48,6 +48,15 @@ class Contract(_Policy):
     """A `ContractWarning` for each kind of operation."""
 
 
+class Unsupported(_Policy):
+    """What becomes of an operator that the output type cannot take."""
+
+    ERROR = "error"
+    """The lowering fails, naming every one of them."""
+    OUTLINE = "outline"
+    """It becomes a call of a function that the module declares, and PyTorch runs: a hole."""
+
+
 @dataclass(frozen=True)
 class ExportOptions:
     """For `torch.export.export`."""
@@ -143,6 +152,8 @@ class LoweringOptions:
     """Whether a lowering may emit infinities (as the initial value of a maximum, say)."""
     contract: Contract = Contract.ERROR
     """What becomes of a module that holds what its output type may not hold."""
+    unsupported: Unsupported = Unsupported.ERROR
+    """What becomes of an operator that the output type cannot take."""
     narrow_integers: bool = False
     """For TOSA: no integers of 64 bits, arguments and results included."""
     tosa_target: TosaTarget | None = None

@@ -20,7 +20,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from fx_importer.canonicalization.complex_forms import Forms, Parts, expanded, join, with_dtype, zeros
 from fx_importer.canonicalization.complex_moves import IMAGINARY, MIXED, MOVED, NUMBERS, OF_SHAPE
-from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.canonicalization.rewriting import emit, remember_dtypes, value_of
 from fx_importer.diagnostics import refusal_of
 from fx_importer.errors import Refusal
 
@@ -44,6 +44,7 @@ class ComplexPairs:
         del owner
         forms = Forms(graph, self._real)
         if any(map(forms.was_complex, graph.nodes)):
+            remember_dtypes(graph)
             self.refusals += _Rewriting(forms, graph).refusals
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
@@ -39,6 +40,21 @@ def same_type(a: Any, b: Any) -> bool:
     if a.dtype != b.dtype or a.dim() != b.dim():
         return False
     return all(same_size(m, n) for m, n in zip(a.shape, b.shape, strict=True))
+
+
+def remember_dtypes(graph: fx.Graph) -> None:
+    """Let operators that nobody looks into know of which dtypes their tensors are in the model, as ``model_dtypes``.
+
+    Those of the arguments come in the schema's order, and then those of the results.
+    """
+    for node in graph.nodes:
+        if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
+            names = [each.name for each in node.target._schema.arguments]
+            given = dict(zip(names, node.args, strict=False)) | node.kwargs
+            values = map_aggregate([*(given.get(name) for name in names), node], value_of)
+            dtypes = [each.dtype for each in tree_leaves(values) if isinstance(each, Tensor)]
+            if any(each.is_complex or not (each.is_signed or each is torch.bool) for each in dtypes):
+                node.meta.setdefault("model_dtypes", dtypes)
 
 
 def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:

@@ -30,7 +30,7 @@ from fx_importer.canonicalization.carriers import (
     is_unsigned,
     wide_of,
 )
-from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.canonicalization.rewriting import emit, remember_dtypes, value_of
 from fx_importer.diagnostics import refusal_of
 from fx_importer.errors import Refusal
 
@@ -48,6 +48,7 @@ class SignedCarriers:
         """Rewrite ``graph``."""
         del owner
         if any(is_unsigned(each) for node in graph.nodes for each in tree_leaves(value_of(node))):
+            remember_dtypes(graph)
             self.refusals += _Rewriting(graph).refusals
 
 

@@ -24,6 +24,7 @@ HELP = {
     "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
     "contract": "What becomes of a module that holds what its output type may not: fail, or warn.",
+    "unsupported": "What becomes of an operator that the output type cannot take: fail, or declare a function for it.",
     "narrow_integers": "For TOSA: integers of 32 bits in the place of 64, arguments and results included.",
     "isolate": "Run the passes in a process of their own: what crashes it is an error, with a report.",
     "time_limit": "Seconds that a stage of passes may take. For --isolate.",

@@ -46,6 +46,8 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
         lowered.save(output)
     if manifest is not None:
         save_text(lowered.manifest.to_json(), manifest)
+    for name, hole in lowered.holes.items():
+        print(f"{name}: PyTorch runs {hole.operator}", *hole.places, sep="\n    ", file=sys.stderr)
     if output == STDOUT:
         return
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)

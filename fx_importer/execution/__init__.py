@@ -1,7 +1,7 @@
 """Runs lowered modules."""
 
 from fx_importer.execution.backend import Backend, Loaded, Value
-from fx_importer.execution.backends import BACKENDS, DEFAULTS, ISOLATED, RUNS, backend_for, backend_named, default_for
+from fx_importer.execution.backends import BACKENDS, DEFAULTS, FILLS_HOLES, ISOLATED, RUNS, backend_named, default_for
 from fx_importer.execution.calling import Caller
 from fx_importer.execution.eager import EagerBackend
 from fx_importer.execution.iree import IreeBackend
@@ -14,6 +14,7 @@ from fx_importer.execution.xla import XlaBackend
 __all__ = [
     "BACKENDS",
     "DEFAULTS",
+    "FILLS_HOLES",
     "ISOLATED",
     "RUNS",
     "Backend",
@@ -28,7 +29,6 @@ __all__ = [
     "Value",
     "Worker",
     "XlaBackend",
-    "backend_for",
     "backend_named",
     "default_for",
 ]

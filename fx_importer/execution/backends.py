@@ -11,6 +11,7 @@ from fx_importer.execution.jit import JitBackend
 from fx_importer.execution.stablehlo import StablehloBackend
 from fx_importer.execution.tosa_reference import TosaReferenceBackend
 from fx_importer.execution.xla import XlaBackend
+from fx_importer.manifest import Manifest
 from fx_importer.output_types import OutputType
 
 BACKENDS: Mapping[str, Callable[[], Backend]] = {
@@ -48,17 +49,17 @@ def backend_named(name: str) -> Backend:
     return BACKENDS[name]()
 
 
-def backend_for(output_type: OutputType) -> Backend:
-    """Return what runs ``output_type`` unless told otherwise; raises `UsageError` where nothing does."""
-    return backend_named(default_for(output_type))
+FILLS_HOLES = "jit"
+"""The backend that has PyTorch run what a module only declares: in this process, which has the operators."""
 
 
-def default_for(output_type: OutputType) -> str:
-    """Return the name of what runs ``output_type`` unless told otherwise; raises `UsageError` where nothing does."""
+def default_for(manifest: Manifest) -> str:
+    """Return the name of what runs a module unless told otherwise; raises `UsageError` where nothing does."""
+    output_type = OutputType.get(manifest.output_type)
     if output_type not in DEFAULTS:
         runs = ", ".join(each.value for each in DEFAULTS)
         raise UsageError(
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
             "the program in PyTorch"
         )
-    return DEFAULTS[output_type]
+    return FILLS_HOLES if manifest.holes else DEFAULTS[output_type]

@@ -6,6 +6,7 @@ import re
 
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import read_location, user_frame
+from fx_importer.execution.holes import FINE, holes_of
 
 RUN = "__fx_importer_run"
 """The function that calls compiled code. It takes the addresses of a packed function and of its arguments, and returns
@@ -44,6 +45,15 @@ llvm.func @{RUN}(%function: !llvm.ptr, %arguments: !llvm.ptr) -> i32 {{
   llvm.return %code : i32
 }}
 """
+_CHECK_OPERATOR = "__fx_importer_check_operator"
+_AFTER_OPERATORS = f"""
+llvm.func @{FINE}() -> i1
+func.func private @{_CHECK_OPERATOR}(%code: i32) {{
+  %fine = llvm.call @{FINE}() : () -> i1
+  func.call @{_CHECK}(%fine, %code) : (i1, i32) -> ()
+  return
+}}
+"""
 _DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"))
 _ACCESSES = {"memref.load": 0, "memref.store": 1}
 """Where the buffer is among the operands; its indices follow."""
@@ -57,9 +67,10 @@ def insert_checks(module: ir.Module) -> list[str]:
     The module gets the function `RUN`.
     """
     suspects: list[ir.Operation] = []
+    operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in holes_of(module)}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _SUSPECTS:
+        if op.name in _SUSPECTS or (op.name == "func.call" and op.attributes["callee"] in operators):
             suspects.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -68,7 +79,7 @@ def insert_checks(module: ir.Module) -> list[str]:
     for op in suspects:
         with module.context, op.location, ir.InsertionPoint(op):
             checks.insert(op)
-    for op in ir.Module.parse(_RUNTIME, module.context).body:
+    for op in ir.Module.parse(_RUNTIME + (_AFTER_OPERATORS if operators else ""), module.context).body:
         module.body.append(op.clone())
     return checks.messages
 
@@ -81,7 +92,10 @@ class _Checks:
         self._data: dict[ir.Value, bool] = {}
 
     def insert(self, op: ir.Operation) -> None:
-        if op.name == "cf.assert":
+        if op.name == "func.call":
+            with ir.InsertionPoint.after(op):
+                _call(_CHECK_OPERATOR, self._code("an operator that PyTorch runs raised an exception", op))
+        elif op.name == "cf.assert":
             self._check(op.operands[0], _sentence(ir.StringAttr(op.attributes["msg"]).value), op)
             op.erase()
         elif op.name in _DIVISIONS:
@@ -104,14 +118,15 @@ class _Checks:
         self._check(_compare(_LESS_UNSIGNED, index, size), _out_of_range(str(buffer_type)), op)
 
     def _check(self, holds: ir.Value, message: str, op: ir.Operation) -> None:
+        _call(_CHECK, holds, self._code(message, op))
+
+    def _code(self, message: str, op: ir.Operation) -> ir.Value:
+        """Return the number by which ``message`` is found, a constant."""
         frames, _ = read_location(op.location)
         if frame := user_frame(frames):
             message += f" (at {frame[0]}:{frame[1]})"
         self.messages.append(message)
-        code = _constant(ir.IntegerType.get_signless(32), len(self.messages))
-        ir.Operation.create(
-            "func.call", operands=[holds, code], attributes={"callee": ir.FlatSymbolRefAttr.get(_CHECK)}
-        )
+        return _constant(ir.IntegerType.get_signless(32), len(self.messages))
 
     def _is_data(self, value: ir.Value) -> bool:
         """Whether ``value`` was computed from what is in tensors, not only from loop counters and sizes."""
@@ -124,6 +139,11 @@ class _Checks:
             else:
                 self._data[value] = not owner.name.startswith("arith.") or any(map(self._is_data, owner.operands))
         return self._data[value]
+
+
+def _call(function: str, *operands: ir.Value) -> None:
+    callee = {"callee": ir.FlatSymbolRefAttr.get(function)}
+    ir.Operation.create("func.call", operands=operands, attributes=callee)
 
 
 def _sentence(message: str) -> str:

@@ -19,6 +19,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.checks import RUN, insert_checks
 from fx_importer.execution.constants import hoist_constants
+from fx_importer.execution.holes import Stubs, declare_holes
 from fx_importer.execution.kernels import (
     expand_integer_abs,
     interchange_loops,
@@ -79,7 +80,9 @@ class JitBackend:
         trace = Trace()
         for dialect in dialects_of(copy) & TO_LINALG.keys():
             _run(TO_LINALG[dialect], copy, trace)
+        stubs = Stubs(copy)
         function = _entry(copy, func_name)
+        declare_holes(copy)
         signature = read_signature(function)
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(copy)
@@ -98,8 +101,8 @@ class JitBackend:
         _run(scalars, copy, trace)
         _run(llvm, copy, trace)
         with trace.stage("compile"):
-            engine, run, packed = _compile(copy, func_name, self.optimization)
-        return _Function(signature, constants, tuple(messages), engine, run, packed)
+            engine, run, packed = _compile(copy, func_name, self.optimization, stubs)
+        return _Function(signature, constants, tuple(messages), engine, stubs, run, packed)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class _Function:
     constants: torch.Tensor
     messages: tuple[str, ...]
     engine: ExecutionEngine
+    stubs: Stubs
     run: Callable[[int], None]
     packed: ctypes.c_void_p
     """The function's address. It takes an array of addresses: of the result, if there is one, and of each argument."""
@@ -138,6 +142,11 @@ class _Function:
         slots = _addresses([self.packed, address, code])
         with self.lock:
             self.run(ctypes.addressof(slots))
+            failure = self.stubs.taken()
+        if failure:
+            operator, error = failure
+            said = f"{type(error).__name__}: {error}"
+            raise UsageError(f"'{self.signature.name}' stopped in {operator}, which PyTorch runs: {said}") from error
         if code.value:
             raise UsageError(f"'{self.signature.name}' stopped: {self.messages[code.value - 1]}")
 
@@ -203,7 +212,7 @@ def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:
 
 
 def _compile(
-    module: ir.Module, name: str, level: int
+    module: ir.Module, name: str, level: int, stubs: Stubs
 ) -> tuple[ExecutionEngine, Callable[[int], None], ctypes.c_void_p]:
     """Return the engine, the packed `RUN` and the address of the packed function ``name``."""
     said: list[str] = []
@@ -216,6 +225,8 @@ def _compile(
     try:
         # No object is kept for dumping: weights or not, it would be a second copy of the code.
         engine = ExecutionEngine(module, opt_level=level, enable_object_dump=False)
+        for symbol, callback in stubs.callbacks.items():
+            engine.raw_register_runtime(symbol, ctypes.cast(callback, ctypes.c_void_p))
         run, function = engine.raw_lookup(RUN), engine.raw_lookup(f"_mlir_ciface_{name}")
     except RuntimeError as error:
         raise RuntimeError("; ".join([str(error), *said])) from error

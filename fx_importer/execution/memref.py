@@ -81,6 +81,25 @@ def _view(block: ctypes.Array[ctypes.c_uint8], descriptor: Descriptor, dtype: to
     return torch.frombuffer(block, dtype=dtype, offset=start, count=count).reshape(sizes)
 
 
+def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a copy of the tensor that lies, dense and in row-major order, where ``descriptor`` says."""
+    block = (ctypes.c_uint8 * _extent(descriptor, dtype)).from_address(descriptor[0])
+    return _view(block, descriptor, dtype).clone()
+
+
+def allocated(tensor: torch.Tensor) -> int:
+    """Return the address of a copy of ``tensor``, which is dense, in memory for compiled code to free.
+
+    Raises:
+        MemoryError: if there is none.
+    """
+    address = _malloc(max(tensor.nbytes, 1))
+    if not address:
+        raise MemoryError(f"no {tensor.nbytes:,} bytes of memory")
+    ctypes.memmove(address, tensor.data_ptr(), tensor.nbytes)
+    return address
+
+
 def _extent(descriptor: Descriptor, dtype: torch.dtype) -> int:
     """Return how many bytes from the allocated address on belong to the tensor."""
     allocated, aligned, offset = descriptor[:3]
@@ -91,6 +110,10 @@ def _sizes(descriptor: Descriptor) -> list[int]:
     return descriptor[3 : 3 + (len(descriptor) - 3) // 2]
 
 
-_free = ctypes.CDLL(None).free
+_libc = ctypes.CDLL(None)
+_malloc = _libc.malloc
+_malloc.argtypes = (ctypes.c_size_t,)
+_malloc.restype = ctypes.c_void_p
+_free = _libc.free
 _free.argtypes = (ctypes.c_void_p,)
 _free.restype = None

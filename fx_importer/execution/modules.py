@@ -32,7 +32,11 @@ def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
 
 
 def alone(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
-    """Return a copy in which the function ``name`` is called ``main``, with only the functions that it calls."""
+    """Return a copy in which the function ``name`` is called ``main``, with only the functions that it calls.
+
+    Raises:
+        UsageError: if there is no such function, or it calls one that is only declared.
+    """
     function_named(module, name)
     copy = copied(module)
     functions = functions_of(copy)
@@ -40,6 +44,11 @@ def alone(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
     for each in reached:
         called = {callee for callee in _symbols(functions[each].operation) if callee in functions}
         reached += sorted(called - set(reached))
+    if declared := [each for each in reached if not functions[each].operation.regions[0].blocks]:
+        raise UsageError(
+            f"'{name}' calls {', '.join(map(repr, declared))}, which the module declares and does not define: where "
+            "they stand for operators that PyTorch runs, pass backend='jit' or backend='eager'"
+        )
     for unreached in functions.keys() - set(reached):
         functions[unreached].operation.erase()
     with copy.context:

@@ -96,6 +96,11 @@ class NodeBuilder:
         label = ir.StringAttr.get(full, context=self._context)
         return self.op("torch.operator", results, operands, {"name": label})
 
+    def describe(self, result: ir.Value, attribute: str, dtypes: Sequence[torch.dtype]) -> None:
+        """Give the operation of ``result`` an attribute that names dtypes as torch does."""
+        names = [ir.StringAttr.get(str(each).removeprefix("torch."), context=self._context) for each in dtypes]
+        result.owner.attributes[attribute] = ir.ArrayAttr.get(names, context=self._context)
+
     # --- values -----------------------------------------------------------------------------------------------------
 
     def value(self, argument: Any) -> ir.Value:

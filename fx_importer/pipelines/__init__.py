@@ -25,6 +25,7 @@ __all__ = [
     "STABLEHLO",
     "TORCH_BACKEND",
     "TOSA",
+    "VERIFIERS",
     "Nested",
     "Pass",
     "Pipeline",
@@ -55,6 +56,10 @@ def pipeline_for(output_type: OutputType, options: LoweringOptions) -> Pipeline:
         return Pipeline(output_type.value, ())
     stages = TORCH_BACKEND(options).stages + pipeline_from_torch(output_type, options).stages
     return Pipeline(output_type.value, stages)
+
+
+VERIFIERS = tuple(f"torch-verify-{kind}-backend-contract" for kind in ("linalg-on-tensors", "tosa", "stablehlo"))
+"""The wheel's checks, which take a call for a foreign operation. Our own contracts allow the calls."""
 
 
 def pipeline_from_torch(output_type: OutputType, options: LoweringOptions) -> Pipeline:

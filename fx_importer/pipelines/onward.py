@@ -11,8 +11,9 @@ TO_LINALG: Mapping[str, Stage] = {
         "tosa-to-linalg",
         "TOSA ops have become linalg, tensor, arith, math and scf.",
         (
+            on_functions("tosa-to-scf"),  # before what takes no op of TOSA in a region
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
-            on_functions("tosa-to-tensor", "tosa-to-arith", "tosa-to-scf", "canonicalize", "cse"),
+            on_functions("tosa-to-tensor", "tosa-to-arith", "canonicalize", "cse"),
         ),
     ),
     "stablehlo": Stage(

@@ -6,7 +6,7 @@ A `RewriteStep` stands in it under a name that MLIR does not know; `fx_importer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fx_importer.bindings import ir
 
@@ -70,6 +70,16 @@ class Pipeline:
 
     name: str
     stages: tuple[Stage, ...]
+
+    def without(self, *names: str) -> Pipeline:
+        """Return the pipeline without the passes of these names that stand at its top."""
+
+        def stays(step: Step) -> bool:
+            return not isinstance(step, Pass) or step.name not in names
+
+        return replace(
+            self, stages=tuple(replace(each, passes=tuple(filter(stays, each.passes))) for each in self.stages)
+        )
 
     def __str__(self) -> str:
         return _on_module([step for stage in self.stages for step in stage.passes])

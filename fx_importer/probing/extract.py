@@ -94,12 +94,12 @@ def _makes_number(op: ir.Operation) -> bool:
 
 def _blamed(op: ir.Operation) -> ir.Operation:
     """Return the operator of which ``op`` unpacks the result, or ``op``."""
-    while op.name in _UNPACKING and (maker := _maker(op.operands[0])):
+    while op.name in _UNPACKING and (maker := maker_of(op.operands[0])):
         op = maker
     return op
 
 
-def _maker(value: ir.Value) -> ir.Operation | None:
+def maker_of(value: ir.Value) -> ir.Operation | None:
     """Return the operation that ``value`` is a result of; None for an argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
@@ -119,7 +119,7 @@ def call_of(op: ir.Operation) -> str:
 
 
 def _operand(value: ir.Value) -> str:
-    match maker := _maker(value):
+    match maker := maker_of(value):
         case ir.Operation(name="torch.constant.none"):
             return "None"
         case ir.Operation(name="torch.constant.bool"):
@@ -150,7 +150,7 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
     arguments: dict[ir.Value, None] = {}
     for each in needed:
         for value in _captured(each) if each not in fixed else ():
-            maker = _maker(value)
+            maker = maker_of(value)
             if maker is None or maker not in needed:
                 arguments.setdefault(value)
     results = [result for result in op.results if _RETURNED.match(str(result.type))]
@@ -184,7 +184,7 @@ def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[
             return
         seen.add(each)
         for value in _captured(each) if each not in ends else ():
-            maker = _maker(value)
+            maker = maker_of(value)
             if maker and (maker.name == "torch.vtensor.literal" or not _TENSOR.match(str(value.type))):
                 yield from visit(maker)
         yield each

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from fx_importer.bindings import ir
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.execution import (
+    FILLS_HOLES,
     ISOLATED,
     RUNS,
     Backend,
@@ -115,7 +116,10 @@ def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: 
     output_type = subject.options.output_type
     if isinstance(backends, str):
         backends = [backends]
-    names = backends if backends is not None else (RUNS.get(output_type) or (default_for(output_type),))
+    names = backends
+    if names is None:
+        names = () if subject.manifest.holes else RUNS.get(output_type, ())
+        names = names or (default_for(subject.manifest),)
     default = names[0] if backends is None else None
     worker = Worker()
     return [chosen(subject, each, worker if isolate else None, default is None or each == default) for each in names]
@@ -132,7 +136,9 @@ def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, requ
     if backend == "eager":
         return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
     here = backend_named(backend)  # the name is wrong here and now, or never
-    apart = None if worker is None or backend in ISOLATED else IsolatedBackend(backend, worker)
+    # Another process has none of the user's operators.
+    stays = backend in ISOLATED or (backend == FILLS_HOLES and subject.manifest.holes)
+    apart = None if worker is None or stays else IsolatedBackend(backend, worker)
     return Chosen(backend, (apart or here).load, required)
 
 

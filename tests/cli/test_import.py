@@ -292,3 +292,15 @@ def assert_mistake(ran: tuple[int, str, str], expected_code: int, sentence: str)
     assert (code, out) == (expected_code, "")
     assert "Traceback" not in err
     assert not [path for path in Path().iterdir() if path.name not in ("models.py", "broken.py", "model.pt2")]
+
+
+def test_holes_are_listed(run: Run):
+    arguments = ("--output-type", "tosa", "--unsupported", "outline", "-o", "out.mlir", "--manifest", "out.json")
+    code, out, err = run("import", "models:foreign", *arguments)
+    assert (code, out.startswith("out.mlir: tosa, ")) == (0, True)
+    name, place = err.splitlines()
+    assert name == "fallback_models_frobnicate_default_0: PyTorch runs models.frobnicate.default"
+    assert "models.py:" in place
+    assert "func.func private @fallback_models_frobnicate_default_0(tensor<3xf32>)" in Path("out.mlir").read_text()
+    (hole,) = Manifest.from_json(Path("out.json").read_text()).holes.values()
+    assert hole.operator == "models.frobnicate.default"

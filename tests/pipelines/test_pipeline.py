@@ -10,6 +10,7 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import (
     PIPELINES,
+    VERIFIERS,
     Nested,
     Pass,
     Pipeline,
@@ -125,3 +126,12 @@ def test_infinities_are_emitted_only_where_allowed(allowed, initial):
     for stage in pipeline_for(OutputType.LINALG_ON_TENSORS, LoweringOptions(allow_non_finites=allowed)).stages:
         run_stage(stage, module)
     assert f"arith.constant {initial} : f32" in str(module)
+
+
+@pytest.mark.parametrize("output_type", [OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO])
+def test_a_pipeline_without_a_pass(output_type: OutputType):
+    whole = pipeline_for(output_type, LoweringOptions())
+    without = whole.without(*VERIFIERS)
+    assert len(str(whole).split("torch-verify-")) == 2
+    assert "torch-verify-" not in str(without)
+    assert [stage.name for stage in without.stages] == [stage.name for stage in whole.stages]

@@ -39,6 +39,8 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
     if plan.overload._schema.is_mutable:
         raise Refused("it writes to its arguments: make the graph functional first, with run_decompositions({})")
     results = call_overload(plan, node.args, node.kwargs, build.result_types(node, plan.results), build)
+    if results and (dtypes := node.meta.get("model_dtypes")):
+        build.describe(results[0], "fx_importer.dtypes", dtypes)
     return results[0] if plan.results == 1 else results
 
 

@@ -1,0 +1,238 @@
+"""Operators that an output type refuses, as calls of functions that the module declares and does not define."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from fx_importer.bindings import func_d, ir
+from fx_importer.causes import Place
+from fx_importer.manifest import HOLE, Hole, OperatorArgument, Passed, Returned, ValueType
+from fx_importer.probing.extract import call_of, maker_of, overload
+
+_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
+_NUMBERS = {"!torch.int": "int", "!torch.float": "float", "!torch.bool": "bool"}
+
+
+class _Cannot(Exception):
+    """An operator has no function that could stand for it."""
+
+
+def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Hole]:
+    """Replace operators of ``module``, which is in the torch dialect, in place: those that ``calls`` describes.
+
+    Each becomes a call of a private function, one for all that do the same on the same types. A function takes and
+    returns tensors: lists are taken apart, and what is constant is in the record.
+
+    Returns:
+        What the functions stand for, by name. What writes to its arguments, holds a region, or takes or returns
+        anything but tensors and numbers is left as it is.
+    """
+    refused: list[ir.Operation] = []
+
+    def see(op: ir.Operation) -> ir.WalkResult:
+        if op.name.startswith("torch.") and any([*result.uses] for result in op.results) and call_of(op) in calls:
+            refused.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(see)
+    functions = _Functions(module)
+    for op in refused:
+        try:
+            functions.replace(op)
+        except _Cannot:
+            continue
+    return functions.holes
+
+
+@dataclass
+class _Site:
+    """One call, as it is taken apart."""
+
+    dtypes: Iterator[str] | None = None
+    """Of the tensors in the model, in order, where those here are of others in their place."""
+    operands: list[ir.Value] = field(default_factory=list)
+    takes: list[ValueType] = field(default_factory=list)
+
+    def argument(self, value: ir.Value) -> OperatorArgument:
+        """Return an argument of an operator, and note what the function has to take for it."""
+        maker = maker_of(value)
+        kind = str(value.type)
+        name = maker.name if maker else ""
+        if maker and name.startswith("torch.constant."):
+            return _constant(maker)
+        if maker and name == "torch.prim.ListConstruct":
+            return tuple(self.argument(each) for each in maker.operands)
+        if maker and name == "torch.derefine":
+            return self.argument(maker.operands[0])
+        if kind in _NUMBERS:
+            self.takes.append(ValueType(_NUMBERS[kind]))
+        else:
+            self.takes.append(self.tensor(value))
+        self.operands.append(value)
+        return Passed(len(self.operands) - 1)
+
+    def tensor(self, value: ir.Value) -> ValueType:
+        """Return the type that the next tensor, which is ``value`` here, has in the model."""
+        found = _tensor_type(value.type)
+        if self.dtypes is None:
+            return found
+        dtype, shape = next(self.dtypes, None), found.shape or ()
+        if dtype is None:
+            raise _Cannot
+        paired = dtype.startswith("complex") and not found.dtype.startswith("complex")
+        return ValueType(dtype, shape[:-1] if paired else shape)
+
+
+class _Functions:
+    """The functions that a module declares for operators."""
+
+    def __init__(self, module: ir.Operation):
+        self.holes: dict[str, Hole] = {}
+        """Those that are new."""
+        self._block = module.regions[0].blocks[0]
+        self._names: set[str] = set()
+        self._known: dict[tuple[str, str], str] = {}
+        for op in self._block.operations:
+            if isinstance(op, func_d.FuncOp):
+                self._names.add(op.name.value)
+                if HOLE in op.attributes:
+                    said = ir.StringAttr(op.attributes[HOLE]).value
+                    self._known[said, str(op.type)] = op.name.value
+
+    def replace(self, op: ir.Operation) -> None:
+        """Replace ``op`` by a call. Raises `_Cannot`, and then nothing has changed."""
+        name = overload(op)
+        schema = _schema(name)
+        site = _Site(_model_dtypes(op))
+        arguments = tuple(site.argument(operand) for operand in op.operands)
+        results = [
+            found
+            for position, result in enumerate(op.results)
+            for found in _results(result, () if len(schema.returns) == 1 else (position,))
+        ]
+        if site.dtypes is not None and any(map(_is_list, op.results)):
+            raise _Cannot  # not all of it may be read
+        returned = tuple(Returned(site.tensor(value), path) for value, path in results)
+        hole = Hole(name, arguments, tuple(site.takes), returned)
+        with op.context, op.location, ir.InsertionPoint(op):
+            operands = [_as_tensor(each) for each in site.operands]
+            types = [value.type for value, _ in results]
+            function = self._declared(hole, ir.FunctionType.get([each.type for each in operands], types))
+            callee = {"callee": ir.FlatSymbolRefAttr.get(function)}
+            call = ir.Operation.create("func.call", results=types, operands=operands, attributes=callee)
+        for (value, _), new in zip(results, call.results, strict=True):
+            value.replace_all_uses_with(new)
+        for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart
+            user.erase()
+        op.erase()
+        if function in self.holes:
+            before = self.holes[function]
+            self.holes[function] = replace(before, places=(*before.places, str(Place.of(call.location))))
+
+    def _declared(self, hole: Hole, kind: ir.FunctionType) -> str:
+        """Return the name of the function of ``hole``, which is declared where it is not yet."""
+        key = (hole.to_json(), str(kind))
+        if key not in self._known:
+            stem = "fallback_" + re.sub(r"\W", "_", hole.operator)
+            name = next(each for i in range(len(self._names) + 1) if (each := f"{stem}_{i}") not in self._names)
+            with ir.InsertionPoint(self._block):
+                made = func_d.FuncOp(name, kind, visibility="private")
+            made.attributes[HOLE] = ir.StringAttr.get(key[0])
+            self._names.add(name)
+            self._known[key] = name
+            self.holes[name] = hole
+        return self._known[key]
+
+
+def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
+    if "fx_importer.dtypes" not in op.attributes:
+        return None
+    return iter([ir.StringAttr(each).value for each in ir.ArrayAttr(op.attributes["fx_importer.dtypes"])])
+
+
+def _schema(name: str) -> Any:
+    """Return the schema of an overload. Raises `_Cannot` if torch has none, or it writes to its arguments."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except (AttributeError, RuntimeError):
+            raise _Cannot from None
+    if not isinstance(found, torch._ops.OpOverload) or found._schema.is_mutable:
+        raise _Cannot
+    return found._schema
+
+
+def _constant(op: ir.Operation) -> OperatorArgument:
+    kind = op.name.rpartition(".")[2]
+    if kind == "none":
+        return None
+    value: Any = op.attributes["value"]
+    match kind:
+        case "bool":
+            return bool(ir.IntegerAttr(value).value)
+        case "int":
+            return ir.IntegerAttr(value).value
+        case "float":
+            return ir.FloatAttr(value).value
+        case "str" | "device":
+            return ir.StringAttr(value).value
+    raise _Cannot
+
+
+def _results(value: ir.Value, path: tuple[int, ...]) -> list[tuple[ir.Value, tuple[int, ...]]]:
+    """Return the tensors that are read of a result, with where they are in it: a list is read element by element."""
+    if not _is_list(value):
+        return [(value, path)]
+    found: list[tuple[ir.Value, tuple[int, ...]]] = []
+    for user in [use.owner for use in value.uses]:
+        if user.name == "torch.prim.ListUnpack":
+            found += [(each, (*path, i)) for i, each in enumerate(user.results)]
+        elif user.name == "torch.aten.__getitem__.t" and (index := maker_of(user.operands[1])):
+            found.append((user.results[0], (*path, ir.IntegerAttr(index.attributes["value"]).value)))
+        else:
+            raise _Cannot
+    return found
+
+
+def _is_list(value: ir.Value) -> bool:
+    return str(value.type).startswith("!torch.list")
+
+
+def _tensor_type(kind: ir.Type) -> ValueType:
+    """Return what is known of a tensor. Raises `_Cannot` for what is none, may be written to, or has no rank."""
+    found = _VTENSOR.fullmatch(str(kind))
+    if not found:
+        raise _Cannot
+    sizes = [each for each in found["sizes"].split(",") if each]
+    return ValueType(_dtype(found["element"]), tuple(each if each == "?" else int(each) for each in sizes))
+
+
+def _dtype(element: str) -> str:
+    """Return torch's name of an element type of the torch dialect."""
+    if element == "i1":
+        return "bool"
+    if element == "bf16":
+        return "bfloat16"
+    if found := re.fullmatch(r"complex<f(\d+)>", element):
+        return f"complex{2 * int(found[1])}"
+    if found := re.fullmatch(r"f8(\w+)", element):
+        return f"float8_{found[1].lower()}"
+    if found := re.fullmatch(r"([su]i|f)(\d+)", element):
+        return {"si": "int", "ui": "uint", "f": "float"}[found[1]] + found[2]
+    raise _Cannot
+
+
+def _as_tensor(value: ir.Value) -> ir.Value:
+    """Return a number as a tensor of rank 0: output types differ in what numbers they have."""
+    kind = str(value.type)
+    if kind not in _NUMBERS:
+        return value
+    element = {"int": "si64", "float": "f64", "bool": "i1"}[_NUMBERS[kind]]
+    made = ir.Type.parse(f"!torch.vtensor<[],{element}>")
+    return ir.Operation.create("torch.prim.NumToTensor.Scalar", results=[made], operands=[value]).result
