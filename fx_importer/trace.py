@@ -101,7 +101,8 @@ class Trace:
             record.failure = error
             record.seconds = time.perf_counter() - start
             error.stage = name
-            error.causes = record.causes = self._causes()
+            self._find_causes(record)
+            error.causes = record.causes
             error.report = self.reporter(self, record, ()) if self.reporter else None
             raise
         except FxImporterError as error:
@@ -125,16 +126,22 @@ class Trace:
 
     def _failed(self, record: StageRecord, error: Exception) -> StageFailed:
         diagnostics = diagnostics_of(error)
-        if diagnostics:
-            record.causes = self._causes()
+        remarks = self._find_causes(record) if diagnostics else []
         report = self.reporter(self, record, diagnostics) if self.reporter else None
         title = headline(record.causes) if record.causes else ""
         reason = "\n".join(map(str, record.causes)) or reason_of(error)
         lines = [f"stage '{record.name}' failed: {title}".strip(), *(f"  {line}" for line in reason.splitlines())]
+        lines += remarks
         if report:
             lines.append(f"what reproduces it is in {report}")
         message = "\n".join(lines)
         return StageFailed(record.name, message, causes=record.causes, diagnostics=diagnostics, report=report)
 
-    def _causes(self) -> tuple[Cause, ...]:
-        return self.investigate(self.imported) if self.investigate and self.imported else ()
+    def _find_causes(self, record: StageRecord) -> list[str]:
+        """Note the operators that were refused; or return in a sentence why that cannot be found out."""
+        if self.investigate and self.imported:
+            try:
+                record.causes = self.investigate(self.imported)
+            except Exception as problem:  # a defect of ours must not hide the failure itself
+                return [f"which operators are refused could not be found out: {type(problem).__name__}: {problem}"]
+        return []

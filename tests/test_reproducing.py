@@ -1,11 +1,13 @@
-"""What a failure of `lower` leaves, and that it fails there again: elsewhere, and later."""
+"""What a failure of `lower` leaves, and that it fails there again: elsewhere, later, and many at once."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -222,6 +224,26 @@ def test_the_size_is_bounded(tmp_path):
     assert reproduce(report).same
 
 
+def fail_in_a_process(number: int) -> tuple[int, str]:
+    torch.set_num_threads(1)
+    try:
+        lower(Poisson(number + 1), X, output_type="linalg")
+    except StageFailed as error:
+        return number, str(error.report)
+    raise AssertionError
+
+
+@pytest.mark.slow  # eight processes that import torch
+def test_parallel_failures_do_not_collide(dump):
+    with ProcessPoolExecutor(8, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(fail_in_a_process, range(8)))
+    assert len({report for _, report in found}) == 8
+    assert sorted(map(str, dump.iterdir())) == sorted(report for _, report in found)
+    for number, report in found:
+        assert f"x{number + 1}xf32" in (Path(report) / "before.mlir").read_text()
+        assert (Path(report) / "report.md").read_text().startswith("# The stage `")
+
+
 def test_dumps_of_stages(tmp_path, monkeypatch):
     monkeypatch.delenv("FX_IMPORTER_DUMP_DIR")
     lower(Mlp(), X, output_type="stablehlo", dump_ir="^(decompose|import|stablehlo)$", dump_dir=tmp_path / "ir")
@@ -269,7 +291,9 @@ def test_options_are_spelled_and_read_back():
     options = Options(
         OutputType.TOSA,
         export=ExportOptions(strict=True),
-        lowering=LoweringOptions(("aten.relu",), False, Contract.WARN, True, TosaTarget(level="none")),
+        lowering=LoweringOptions(
+            ("aten.relu",), False, Contract.WARN, narrow_integers=True, tosa_target=TosaTarget(level="none")
+        ),
         running=RunOptions(True, 2.5, 10**9),
     )
     values = json.loads(json.dumps(spelled(options)))
