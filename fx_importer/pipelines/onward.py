@@ -20,8 +20,9 @@ TO_LINALG: Mapping[str, Stage] = {
         "stablehlo-to-linalg",
         "StableHLO ops have become linalg, tensor, arith, math and scf.",
         (
-            Pass("stablehlo-convert-to-signless"),
-            on_functions("stablehlo-legalize-to-linalg", "canonicalize", "cse"),
+            on_functions("stablehlo-legalize-to-linalg"),
+            Pass("stablehlo-convert-to-signless"),  # after it, to which the sign of integers matters
+            on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),
         ),
     ),
 }

@@ -261,6 +261,18 @@ def test_sizes_and_numbers_in_stablehlo(backend):
 
 
 @needs_iree
+@pytest.mark.parametrize("backend", ["jit", "stablehlo"])
+def test_unsigned_integers_in_stablehlo(backend):
+    x = torch.tensor([200, 3, 255], dtype=torch.uint8)
+
+    def model(x):
+        return x.double(), x // 7, x > 100, x.max(), x * 2
+
+    found = lower(model, x, output_type="stablehlo").caller(backend=backend_named(backend))(x)
+    for value, expected in zip(found, model(x), strict=True):
+        torch.testing.assert_close(value, expected, rtol=0, atol=0)
+
+
 def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
     model, example = nn.Softmax(1), torch.randn(4, 10)
     lowered = lower(model, example, output_type="linalg", dynamic_shapes=({0: torch.export.Dim("rows")},))
