@@ -40,7 +40,7 @@ from fx_importer.options import (
     Unsupported,
 )
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import VERIFIERS
+from fx_importer.pipelines import VERIFIERS, Pipeline
 from fx_importer.pipelines.isolated import RunStage, stage_runner
 from fx_importer.probing import Prober, Store, causes_in, expected, outline
 from fx_importer.targets import TARGETS
@@ -86,7 +86,7 @@ def compile_programs(
         if not report:
             raise
         raise _complete(error, programs, importer, options) from None
-    holes = _lower_imported(importer.module, options, trace, run)
+    holes = _lower_imported(importer.module, pipeline, options, trace, run)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
         options.output_type.value,
@@ -105,12 +105,13 @@ _ROUNDS = 4
 """How often a module is lowered at most: what fails only once its neighbours are gone takes another time."""
 
 
-def _lower_imported(module: ir.Module, options: Options, trace: Trace, run: RunStage) -> dict[str, Hole]:
+def _lower_imported(
+    module: ir.Module, pipeline: Pipeline, options: Options, trace: Trace, run: RunStage
+) -> dict[str, Hole]:
     """Lower ``module`` in place; return what stands for the operators that were outlined, if they were to be.
 
     ``run`` runs stages on ``module`` as it is now.
     """
-    pipeline = TARGETS[options.output_type].pipeline(options.lowering)
     holes: dict[str, Hole] = {}
     outlines = options.lowering.unsupported is Unsupported.OUTLINE
     for _ in range(_ROUNDS if outlines else 0):

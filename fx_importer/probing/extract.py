@@ -142,7 +142,7 @@ def _short(type_: str) -> str:
 
 
 def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Operation] = ()) -> str:
-    """Return the text of a module with a function that does what ``op`` does in ``function``, and returns its results.
+    """Return the text of a module with a function that does what ``op`` does in ``function``; it returns what is read.
 
     The function has the attributes of ``function``. Of the operations ``fixed``, the results are constants.
     """
@@ -153,7 +153,7 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
             maker = maker_of(value)
             if maker is None or maker not in needed:
                 arguments.setdefault(value)
-    results = [result for result in op.results if _RETURNED.match(str(result.type))]
+    results = [each for each in op.results if _RETURNED.match(str(each.type)) and any(each.uses)]
     module = ir.Module.create(ir.Location.unknown(op.context))
     with ir.Location.unknown(op.context), ir.InsertionPoint(module.body):
         kind = ir.FunctionType.get([value.type for value in arguments], [result.type for result in results])

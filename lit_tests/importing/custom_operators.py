@@ -49,6 +49,7 @@ with tempfile.TemporaryDirectory() as directory:
 # CHECK: torch module
 # CHECK: torch.operator "torch.lit.mix"
 # CHECK: linalg stage 'backend-types' failed:
+# CHECK-NEXT: lit.mix.default(
 # CHECK-NEXT: nothing lowered 'torch.lit.mix'
 # CHECK-NEXT: at {{.*}}custom_operators.py:26
 # CHECK: nothing lowered 'torch.lit.parts'

@@ -138,5 +138,5 @@ def test_what_can_only_be_moved_is_not_computed_with():
     moving = Dtypes("an output", moves=frozenset((torch.complex64,)), computes=frozenset((aten.mul.Tensor,)))
     x = torch.ones(2, 3, dtype=torch.complex64)
     legalize(program(lambda x: (x * x).t(), x), moving)
-    with pytest.raises(UnsupportedProgramError, match=r"sqrt.*computes with tensors of torch\.complex64"):
+    with pytest.raises(UnsupportedProgramError, match=r"computes with tensors of torch\.complex64"):
         legalize(program(lambda x: x.sqrt(), x), moving)

@@ -1,7 +1,9 @@
 """The directory that a failed stage leaves behind."""
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -159,7 +161,8 @@ def assert_repeats(directory: Path, stage: str, tool: str) -> None:
     facts = json.loads((directory / "report.json").read_text())
     assert facts["stage"] == stage
     assert (".replay " if tool == "replay" else "torch-mlir-opt ") in facts["command"]
-    ran = subprocess.run([directory / "command.sh"], capture_output=True, text=True, check=False)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ran = subprocess.run([directory / "command.sh"], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stdout == ""
     # What is ours to add to MLIR's diagnostics, torch-mlir-opt does not say.
