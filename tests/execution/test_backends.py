@@ -273,6 +273,7 @@ def test_unsigned_integers_in_stablehlo(backend):
         torch.testing.assert_close(value, expected, rtol=0, atol=0)
 
 
+@needs_iree
 def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
     model, example = nn.Softmax(1), torch.randn(4, 10)
     lowered = lower(model, example, output_type="linalg", dynamic_shapes=({0: torch.export.Dim("rows")},))
