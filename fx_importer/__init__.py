@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fx_importer.causes import Cause, Place
-    from fx_importer.compilation import compare_decompositions, export_and_import, lower, stateless_fx_import
     from fx_importer.decompositions import get_decomposition_table
+    from fx_importer.entry import compare_decompositions, export_and_import, lower, stateless_fx_import
     from fx_importer.errors import (
         ContractWarning,
         CrashedError,
@@ -78,7 +78,7 @@ __all__ = [
 # A name is imported when it is first asked for: `fx-importer --help` must not wait for torch.
 _HOMES = {
     "causes": ("Cause", "Place"),
-    "compilation": ("compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
+    "entry": ("compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
     "decompositions": ("get_decomposition_table",),
     "errors": (
         "ContractWarning",

@@ -12,12 +12,13 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
-from fx_importer.compilation import canonical, causes_of, import_canonical, prober_for
+from fx_importer.compilation import canonical, import_canonical
 from fx_importer.errors import FxImporterError, Refusal
 from fx_importer.explanation import Expected, Explanation
 from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
+from fx_importer.investigating import causes_of, prober_for
 from fx_importer.options import DecompositionOptions, ExportOptions, ImportOptions, Mutation, Options
 from fx_importer.output_types import OutputType
 from fx_importer.probing import BACKENDS, Prober, Store, expected

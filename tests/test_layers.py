@@ -17,7 +17,10 @@ RECORDS = {
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "reduction", "verification"}
-SPINE = {"compilation", "explaining", "lowered", "lowering", "reducing", "reproducing", "targets"}
+SPINE = {
+    *("compilation", "entry", "explaining", "investigating", "lowered", "lowering", "outlined", "reducing"),
+    *("reproducing", "targets"),
+}
 DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from fx_importer.bindings import ir, load_dialects, new_context, passmanager, portable_artifact, stablehlo_version
-from fx_importer.compilation import lower
+from fx_importer.entry import lower
 from fx_importer.errors import FxImporterError, NotInstalledError
 from fx_importer.execution import RUNS
 from fx_importer.installation.findings import Finding

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fx_importer
-from fx_importer import compilation
+from fx_importer import investigating
 from fx_importer.causes import Cause
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
@@ -156,7 +156,7 @@ def test_a_defect_in_the_search_does_not_hide_the_failure(monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setattr(compilation, "causes_in", broken)
+    monkeypatch.setattr(investigating, "causes_in", broken)
     with pytest.raises(fx_importer.StageFailed, match="nothing lowered 'torch.aten.poisson'") as raised:
         fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
     assert "which operators are refused could not be found out: KeyError: 'a defect'" in str(raised.value)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fx_importer.cli.demo import tables
 from fx_importer.cli.demo.encoder import SENTENCES, load_encoder, similarities
-from fx_importer.compilation import lower
+from fx_importer.entry import lower
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.lowered import Lowered
 from fx_importer.output_types import OutputType

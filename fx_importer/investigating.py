@@ -1,0 +1,31 @@
+"""Why a lowering fails: the operators that the output type refuses, found by lowering each alone."""
+
+from __future__ import annotations
+
+from fx_importer.bindings import ir
+from fx_importer.causes import Cause
+from fx_importer.options import Options
+from fx_importer.probing import Prober, Store, causes_in
+from fx_importer.targets import TARGETS
+from fx_importer.trace import Investigator
+
+
+def investigator(options: Options) -> Investigator:
+    """Return what finds the operators that a lowering with ``options`` fails for."""
+
+    def investigate(imported: ir.Operation) -> tuple[Cause, ...]:
+        return causes_of(imported, options, prober_for(options))
+
+    return investigate
+
+
+def prober_for(options: Options, store: Store | None = None) -> Prober:
+    """Return what lowers small modules with ``options`` to any output type."""
+    return Prober({each: target.pipeline(options.lowering) for each, target in TARGETS.items()}, store)
+
+
+def causes_of(imported: ir.Operation, options: Options, prober: Prober) -> tuple[Cause, ...]:
+    """Return what of a module, as it was imported, the output type refuses."""
+    target = TARGETS[options.output_type]
+    kept = {str(operator) for operator in target.decompositions.keys() - target.table(options, None).keys()}
+    return tuple(causes_in(imported, options.output_type, prober, kept))
