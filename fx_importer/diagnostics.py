@@ -61,8 +61,14 @@ class ReportedError(Exception):
         return self.text
 
 
+class PassError(Exception):
+    """A pass in Python that did what none may do: its message names the pass and the line."""
+
+
 def reason_of(error: Exception) -> str:
     """Return what MLIR said, or else what ``error`` is and says."""
+    if isinstance(error, PassError):
+        return str(error)
     kind = "MLIRError" if isinstance(error, ReportedError) else type(error).__name__
     return "\n".join(map(str, diagnostics_of(error))) or f"{kind}: {error}"
 

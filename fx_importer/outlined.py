@@ -44,7 +44,7 @@ def lower_imported(
             if not found:
                 break
             holes |= found
-            pipeline = pipeline.without(*VERIFIERS)
+            pipeline = pipeline.without_passes(*VERIFIERS)
         else:
             trace.stages = attempt.stages
             return holes

@@ -20,7 +20,7 @@ from fx_importer.option_values import read_options, spelled
 from fx_importer.options import Contract, ExportOptions, LoweringOptions, Options, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
-from fx_importer.pipelines.rewrite_steps import imported_step
+from fx_importer.pipelines.functions import imported_step
 from fx_importer.reproducing import reproduce
 from fx_importer.targets import Target
 
@@ -164,7 +164,9 @@ def test_what_fails_otherwise_or_no_more_is_told(monkeypatch, capsys, inject):
 
     code, said = outcome("builtin.module(symbol-dce)")
     assert code == 1
-    assert said.startswith("It does not fail any more. Reported was:\nstage 'faulty': ValueError\n  a defect")
+    assert said.startswith(
+        "It does not fail any more. Reported was:\nstage 'faulty': PassError\n  the pass 'raise_value_error' ("
+    )
     assert f"torch was 1.0, and is {torch.__version__} here" in said
     code, said = outcome("builtin.module(fx-importer-call{tests.pipelines.faults:abort})")
     assert code == 1

@@ -32,8 +32,8 @@ from fx_importer.execution.modules import copied, dialects_of, function_named, f
 from fx_importer.execution.signature import JIT, Signature, TensorKind, read_signature
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.onward import TO_LINALG
-from fx_importer.pipelines.pipeline import Stage
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.pipelines.stage import Stage
 from fx_importer.trace import Trace
 
 _DIALECTS = {

@@ -10,10 +10,11 @@ from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.parse import parse_steps
-from fx_importer.pipelines.pipeline import Nested, Pass, Pipeline, RewriteStep, Stage, Step
+from fx_importer.pipelines.pipeline import Insertable, Pipeline
 from fx_importer.pipelines.rewrite_steps import REWRITES
 from fx_importer.pipelines.runner import run_stage, run_text
 from fx_importer.pipelines.stablehlo import stablehlo as STABLEHLO
+from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step
 from fx_importer.pipelines.torch_backend import torch_backend as TORCH_BACKEND
 from fx_importer.pipelines.tosa import tosa as TOSA
 
@@ -26,6 +27,7 @@ __all__ = [
     "TORCH_BACKEND",
     "TOSA",
     "VERIFIERS",
+    "Insertable",
     "Nested",
     "Pass",
     "Pipeline",

@@ -12,7 +12,7 @@ from fx_importer.bindings import ir, passmanager, stablehlo_version
 from fx_importer.diagnostics import emit_errors, warn_of
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines.pipeline import RewriteStep, Stage
+from fx_importer.pipelines.stage import RewriteStep, Stage
 from fx_importer.resources import resource_of
 
 _ALWAYS = frozenset(("builtin", "func"))

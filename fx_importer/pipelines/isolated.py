@@ -7,21 +7,23 @@ small ones.
 from __future__ import annotations
 
 import functools
+import io
 import itertools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from fx_importer.bindings import ir
-from fx_importer.errors import CrashedError, StageFailed, UsageError
+from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.isolation import Scratch
 from fx_importer.options import Limits, RunOptions
 from fx_importer.pipelines.carrying import Carrier, replace_contents
 from fx_importer.pipelines.parse import is_known, parse_steps
-from fx_importer.pipelines.pipeline import RewriteStep, Stage
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.pipelines.stage import RewriteStep, Stage
 from fx_importer.processes import Child, check_memory_can_be_watched
 from fx_importer.trace import Trace
 
@@ -77,20 +79,27 @@ class IsolatedStages:
         self._sent = False
 
     def run(self, stage: Stage, *, print_passes: bool = False) -> None:
-        """Run ``stage``. ``print_passes`` prints to standard error, when the stage has ended.
+        """Run ``stage``; here, if it has a function that another process cannot import.
+
+        ``print_passes`` prints to standard error, when the stage has ended.
 
         Raises:
             UsageError: as `run_stage` does.
             ReportedError: where `run_stage` raises an `ir.MLIRError`: with the same diagnostics.
             CrashedError: if the process ended; no other stage can run then.
         """
-        _check(stage)
+        if not _crosses(stage):
+            run_stage(stage, self._module, print_passes=print_passes)
+            self._sent = False
+            return
+        context = self._module.context
         given, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
         if not self._sent:
             self._carrier.write(self._module, given)
             self._sent = True
-        request = ("run", given if given.exists() else None, stage.name, str(stage), made, print_passes)
-        warned, failure = _ask(self._child, request, self._limits)
+        sent = given if given.exists() else None
+        request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
+        (warned, failure), context.allow_unregistered_dialects = _ask(self._child, request, self._limits)
         if print_passes:
             sys.stderr.write(self._child.said())
         _go_on(warned, failure)
@@ -109,6 +118,8 @@ class Outcome:
 
 class Prober:
     """Runs pipelines on many small modules, in one process, which starts anew after a crash.
+
+    Stages with functions that no other process can import run in this one.
 
         prober = Prober(Limits(seconds=10))
         outcome = prober.run("func.func @main() { return }", pipeline_for(OutputType.TOSA, LoweringOptions()).stages)
@@ -130,9 +141,18 @@ class Prober:
         Raises:
             UsageError: if a pass is none that MLIR or this package knows, or ``module`` is not one.
         """
-        stages = _stages(stages)
-        for stage in stages:
-            _check(stage)
+        text: str | bytes | None = module
+        parts = [(each, list(part)) for each, part in groupby(_stages(stages), _crosses)]
+        for number, (crosses, part) in enumerate(parts):
+            assert text is not None
+            wanted = result or number + 1 < len(parts)
+            outcome = (self._there if crosses else _here)(text, part, wanted)
+            if outcome.error:
+                return outcome
+            text = outcome.module
+        return Outcome(None, text if result and not isinstance(text, str) else None)
+
+    def _there(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
         if not self._child.alive:
             self._child = Child(_CHILD)
         request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)
@@ -146,6 +166,24 @@ class Prober:
         except StageFailed as error:
             return Outcome(error, None)
         return Outcome(None, made)
+
+
+def _here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+    """Run stages in this process, which alone has their functions."""
+    context = new_context()
+    context.allow_unregistered_dialects = True
+    load_dialects(context)
+    read = ir.Module.parse(module, context)
+    try:
+        for stage in stages:
+            with Trace().stage(stage.name):
+                run_stage(stage, read)
+    except StageFailed as error:
+        return Outcome(error, None)
+    if not result:
+        return Outcome(None, None)
+    read.operation.write_bytecode(made := io.BytesIO())
+    return Outcome(None, made.getvalue())
 
 
 def _ask(child: Child, request: Any, limits: Limits) -> Any:
@@ -182,11 +220,6 @@ def _stages(stages: Sequence[Stage] | str) -> Sequence[Stage]:
     return [Stage("pipeline", "", parse_steps(stages))] if isinstance(stages, str) else stages
 
 
-def _check(stage: Stage) -> None:
-    """Raise `UsageError` for a step that another process cannot find by its name."""
-    for step in stage.passes:
-        if isinstance(step, RewriteStep) and not is_known(step):
-            raise UsageError(
-                f"stage '{stage.name}' has the Python step '{step.name}', which another process does not know: make it "
-                "with imported_step('package.module:function')"
-            )
+def _crosses(stage: Stage) -> bool:
+    """Whether another process can read ``stage``: its functions can be imported."""
+    return all(is_known(step) for step in stage.passes if isinstance(step, RewriteStep))

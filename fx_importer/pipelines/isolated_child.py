@@ -13,8 +13,8 @@ from fx_importer.diagnostics import ReportedError, diagnostics_of
 from fx_importer.errors import ContractWarning, UsageError
 from fx_importer.pipelines.carrying import Carrier
 from fx_importer.pipelines.parse import parse_steps
-from fx_importer.pipelines.pipeline import Stage
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.pipelines.stage import Stage
 from fx_importer.processes import Note, portable
 
 Ran = tuple[list[Warning], Exception | None]
@@ -32,9 +32,12 @@ class Runner:
 
     def __call__(self, request: Any) -> Any:
         match request:
-            case ("run", given, name, text, made, print_passes):
-                return self._run(given, name, text, made, print_passes)
+            case ("run", given, name, text, made, print_passes, allow_unregistered):
+                self._context.allow_unregistered_dialects = allow_unregistered
+                ran = self._run(given, name, text, made, print_passes)
+                return ran, self._context.allow_unregistered_dialects
             case ("probe", module, stages, result):
+                self._context.allow_unregistered_dialects = True
                 return self._probe(module, stages, result)
         raise AssertionError(request)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+from fx_importer.pipelines.pipeline import Pipeline
+from fx_importer.pipelines.stage import Pass, Stage, on_functions
 
 LLVM = Pipeline(
     "llvm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fx_importer.pipelines.pipeline import Pass, Stage, on_functions
+from fx_importer.pipelines.stage import Pass, Stage, on_functions
 
 TO_LINALG: Mapping[str, Stage] = {
     "tosa": Stage(

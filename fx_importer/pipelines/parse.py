@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.contracts import CHECKS
-from fx_importer.pipelines.pipeline import Nested, Pass, RewriteStep, Step
-from fx_importer.pipelines.rewrite_steps import IMPORTED, REWRITES, imported_step
+from fx_importer.pipelines.functions import HERE, IMPORTED, imported_step
+from fx_importer.pipelines.rewrite_steps import REWRITES
+from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
 from fx_importer.pipelines.tosa_contract import CHECK, WARN
 
 
@@ -31,6 +32,12 @@ _NEST = re.compile(r"([\w.\-]+)\s*\((.*)\)", re.DOTALL)
 def _step(text: str) -> Step:
     if text.startswith(IMPORTED):
         return imported_step(text.removeprefix(IMPORTED).removesuffix("}"))
+    if text.startswith(HERE):
+        name = text.removeprefix(HERE).removesuffix("}")
+        raise UsageError(
+            f"a pipeline calls the Python function '{name}' of another process, which no text can hold: define it at "
+            "the top of a module that can be imported"
+        )
     return _OURS.get(text) or _pass(text)
 
 

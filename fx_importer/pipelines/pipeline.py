@@ -1,67 +1,21 @@
-"""A pass pipeline as a value. ``str()`` of any of these is MLIR's own pass-pipeline syntax.
-
-A `RewriteStep` stands in it under a name that MLIR does not know; `fx_importer.pipelines.parse` does.
-"""
+"""A pipeline as a value, and how one is made of another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from fx_importer.bindings import ir
+from fx_importer.bindings import ir, new_context, passmanager
+from fx_importer.errors import UsageError
+from fx_importer.pipelines.functions import description_of, function_step, name_of
+from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step, on_module
 
-Option = bool | int | str | Sequence[str]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass, or a pipeline that MLIR registers under a name: ``cse``, ``convert-torch-to-linalg{…}``."""
-
-    name: str
-    options: Mapping[str, Option] = field(default_factory=dict, hash=False)
-
-    def __str__(self) -> str:
-        given = " ".join(f"{key}={_text(value)}" for key, value in self.options.items())
-        return f"{self.name}{{{given}}}" if given else self.name
-
-
-@dataclass(frozen=True)
-class Nested:
-    """Passes that run on each operation called ``anchor`` right below: ``func.func(cse,canonicalize)``."""
-
-    anchor: str
-    passes: tuple[Pass | Nested, ...]
-
-    def __str__(self) -> str:
-        return f"{self.anchor}({','.join(map(str, self.passes))})"
-
-
-@dataclass(frozen=True)
-class RewriteStep:
-    """A rewrite in Python. It stands at the top of a pipeline only: ``builtin.module(cse,tosa-isolate-regions)``."""
-
-    name: str
-    run: Callable[[ir.Operation], None]
-    """Changes the module in place. What it cannot do it reports as an error at a location of the module."""
-
-    def __str__(self) -> str:
-        return self.name
-
-
-Step = Pass | Nested | RewriteStep
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A step of a pipeline that people speak of: it is timed, named in errors, and can be reproduced on its own."""
-
-    name: str
-    description: str
-    """What the module is after the stage, in one sentence."""
-    passes: tuple[Step, ...]
-
-    def __str__(self) -> str:
-        return _on_module(self.passes)
+Insertable = Callable[[ir.Operation], None] | str | Step | Stage
+"""What becomes a stage: a function that changes a module in place; the name of a pass, or a pipeline in MLIR's syntax;
+a step; or a stage as it is."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +25,45 @@ class Pipeline:
     name: str
     stages: tuple[Stage, ...]
 
-    def without(self, *names: str) -> Pipeline:
+    def __post_init__(self) -> None:
+        """Raises `UsageError` if two stages share a name."""
+        names = [stage.name for stage in self.stages]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"pipeline '{self.name}' has two stages called {', '.join(map(repr, twice))}")
+
+    @classmethod
+    def of(cls, name: str, *steps: Insertable) -> Pipeline:
+        """Return the pipeline that makes a stage of each of ``steps``. Raises as `before` does."""
+        pipeline = cls(name, ())
+        for step in steps:
+            pipeline = pipeline._with(len(pipeline.stages), 0, step, None)
+        return pipeline
+
+    def before(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
+        """Return the pipeline with ``step`` as a stage of its own, right before the stage called ``stage``.
+
+        Without ``name`` it is called what the function, the passes or the stage are called; with a number, where that
+        name is taken.
+
+        Raises:
+            UsageError: if there is no such stage, the name is taken, or ``step`` is no pass.
+        """
+        return self._with(self._position(stage), 0, step, name)
+
+    def after(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
+        """Return the pipeline with ``step`` right after the stage called ``stage``. See `before`."""
+        return self._with(self._position(stage) + 1, 0, step, name)
+
+    def replacing(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
+        """Return the pipeline with ``step`` in the place of the stage called ``stage``. See `before`."""
+        return self._with(self._position(stage), 1, step, name)
+
+    def without_stage(self, *names: str) -> Pipeline:
+        """Return the pipeline without the stages of these names. Raises `UsageError` if there is none of a name."""
+        left_out = {self._position(name) for name in names}
+        return replace(self, stages=tuple(each for i, each in enumerate(self.stages) if i not in left_out))
+
+    def without_passes(self, *names: str) -> Pipeline:
         """Return the pipeline without the passes of these names that stand at its top."""
 
         def stays(step: Step) -> bool:
@@ -81,34 +73,80 @@ class Pipeline:
             self, stages=tuple(replace(each, passes=tuple(filter(stays, each.passes))) for each in self.stages)
         )
 
+    def has(self, stage: str) -> bool:
+        """Whether a stage is called ``stage``."""
+        return any(each.name == stage for each in self.stages)
+
+    def _position(self, stage: str) -> int:
+        for position, each in enumerate(self.stages):
+            if each.name == stage:
+                return position
+        there = ", ".join(each.name for each in self.stages) or "none"
+        raise UsageError(f"pipeline '{self.name}' has no stage {stage!r}; its stages are: {there}")
+
+    def _with(self, position: int, leaving_out: int, step: Insertable, name: str | None) -> Pipeline:
+        others = (*self.stages[:position], *self.stages[position + leaving_out :])
+        taken = {each.name for each in others}
+        new = as_stage(step)
+        if name is not None:
+            new = replace(new, name=name)
+        elif not isinstance(step, Stage):
+            numbered = (f"{new.name}-{number}" for number in itertools.count(2))
+            new = replace(new, name=next(each for each in itertools.chain([new.name], numbered) if each not in taken))
+        if new.name in taken:
+            raise UsageError(f"pipeline '{self.name}' has a stage '{new.name}' already: pass another name=")
+        return replace(self, stages=(*others[:position], new, *others[position:]))
+
     def __str__(self) -> str:
-        return _on_module([step for stage in self.stages for step in stage.passes])
+        return on_module([step for stage in self.stages for step in stage.passes])
 
 
-BACKEND_TYPES = "backend-types"
-"""The name of the stage after which nothing of torch may be left, whatever the backend."""
+def as_stage(step: Insertable) -> Stage:
+    """Return ``step`` as a stage, which is called what it is called.
+
+    Raises:
+        UsageError: if it is none, or names a pass that there is not.
+    """
+    if isinstance(step, Stage):
+        return step
+    if isinstance(step, str):
+        whole = step.strip().startswith("builtin.module(")
+        steps = parse_steps(step if whole else f"builtin.module({step})")
+        for each in steps:
+            _check(each)
+        name = ",".join(itertools.chain.from_iterable(map(_names, steps)))
+    elif isinstance(step, (Pass, Nested, RewriteStep)):
+        _check(step)
+        steps, name = (step,), ",".join(_names(step))
+    elif callable(step):
+        said = description_of(step)
+        return Stage(name_of(step), said or f"'{name_of(step)}' has run.", (function_step(step),))
+    else:
+        raise UsageError(
+            f"{step!r} is no step of a pipeline: one is a function that takes the module's operation, the name of a "
+            "pass, a pipeline in MLIR's syntax, a Pass, or a Stage"
+        )
+    return Stage(name, f"'{name}' has run.", steps)
 
 
-def backend_types(*passes: Step) -> Stage:
-    """Return the stage of that name, made of ``passes``."""
-    return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
+def _names(step: Step) -> list[str]:
+    """Return the names of the passes in ``step``."""
+    if isinstance(step, Nested):
+        return [name for each in step.passes for name in _names(each)]
+    return [step.name.partition("{")[0].strip()]
 
 
-def control_flow(description: str, *steps: RewriteStep) -> Stage:
-    """Return the stage of that name. It stands alone: so MLIR's own tools can repeat the conversion that follows."""
-    return Stage("control-flow", description, steps)
+def _check(step: Step) -> None:
+    if isinstance(step, RewriteStep):
+        return
+    if not str(step):
+        raise UsageError("a step is an empty text: it has to name a pass")
+    try:
+        passmanager.PassManager.parse(on_module([step]), _context())
+    except ValueError as error:
+        raise UsageError(f"no pass pipeline of MLIR's: '{step}' ({error})") from None
 
 
-def on_functions(*names: str | Pass) -> Nested:
-    """Return the passes, given by name or whole, to be run on every function."""
-    return Nested("func.func", tuple(Pass(each) if isinstance(each, str) else each for each in names))
-
-
-def _on_module(steps: Sequence[Step]) -> str:
-    return f"builtin.module({','.join(map(str, steps))})"
-
-
-def _text(value: Option) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, str)) else ",".join(value)
+@functools.cache
+def _context() -> ir.Context:
+    return new_context()

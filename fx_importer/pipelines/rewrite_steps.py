@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 
-from fx_importer.errors import UsageError
-from fx_importer.pipelines.pipeline import RewriteStep
+from fx_importer.pipelines.stage import RewriteStep
 from fx_importer.rewrites import (
     accumulate_in_float32,
     complex_parts_to_stablehlo,
@@ -88,22 +86,3 @@ REWRITES: Mapping[str, RewriteStep] = {
         VALUES_TO_MEMORY,
     )
 }
-
-IMPORTED = "fx-importer-call{"
-"""How the text of a step begins that is a function somewhere else."""
-
-
-def imported_step(path: str) -> RewriteStep:
-    """Return the step that calls ``package.module:function`` with the module's operation.
-
-    Its text says so: wherever the package can be imported, the pipeline can be read back, and run in another process.
-
-    Raises:
-        UsageError: if there is no such function.
-    """
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"a pipeline calls '{path}', which is no package.module:function here: {error}") from error
-    return RewriteStep(f"{IMPORTED}{path}}}", function)

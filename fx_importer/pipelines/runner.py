@@ -11,7 +11,7 @@ from typing import Any
 from fx_importer.bindings import ir, load_dialects, passmanager
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.parse import parse_steps
-from fx_importer.pipelines.pipeline import BACKEND_TYPES, Nested, Pass, RewriteStep, Stage, Step
+from fx_importer.pipelines.stage import BACKEND_TYPES, Nested, Pass, RewriteStep, Stage, Step
 
 Problem = tuple[ir.Location, str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, backend_types, control_flow, on_functions
+from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_ACCUMULATION,
     STABLEHLO_COMPLEX,
@@ -17,6 +17,7 @@ from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_NUMBERS,
     STABLEHLO_REFINEMENT,
 )
+from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow, on_functions
 
 
 def stablehlo(options: LoweringOptions) -> Pipeline:

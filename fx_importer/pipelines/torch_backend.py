@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from fx_importer.bindings import torch_d
 from fx_importer.errors import UsageError
 from fx_importer.options import LoweringOptions
-from fx_importer.pipelines.pipeline import Pass, Pipeline, Stage, on_functions
+from fx_importer.pipelines.pipeline import Pipeline
+from fx_importer.pipelines.stage import Pass, Stage, on_functions
 
 
 def torch_backend(options: LoweringOptions) -> Pipeline:

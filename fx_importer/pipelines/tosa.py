@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.options import Contract, LoweringOptions
-from fx_importer.pipelines.pipeline import (
-    Pass,
-    Pipeline,
-    RewriteStep,
-    Stage,
-    backend_types,
-    control_flow,
-    on_functions,
-)
+from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.rewrite_steps import (
     NARROW_TOSA_INTEGERS,
     NARROW_TOSA_INTEGERS_UNPROVED,
@@ -22,6 +14,14 @@ from fx_importer.pipelines.rewrite_steps import (
     TOSA_SIGNATURES,
     TOSA_SUMS,
     TOSA_WEIGHTS,
+)
+from fx_importer.pipelines.stage import (
+    Pass,
+    RewriteStep,
+    Stage,
+    backend_types,
+    control_flow,
+    on_functions,
 )
 from fx_importer.pipelines.tosa_contract import tosa_contract
 

@@ -10,7 +10,7 @@ from fx_importer.diagnostics import emit_errors, once_each, warn_of
 from fx_importer.options import Contract, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
-from fx_importer.pipelines.pipeline import Pass, RewriteStep, Stage
+from fx_importer.pipelines.stage import Pass, RewriteStep, Stage
 
 _TARGET = "tosa.target_env"
 _VALIDATE = "builtin.module(tosa-validate{strict-op-spec-alignment=true})"

@@ -126,7 +126,7 @@ def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options
     diagnostics = diagnostics_of(error)
     return {
         "stage": record.name,
-        "error": reason_of(error) if diagnostics else f"{type(error).__name__}: {error}",
+        "error": reason_of(error),
         "failure": dataclasses.asdict(Failure.of(record.name, error)),
         "causes": [dataclasses.asdict(each) for each in record.causes],
         "diagnostics": [dataclasses.asdict(each) | {"where": each.where} for each in diagnostics],

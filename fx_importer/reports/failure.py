@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.diagnostics import Diagnostic, PassError, diagnostics_of, reason_of
 from fx_importer.errors import CrashedError, StageFailed
 
 _RESOURCE = re.compile(r"dense_resource<[^>]*>")
@@ -33,6 +33,8 @@ class Failure:
             return cls(stage, error.signal or error.limit or "exit", said)
         if diagnostics := diagnostics_of(error):
             return cls(stage, "diagnostics", tuple(map(_said, diagnostics)))
+        if isinstance(error, PassError):
+            return cls(stage, "PassError", tuple(str(error).splitlines()[:1]))
         kind, _, text = reason_of(error).partition(": ")
         return cls(stage, kind, tuple(text.strip().splitlines()[:1]))
 

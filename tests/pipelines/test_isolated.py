@@ -10,12 +10,13 @@ import torch
 
 from fx_importer import ContractWarning, CrashedError, StageFailed, UsageError, export_and_import
 from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.diagnostics import PassError
 from fx_importer.options import Limits, LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pass, RewriteStep, Stage, isolated, pipeline_for, run_stage
+from fx_importer.pipelines import Pass, Pipeline, Stage, isolated, pipeline_for, run_stage
+from fx_importer.pipelines.functions import imported_step
 from fx_importer.pipelines.isolated import IsolatedStages, Prober, run_stages
-from fx_importer.pipelines.pipeline import on_functions
-from fx_importer.pipelines.rewrite_steps import imported_step
+from fx_importer.pipelines.stage import on_functions
 from fx_importer.trace import Trace
 
 LOWERED = [OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]
@@ -102,15 +103,17 @@ def run_here(stages: Sequence[Stage], given: ir.Module) -> None:
 def test_other_failures():
     with pytest.raises(StageFailed, match=r"^stage 'faulty' failed:\n  error: gave up on it\n      at model.py:3$"):
         run_stages([fault("refuse")], module(TEXT.replace("}\n", '} loc("model.py":3:1)\n')))
-    with pytest.raises(StageFailed, match=r"^stage 'faulty' failed:\n  ValueError: a defect$") as caught:
-        run_stages([fault("raise_value_error")], module())
-    assert isinstance(caught.value.__cause__, ValueError)
-    with pytest.raises(UsageError, match="^not so$"):
-        run_stages([fault("raise_usage_error")], module())
+    where = r"\(.*faults.py:\d+\)"
+    for name, said, line in (
+        ("raise_value_error", "ValueError: a defect", 'raise ValueError\\("a defect"\\)'),
+        ("raise_usage_error", "UsageError: not so", 'raise UsageError\\("not so"\\)'),
+    ):
+        whole = rf"^stage 'faulty' failed:\n  the pass '{name}' {where} raised {said}\n    at .*faults.py:\d+: {line}$"
+        with pytest.raises(StageFailed, match=whole) as caught:
+            run_stages([fault(name)], module())
+        assert isinstance(caught.value.__cause__, PassError)
     with pytest.raises(UsageError, match="not a pass pipeline"):
         run_stages("builtin.module(no-such-pass)", module())
-    with pytest.raises(UsageError, match="has the Python step 'mine', which another process does not know"):
-        run_stages([Stage("s", "", (RewriteStep("mine", print),))], module())
     with pytest.raises(UsageError, match="calls 'no.such:thing', which is no package.module:function here"):
         run_stages("builtin.module(fx-importer-call{no.such:thing})", module())
 
@@ -196,6 +199,31 @@ def test_a_prober_goes_on_after_a_crash():
     assert prober.run(passed.module, "builtin.module(symbol-dce)").error is None
     with pytest.raises(UsageError, match="not a module"):
         prober.run("no module", "builtin.module(symbol-dce)")
+
+
+def test_a_function_that_cannot_be_imported_runs_here():
+    seen: list[str] = []
+
+    def mark(given: ir.Operation) -> None:
+        seen.append("here")
+        given.attributes[f"mine.{len(seen)}"] = ir.UnitAttr.get(given.context)
+
+    names = ("inline", mark, "symbol-dce", mark, "cse")
+    mixed = Pipeline.of("mixed", *names).stages
+    run_stages(mixed, there := module())
+    run_here(mixed, here := module())
+    assert spelled(there) == spelled(here).replace("mine.3", "mine.1").replace("mine.4", "mine.2")
+    outcome = Prober().run(str(module()), mixed, result=True)
+    assert outcome.module is not None
+    assert len(seen) == 6
+    assert "mine.6" in str(ir.Module.parse(outcome.module, here.context))
+
+
+def test_ops_of_no_dialect_cross_if_that_was_allowed():
+    text = 'func.func @main() { "mine.op"() : () -> () return }'
+    (context := new_context()).allow_unregistered_dialects = True
+    run_stages("builtin.module(cse)", given := ir.Module.parse(text, context))
+    assert '"mine.op"()' in str(given)
 
 
 def test_no_process_is_left(monkeypatch):

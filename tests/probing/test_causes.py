@@ -13,7 +13,7 @@ from fx_importer import investigating
 from fx_importer.causes import Cause
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
-from fx_importer.pipelines.rewrite_steps import imported_step
+from fx_importer.pipelines.functions import imported_step
 from fx_importer.probing import Prober, causes_in
 
 ENDING = imported_step("tests.pipelines.faults:abort")

@@ -17,7 +17,7 @@ from fx_importer.errors import StageFailed
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage
-from fx_importer.pipelines.pipeline import on_functions
+from fx_importer.pipelines.stage import on_functions
 from fx_importer.reports import Reporter, bundle, saving
 from fx_importer.trace import Trace
 
