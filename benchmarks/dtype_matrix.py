@@ -1,7 +1,7 @@
 """Every dtype in every role to every output type: what comes out is exact, or a sentence that names the dtype.
 
-python benchmarks/dtype_matrix.py            # print the table of docs/dtypes.md
-python benchmarks/dtype_matrix.py --write    # renew it there
+python -m benchmarks.dtype_matrix            # print the table of docs/dtypes.md
+python -m benchmarks.dtype_matrix --write    # renew it there
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.rows import DOCS, renew, section_of
 from fx_importer import FxImporterError, OutputType, lower
 from fx_importer.execution.memref import DTYPES
 from fx_importer.importing.types import ELEMENT_TYPES
 
-PAGE = Path(__file__).parents[1] / "docs" / "dtypes.md"
-BEGIN, END = "<!-- begin matrix -->\n", "<!-- end matrix -->\n"
+PAGE = DOCS / "dtypes.md"
 
 ALL = (*ELEMENT_TYPES, torch.float4_e2m1fn_x2)
 _RUN = {dtype for dtypes in DTYPES.values() for dtype in dtypes}
@@ -153,7 +152,7 @@ def rows() -> Iterator[str]:
 
 def recorded() -> dict[tuple[str, str], str]:
     """Return the cells that the page shows, by dtype and output type."""
-    lines = PAGE.read_text().partition(BEGIN)[2].partition(END)[0].splitlines()
+    lines = section_of(PAGE, "matrix").splitlines()
     split = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
     header, _, *body = split
     return {(row[0].strip("`"), name): text for row in body for name, text in zip(header[1:], row[1:], strict=True)}
@@ -162,7 +161,6 @@ def recorded() -> dict[tuple[str, str], str]:
 if __name__ == "__main__":
     table = "".join(f"{row}\n" for row in rows())
     if "--write" in sys.argv:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2])
+        renew(PAGE, "matrix", table)
     else:
         print(table)

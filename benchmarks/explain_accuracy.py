@@ -10,27 +10,24 @@ A positive is a model and an output type that does not lower.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
+from benchmarks.rows import DOCS, add_row, parser_of, read_rows, renew
 from benchmarks.zoo import ZOO
 from fx_importer import FxImporterError, explain, lower
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
-PAGE = Path(__file__).parents[1] / "docs" / "failures.md"
-BEGIN, END = "<!-- begin accuracy -->\n", "<!-- end accuracy -->\n"
+PAGE = DOCS / "failures.md"
 
 
 class Tail(nn.Module):
@@ -155,16 +152,10 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print each row as it comes; the exit code is 1 if any was foreseen wrongly."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, PAGE)
     parser.add_argument("--models", default=".*", help="a regular expression of names")
-    parser.add_argument("--json", type=Path, help="a file of JSON lines; what is there is not run again")
-    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")
     options = parser.parse_args(arguments)
-    rows = (
-        [json.loads(line) for line in options.json.read_text().splitlines()]
-        if options.json and options.json.exists()
-        else []
-    )
+    rows = read_rows(options.json)
     if not options.write:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
@@ -176,14 +167,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows.append(row)
                 failed, foreseen = bool(row.get("failed")), bool(row.get("foreseen"))
                 print(name, row["output_type"], f"{failed=} {foreseen=}", row.get("export", ""), flush=True)
-                if options.json:
-                    with options.json.open("a") as file:
-                        print(json.dumps(row), file=file)
+                add_row(options.json, row)
     print(summary(rows))
     if options.write:
-        text = PAGE.read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        PAGE.write_text(before + BEGIN + summary(rows) + END + rest.partition(END)[2], encoding="utf-8")
+        renew(PAGE, "accuracy", summary(rows))
     return int(any("failed" in row and bool(row["failed"]) != bool(row["foreseen"]) for row in rows))
 
 

@@ -18,18 +18,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
-from benchmarks.op_matrix import Worker
+from benchmarks.op_matrix import OUTPUT_TYPES, Worker
+from benchmarks.rows import DOCS, Row, parser_of, read_rows, renew, write_rows
 
-OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
-BEGIN, END = "<!-- begin families -->\n", "<!-- end families -->\n"
+PAGE = DOCS / "models.md"
 RETRIED = ("import", "lower", "contract", "run", "mismatch", "crash", "timeout")
-
-Row = dict[str, Any]
-"""``{"model", "family", "output_type", "backend", "status", "reason"}``"""
 
 
 def work() -> None:
@@ -57,7 +51,7 @@ def work() -> None:
 
 
 def measure(models: Sequence[tuple[str, Sequence[str]]], seconds: float) -> Iterable[Row]:
-    """Yield a row for each output type of each model."""
+    """Yield a row for each output type of each model: model, family, output_type, backend, status, reason."""
     from benchmarks.families import FAMILIES
 
     with tempfile.TemporaryDirectory(prefix="fx-importer-families-", ignore_cleanup_errors=True) as scratch:
@@ -109,27 +103,18 @@ def summary(rows: Iterable[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print each row as it comes; the exit code is 1 if any of them did not pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, PAGE, seconds=300)
     parser.add_argument("--models", default=".*", help="a regular expression of names")
     parser.add_argument("--output-types", default=",".join(OUTPUT_TYPES), help="separated by commas")
-    parser.add_argument("--seconds", type=float, default=300, help="time limit for one cell")
-    parser.add_argument("--json", type=Path, help="a file of JSON lines; what is there is not run again")
     parser.add_argument("--again", action="store_true", help="run again what did not pass")
-    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.work:
         work()
         return 0
-    rows: dict[tuple[str, str], Row] = {}
-    if options.json and options.json.exists():
-        for line in options.json.read_text().splitlines():
-            row = json.loads(line)
-            rows[row["model"], row["output_type"]] = row
+    rows = {(row["model"], row["output_type"]): row for row in read_rows(options.json)}
     if options.write:
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        text = summary(rows.values()) + "\n" + table(list(rows.values()))
-        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2], encoding="utf-8")
+        renew(PAGE, "families", summary(rows.values()) + "\n" + table(list(rows.values())))
         return 0
 
     from benchmarks.families import FAMILIES
@@ -143,8 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in measure([each for each in wanted if each[1]], options.seconds):
         rows[row["model"], row["output_type"]] = row
         print(f"{row['model']:40} {row['output_type']:18} {row['status']:9} {row['reason'][:120]}", flush=True)
-        if options.json:
-            options.json.write_text("".join(json.dumps(each) + "\n" for each in rows.values()), encoding="utf-8")
+        write_rows(options.json, rows.values())
     print(summary(rows.values()))
     return int(any(row["status"] not in ("pass", "export") for row in rows.values()))
 

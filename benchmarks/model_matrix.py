@@ -9,7 +9,6 @@ What runs is in processes of its own, with a time limit.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -18,10 +17,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
-BEGIN, END = "<!-- begin {} -->\n", "<!-- end {} -->\n"
+from benchmarks.rows import DOCS, Row, parser_of, read_rows, renew, write_rows
+
+PAGE = DOCS / "models.md"
 
 COLUMNS = (
     ("torch", "iree"),
@@ -40,7 +39,7 @@ SIZES = (3, 5)
 
 INTERPRETERS = ("tosa_reference", "stablehlo")
 
-Cell = dict[str, Any]
+Cell = Row
 """``{"model", "dynamic", "output_type", "backend", "status", "error", "seconds", "remark"}``"""
 
 
@@ -120,30 +119,20 @@ def _text(cell: Cell | None) -> str:
 
 def write_page(cells: Sequence[Cell]) -> None:
     """Renew the tables of the page."""
-    text = PAGE.read_text(encoding="utf-8")
     for name, columns, dynamic in (("static", COLUMNS, False), ("dynamic", DYNAMIC_COLUMNS, True)):
-        begin, end = BEGIN.format(name), END.format(name)
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = before + begin + table([each for each in cells if each["dynamic"] is dynamic], columns) + end + after
-    PAGE.write_text(text, encoding="utf-8")
+        renew(PAGE, name, table([each for each in cells if each["dynamic"] is dynamic], columns))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print each cell; the exit code is 1 if any of them did not pass."""
     from benchmarks.zoo import ZOO
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, PAGE, seconds=600)
     parser.add_argument("--models", help="names, separated by commas; all by default")
     parser.add_argument("--backends", help="names, separated by commas; all by default")
     parser.add_argument("--dynamic", action="store_true", help="with a dynamic batch")
-    parser.add_argument("--seconds", type=float, default=600, help="time limit for one cell")
-    parser.add_argument("--json", type=Path, help="a file of JSON lines; what has passed there is not run again")
-    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")
     options = parser.parse_args(arguments)
-    cells: list[Cell] = []
-    if options.json and options.json.exists():
-        cells = [json.loads(line) for line in options.json.read_text().splitlines()]
+    cells = read_rows(options.json)
     if options.write:
         write_page(cells)
         return 0
@@ -163,8 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{name:24} {cell['output_type']:18} {cell['backend']:15} {cell['seconds']:6.1f} s  {_text(cell)}",
                 flush=True,
             )
-            if options.json:
-                options.json.write_text("".join(json.dumps(each) + "\n" for each in cells), encoding="utf-8")
+            write_rows(options.json, cells)
     return int(any(each["status"] != "passed" for each in cells))
 
 

@@ -10,10 +10,11 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.op_matrix import OUTPUT_TYPES, Row, read_rows
+from benchmarks.op_matrix import OUTPUT_TYPES
 from benchmarks.op_reasons import reason
+from benchmarks.rows import DOCS, Row, read_rows
 
-PAGE = Path(__file__).parents[1] / "docs" / "op-dtypes.md"
+PAGE = DOCS / "op-dtypes.md"
 
 DTYPES = ("bfloat16", "float16", "int32", "int64", "bool", "complex64")
 

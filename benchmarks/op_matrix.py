@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.op_reasons import reason
+from benchmarks.rows import DOCS, Row, add_row, parser_of, read_rows, write_rows
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
-PAGE = Path(__file__).parents[1] / "docs" / "op-coverage.md"
-
-Row = dict[str, Any]
-"""``{"op", "dtype", "output_type", "status", "reason", "sample"}``"""
+PAGE = DOCS / "op-coverage.md"
 
 
 def work() -> None:
@@ -122,7 +120,7 @@ class Worker:
 
 
 def measure(requests: Sequence[dict[str, Any]], workers: int, seconds: float) -> Iterable[Row]:
-    """Yield the rows of ``requests`` as they come."""
+    """Yield the rows of ``requests`` as they come: op, dtype, output_type, status, reason, sample."""
     waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     rows: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
     for request in [*requests, *[None] * workers]:
@@ -242,63 +240,56 @@ def recorded() -> dict[tuple[str, str], str]:
     return found
 
 
-def read_rows(path: Path | None) -> list[Row]:
-    """Return the rows of a file; none if there is no such file."""
-    if path is None or not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is not in the file yet; print each row that does not pass, and the counts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of_operators(doc: str | None, page: Path) -> argparse.ArgumentParser:
+    """Return a parser of what `run` reads."""
+    parser = parser_of(doc, page, seconds=120)
     parser.add_argument("--ops", default=".*", help="a regular expression that the whole name matches")
     parser.add_argument("--output-types", default=",".join(OUTPUT_TYPES), help="separated by commas")
-    parser.add_argument("--dtype", default="", help="instead of float32, or what the operator has instead")
     parser.add_argument("--samples", type=int, default=3, help="how many of each operator")
     parser.add_argument("--shard", default="0/1", help="this part of that many")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=120, help="time limit for one operator and output type")
-    parser.add_argument("--json", type=Path, help="a file of JSON lines; what it holds already is not run again")
     parser.add_argument("--again", default="", help="statuses, separated by commas, that are run again all the same")
-    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.name} from the file; run nothing")
+    return parser
+
+
+def run(options: argparse.Namespace, operators: Iterable[str], **request: Any) -> None:
+    """Run what is not in the file yet; print each row that does not pass, and the counts. ``request`` is in each."""
+    again = set(filter(None, options.again.split(",")))
+    kept = [
+        row for row in read_rows(options.json) if row["status"] not in again or not re.fullmatch(options.ops, row["op"])
+    ]
+    write_rows(options.json, kept)
+    done = {(row["op"], row["output_type"]) for row in kept}
+    part, parts = map(int, options.shard.split("/"))
+    requests = [
+        {"op": name, "output_types": left, "samples": options.samples, **request}
+        for name in [name for name in operators if re.fullmatch(options.ops, name)][part::parts]
+        if (left := [kind for kind in options.output_types.split(",") if (name, kind) not in done])
+    ]
+    fresh: list[Row] = []
+    for row in measure(requests, options.workers, options.seconds):
+        fresh.append(row)
+        if row["status"] not in ("pass", "skip", "export"):
+            print(f"{row['op']:40} {row['output_type']:18} {row['status']:9} {row['reason'][:140]}", flush=True)
+        add_row(options.json, row)
+    print(summary([*kept, *fresh]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the options say."""
+    parser = parser_of_operators(__doc__, PAGE)
+    parser.add_argument("--dtype", default="", help="instead of float32, or what the operator has instead")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.work:
         work()
-        return 0
-    rows = read_rows(options.json)
-    if options.write:
-        PAGE.write_text(page(rows), encoding="utf-8")
-        return 0
-    again = set(filter(None, options.again.split(",")))
-    kept = [row for row in rows if row["status"] not in again or not re.fullmatch(options.ops, row["op"])]
-    if options.json:
-        options.json.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    done = {(row["op"], row["output_type"]) for row in kept}
-    fresh: list[Row] = []
-    for row in measure(_requests(options, done), options.workers, options.seconds):
-        fresh.append(row)
-        if row["status"] not in ("pass", "skip", "export"):
-            print(f"{row['op']:40} {row['output_type']:18} {row['status']:9} {row['reason'][:140]}", flush=True)
-        if options.json:
-            with options.json.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-    print(summary([*kept, *fresh]))
+    elif options.write:
+        PAGE.write_text(page(read_rows(options.json)), encoding="utf-8")
+    else:
+        from benchmarks.op_cases import operators
+
+        run(options, operators(), dtype=options.dtype)
     return 0
-
-
-def _requests(options: Any, done: set[tuple[str, str]]) -> list[dict[str, Any]]:
-    from benchmarks.op_cases import operators
-
-    part, parts = map(int, options.shard.split("/"))
-    names = [name for name in operators() if re.fullmatch(options.ops, name)][part::parts]
-    kinds = options.output_types.split(",")
-    requests = []
-    for name in names:
-        if left := [kind for kind in kinds if (name, kind) not in done]:
-            requests.append({"op": name, "output_types": left, "dtype": options.dtype, "samples": options.samples})
-    return requests
 
 
 if __name__ == "__main__":

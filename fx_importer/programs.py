@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, ExportGraphSignature
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputSpec
 
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
 """Changes a graph. The module is what the graph's attributes are read from."""
@@ -65,6 +66,13 @@ def signature_of(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGrap
     return ExportGraphSignature(input_specs=kept, output_specs=specs)
 
 
+def held_value(program: ExportedProgram, spec: InputSpec) -> Any:
+    """Return the parameter, the buffer, persistent or not, or the constant that ``spec``, of an input, stands for."""
+    assert spec.target is not None
+    held = program.state_dict.get(spec.target)
+    return program.constants[spec.target] if held is None else held
+
+
 def as_held(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     """Return what ``node`` stands for, of a tensor that the program holds.
 
@@ -76,3 +84,10 @@ def as_held(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         return torch.view_as_real(tensor.resolve_conj())
     return tensor.view(example.dtype)
+
+
+def is_empty(value: object) -> bool:
+    """Whether ``value``, an example of a node, is a dense tensor that is known to have no elements."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return all(isinstance(size, int) for size in value.shape) and 0 in value.shape

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from fx_importer.compilation import compile_programs
-from fx_importer.decompositions.changes import operator_named
 from fx_importer.errors import UsageError
 from fx_importer.importing import FxImporter
 from fx_importer.investigating import causes_of, prober_for
 from fx_importer.isolation import Scratch
 from fx_importer.lowered import Lowered
+from fx_importer.operators import operator_named
 from fx_importer.option_values import read_options
 from fx_importer.options import ExportOptions, PrintOptions, RunOptions
 from fx_importer.processes import Child

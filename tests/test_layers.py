@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "option_values", "bindings"}
 RECORDS = {
-    *("trace", "causes", "diagnostics", "explanation", "isolation", "manifest", "processes", "programs", "regions"),
-    *("resources", "saving"),
+    *("trace", "causes", "diagnostics", "explanation", "isolation", "manifest", "operators", "processes", "programs"),
+    *("regions", "resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "reduction", "verification"}

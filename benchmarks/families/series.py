@@ -18,6 +18,12 @@ _WAVE: dict[str, Any] = {
     "num_conv_pos_embedding_groups": 2,
     "apply_spec_augment": False,
 }
+_CODEC: dict[str, Any] = {
+    "num_filters": 4,
+    "upsampling_ratios": [4, 2],
+    "codebook_size": 16,
+    "codebook_dim": 16,
+}
 _LAGS: dict[str, Any] = {
     "prediction_length": 4,
     "context_length": 14,
@@ -85,11 +91,8 @@ SERIES: tuple[Pretrained, ...] = (
         "speech",
         lambda: {"input_values": numbers(1, 640)},
         "EncodecModel",
+        **_CODEC,
         hidden_size=16,
-        num_filters=4,
-        upsampling_ratios=[4, 2],
-        codebook_size=16,
-        codebook_dim=16,
         chunk_length_s=None,
         num_lstm_layers=1,
     ),
@@ -108,11 +111,8 @@ SERIES: tuple[Pretrained, ...] = (
         "speech",
         lambda: {"input_values": numbers(1, 1920)},
         "MimiModel",
+        **_CODEC,
         hidden_size=32,
-        num_filters=4,
-        upsampling_ratios=[4, 2],
-        codebook_size=16,
-        codebook_dim=16,
         vector_quantization_hidden_dimension=16,
         num_quantizers=4,
         num_semantic_quantizers=1,

@@ -10,8 +10,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fx_importer.canonicalization.empty import is_empty
 from fx_importer.canonicalization.rewriting import emit, same_size, value_of
+from fx_importer.programs import is_empty
 
 aten = torch.ops.aten
 prims = torch.ops.prims

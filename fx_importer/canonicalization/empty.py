@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import operator
 
 import torch
-from torch import SymInt, Tensor, fx
+from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.programs import is_empty
 
 aten = torch.ops.aten
 
@@ -42,10 +42,3 @@ def _is_computed(node: fx.Node) -> bool:
     """Whether an ATen operator computes ``node``. A token has no elements either, and stands for an effect."""
     source = node.args[0] if node.target is operator.getitem else node
     return isinstance(source, fx.Node) and isinstance(source.target, OpOverload) and source.target.namespace == "aten"
-
-
-def is_empty(value: object) -> bool:
-    """Whether a tensor is known to have no elements."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return False
-    return not any(isinstance(size, SymInt) for size in value.shape) and math.prod(value.shape) == 0

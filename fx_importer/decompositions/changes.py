@@ -12,6 +12,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx_importer.decompositions.table import Decomposition, DecompositionTable, Rule, overloads
 from fx_importer.errors import UsageError
+from fx_importer.operators import operator_named
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,6 @@ def _found(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[
             yield from overloads([named])
         else:
             wrong.append(f"{option}: no operator is named {operator!r}{_close_to(str(operator))}")
-
-
-def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
-    """Return the operator that torch prints as ``name``, with or without its overload or ``torch.`` before it."""
-    parts = name.removeprefix("torch.").removeprefix("ops.").split(".")
-    found: Any = torch.ops
-    if len(parts) not in (2, 3) or not all(parts):
-        return None
-    for part in parts:
-        found = getattr(found, part, None)
-    return found if isinstance(found, OpOverload | OpOverloadPacket) else None
 
 
 def _close_to(name: str) -> str:

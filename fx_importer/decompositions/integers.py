@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from fx_importer.decompositions.pairs import fits, is_static
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
-
-_LARGEST_PRODUCT = 1 << 24
-"""How many elements there may be before the sum, where a product of matrices is a product and a sum."""
 
 
 def _is_integer(x: Any) -> bool:
@@ -96,8 +93,7 @@ def _alike(x: Tensor, by: Tensor | int) -> tuple[Tensor, Tensor]:
 @decomposes(aten.mm.default, aten.bmm.default)
 def product_of_matrices(a: Tensor, b: Tensor) -> Tensor:
     """Of integers of more than 8 bits: products and their sum. Large ones are left as they are, and then refused."""
-    sizes = (*a.shape, b.shape[-1])
-    if not _is_integer(a) or not all(isinstance(each, int) for each in sizes) or math.prod(sizes) > _LARGEST_PRODUCT:
+    if not _is_integer(a) or not is_static(a, b) or not fits(*a.shape, b.shape[-1]):
         return NotImplemented
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype)
 

@@ -1,11 +1,19 @@
-"""Putting elements at regular places, and adding up what falls on the same one: no scatter is needed."""
+"""Putting elements at regular places, as windows have them: no scatter is needed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+
+
+def of_axes(values: Sequence[int] | int, axes: int) -> list[int]:
+    """Return a number for each of ``axes``: a kernel, stride, padding or dilation of one number is that of all."""
+    listed = [values] if isinstance(values, int) else list(values)
+    return listed * (axes // len(listed))
 
 
 def spread(x: Tensor, axis: int, step: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
+from fx_importer.decompositions.placing import of_axes
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -100,13 +101,8 @@ def _total(x: Tensor, windows: Sequence[_Windows]) -> Tensor:
     return x
 
 
-def _each(value: Sequence[int] | int, axes: int) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value)
-    return values * axes if len(values) == 1 else values
-
-
 def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
-    settings = [_each(each, axes) for each in (kernel, stride or kernel, padding, dilation)]
+    settings = [of_axes(each, axes) for each in (kernel, stride or kernel, padding, dilation)]
     sizes = x.shape[-axes:]
     windows = [
         _sliding(size, length, step, pad, spread, ceil_mode)
@@ -123,7 +119,7 @@ def max_pool2d(
     if _for_values.get() or not is_static(x):
         return NotImplemented
     values, indices = _max_pool(2, x, kernel, stride, padding, dilation, ceil_mode)
-    if x.dim() == 4 and not ceil_mode and set(_each(dilation, 2)) == {1}:
+    if x.dim() == 4 and not ceil_mode and set(of_axes(dilation, 2)) == {1}:
         token = _for_values.set(True)
         try:
             values = aten.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)[0]
@@ -190,7 +186,7 @@ def avg_pool(
     plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4
     if not is_static(x) or (plain and x.is_floating_point()):
         return NotImplemented
-    settings = [_each(each, axes) for each in (kernel, list(stride) or kernel, padding)]
+    settings = [of_axes(each, axes) for each in (kernel, list(stride) or kernel, padding)]
     windows = [
         _sliding(size, length, step, pad, 1, ceil_mode)
         for size, length, step, pad in zip(x.shape[-axes:], *settings, strict=True)

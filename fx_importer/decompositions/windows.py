@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -21,14 +22,10 @@ def _diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Ten
     return steps + row, steps + column, [dim1 % x.dim(), dim2 % x.dim(), *rest]
 
 
-def _is_static(x: Tensor) -> bool:
-    return all(isinstance(size, int) for size in x.shape)
-
-
 @decomposes(aten.diagonal.default)
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The elements whose positions along two axes differ by ``offset``, along a new last axis."""
-    if not _is_static(x):
+    if not is_static(x):
         return NotImplemented
     rows, columns, order = _diagonal(x, offset, dim1, dim2)
     return x.permute(order)[rows, columns].movedim(0, -1)
@@ -37,7 +34,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 @decomposes(aten.diagonal_scatter.default)
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """``x`` with ``source`` in the place of its diagonal."""
-    if not _is_static(x):
+    if not is_static(x):
         return NotImplemented
     rows, columns, order = _diagonal(x, offset, dim1, dim2)
     result = torch.index_put(x.permute(order), (rows, columns), source.movedim(-1, 0))

@@ -16,6 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calling import as_declared
 from fx_importer.manifest import Argument, Function, Manifest
+from fx_importer.programs import held_value
 
 _NAMED = {
     OutputKind.BUFFER_MUTATION: "state",
@@ -119,8 +120,7 @@ def _placeholder(program: ExportedProgram, spec: InputSpec, node: fx.Node, given
     target = spec.target or ""
     if ("state", target) in given:
         return given["state", target]
-    held = program.state_dict.get(target)
-    return program.constants[target] if held is None else held
+    return held_value(program, spec)
 
 
 def as_the_model_takes(argument: Argument, value: Any) -> Any:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from fx_importer.bindings import func_d, ir
 from fx_importer.errors import UsageError
 from fx_importer.execution.memref import allocated, dense, describe, descriptor_type, read
 from fx_importer.execution.modules import functions_of
 from fx_importer.manifest import HOLE, Hole, OperatorArgument, Passed, ValueType
+from fx_importer.operators import operator_named
 
 FINE = "__fx_importer_fine"
 """The function that says, right after a call of an operator, whether it returned."""
@@ -89,7 +91,12 @@ def prepared(hole: Hole) -> Any:
     Raises:
         UsageError: if there is no such operator in this process; so does a call whose results are of other types.
     """
-    overload = _overload(hole.operator)
+    overload = operator_named(hole.operator)
+    if not isinstance(overload, OpOverload):
+        raise UsageError(
+            f"the module calls torch.ops.{hole.operator}, which is not registered in this process: import what defines "
+            "it"
+        )
     parameters = overload._schema.arguments
 
     def call(given: Sequence[Any]) -> list[torch.Tensor]:
@@ -109,18 +116,6 @@ def prepared(hole: Hole) -> Any:
         return results
 
     return call
-
-
-def _overload(name: str) -> Any:
-    found: Any = torch.ops
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except (AttributeError, RuntimeError):
-            raise UsageError(
-                f"the module calls torch.ops.{name}, which is not registered in this process: import what defines it"
-            ) from None
-    return found
 
 
 def _filled(argument: OperatorArgument, given: Sequence[Any]) -> Any:

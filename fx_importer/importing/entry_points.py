@@ -8,7 +8,8 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
-from fx_importer.importing.signature import HELD, mutated_state, tensor_of
+from fx_importer.importing.signature import HELD, mutated_state
+from fx_importer.programs import held_value
 
 
 def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
@@ -24,7 +25,7 @@ def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
         for spec in program.graph_signature.input_specs:
             if spec.kind not in HELD or spec.target is None:
                 continue
-            tensor = tensor_of(program, spec)
+            tensor = held_value(program, spec)
             strided = tensor.layout is torch.strided  # a sparse tensor has several storages, and shows none
             memory = tensor.untyped_storage().data_ptr() if strided else id(tensor)
             other, name = names.setdefault(memory, (function, spec.target))

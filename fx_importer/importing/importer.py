@@ -17,14 +17,14 @@ from fx_importer.importing.guards import InputGuards
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.signature import HELD, Argument, Constant, Signature, read_signature, tensor_of
+from fx_importer.importing.signature import HELD, Argument, Constant, Signature, read_signature
 from fx_importer.importing.symbols import Symbols
 from fx_importer.importing.trees import value_type
 from fx_importer.importing.types import TypeCache, static_dimension
 from fx_importer.importing.walker import Walker
 from fx_importer.importing.weights import Weights
 from fx_importer.options import ImportOptions, Mutation
-from fx_importer.programs import as_held
+from fx_importer.programs import as_held, held_value
 
 
 class FxImporter:
@@ -152,7 +152,7 @@ class FxImporter:
         for spec in program.graph_signature.input_specs:
             for names, held in ((arguments, state), (constants, kept)):
                 if (target := names.get(spec.arg.name)) is not None:
-                    type_ = value_type(tensor_of(program, spec))
+                    type_ = value_type(held_value(program, spec))
                     held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
 
     def import_graph_module(

@@ -16,6 +16,7 @@ from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
 from fx_importer.importing.trees import symbol_ranges, tree_of, value_type
 from fx_importer.options import Mutation
+from fx_importer.programs import held_value, is_empty
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def read_signature(
         if spec.kind is InputKind.USER_INPUT:
             leaf += 1
             if not isinstance(spec.arg, ConstantArgument):
-                if not (tensors_only and _is_empty(node) and all(user.op == "output" for user in node.users)):
+                if not (tensors_only and is_empty(_example(node)) and all(user.op == "output" for user in node.users)):
                     arguments.append(Argument(node, name, leaf=leaf, overwritten_by=writes.get(name)))
             elif isinstance(spec.arg.value, (bool, int, float)) and not tensors_only:
                 arguments.append(Argument(node, name, constant=spec.arg, leaf=leaf))
@@ -104,7 +105,7 @@ def read_signature(
             if (name in mutated or spec.target in state) and not hooks_store:
                 arguments.append(Argument(node, spec.target or name, state=True, overwritten_by=writes.get(name)))
             elif node.users or name in mutated:
-                constants.append(Constant(node, spec, tensor_of(program, spec), writes.get(name)))
+                constants.append(Constant(node, spec, held_value(program, spec), writes.get(name)))
         elif spec.kind is not InputKind.TOKEN:
             refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
     in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
@@ -210,13 +211,7 @@ def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:
 
 def _is_known(value: fx.Node | int | float | bool) -> bool:
     """Whether the manifest knows the value of a result: a fixed number, or a tensor without elements."""
-    return not isinstance(value, fx.Node) or _is_empty(value)
-
-
-def _is_empty(node: fx.Node) -> bool:
-    """Whether ``node`` is a tensor that is known to have no elements."""
-    example = _example(node)
-    return isinstance(example, torch.Tensor) and all(isinstance(n, int) for n in example.shape) and 0 in example.shape
+    return not isinstance(value, fx.Node) or is_empty(_example(value))
 
 
 def _argument_type(argument: Argument) -> manifest.ValueType:
@@ -264,14 +259,3 @@ def _describe(program: ExportedProgram, name: str) -> tuple[str, str]:
     if spec.kind in HELD:
         return spec.target or name, f"the {HELD[spec.kind]} '{spec.target}'"
     return name, "an input"
-
-
-def tensor_of(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
-    """Return the value of a parameter, buffer (persistent or not) or tensor constant."""
-    target = spec.target
-    assert target is not None
-    found: Any = program.state_dict.get(target)
-    if found is None:
-        found = program.constants[target]
-    assert isinstance(found, torch.Tensor)
-    return found

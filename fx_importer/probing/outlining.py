@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
+from torch._ops import OpOverload
 
 from fx_importer.bindings import func_d, ir
 from fx_importer.causes import Place
 from fx_importer.manifest import HOLE, Hole, OperatorArgument, Passed, Returned, ValueType
+from fx_importer.operators import operator_named
 from fx_importer.probing.extract import call_of, maker_of, overload
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
@@ -157,13 +158,8 @@ def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
 
 def _schema(name: str) -> Any:
     """Return the schema of an overload. Raises `_Cannot` if torch has none, or it writes to its arguments."""
-    found: Any = torch.ops
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except (AttributeError, RuntimeError):
-            raise _Cannot from None
-    if not isinstance(found, torch._ops.OpOverload) or found._schema.is_mutable:
+    found = operator_named(name)
+    if not isinstance(found, OpOverload) or found._schema.is_mutable:
         raise _Cannot
     return found._schema
 

@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
+from fx_importer.programs import held_value
 from fx_importer.verification.reference import copied
 
 Values = Mapping[str, torch.Tensor]
@@ -201,12 +202,6 @@ def example_leaves(program: ExportedProgram) -> dict[str, Any]:
         spec.arg.name: spec.arg.value if isinstance(spec.arg, ConstantArgument) else example_of(nodes[spec.arg.name])
         for spec in specs
     }
-
-
-def held_value(program: ExportedProgram, spec: InputSpec) -> Any:
-    """Return the weight or constant that ``spec`` stands for."""
-    assert spec.target is not None
-    return program.state_dict[spec.target] if spec.target in program.state_dict else program.constants[spec.target]
 
 
 class _Watching(fx.Interpreter):

@@ -15,7 +15,8 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from fx_importer.reduction.cutting import example_leaves, held_value
+from fx_importer.programs import held_value
+from fx_importer.reduction.cutting import example_leaves
 from fx_importer.verification.spelling import Raw, UnspeakableError, call_spelled, spelled
 
 LITERAL = 64

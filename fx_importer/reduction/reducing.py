@@ -249,10 +249,11 @@ def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     said = normalized(ran.stdout + ran.stderr)
-    telling = symptom.reasons[0].split()[0] if symptom.kind is Kind.CRASHED else ""
     match symptom.kind:
         case Kind.REFUSED:
-            telling = (*symptom.operators, *symptom.reasons)[0]
+            telling = next(iter((*symptom.operators, *symptom.reasons)), "")  # it may have failed without a word
+        case Kind.CRASHED:
+            telling = symptom.reasons[0].split()[0]
         case Kind.TIMED_OUT:
             telling = "had not ended"
         case Kind.MISMATCH:

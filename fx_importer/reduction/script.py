@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -152,7 +153,7 @@ def importing_spelled(options: ImportOptions) -> list[str]:
     return [f"{name}={value!r}" for name, value in found.items()]
 
 
-def save_beside(program: Listing | ExportedProgram, directory: Any) -> None:
+def save_beside(program: Listing | ExportedProgram, directory: Path) -> None:
     """Write what the script reads into ``directory``."""
     if isinstance(program, ExportedProgram):
         torch.export.save(program, directory / "reduced.pt2")

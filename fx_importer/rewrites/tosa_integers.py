@@ -14,16 +14,10 @@ import numpy as np
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import emit_errors, once_each, warn_of
 from fx_importer.rewrites.emitter import Emitter, is_used
+from fx_importer.rewrites.intervals import INT32, element_bits
 from fx_importer.rewrites.tosa_casts import cast, with_element
-from fx_importer.rewrites.tosa_ranges import (
-    INT32,
-    Ranges,
-    constant_array,
-    element_bits,
-    functions_of,
-    is_bound,
-    terminator,
-)
+from fx_importer.rewrites.tosa_range_rules import constant_array
+from fx_importer.rewrites.tosa_ranges import Ranges, functions_of, is_bound, terminator
 
 _INDEXED = ("tosa.gather", "tosa.scatter")
 _LONG_POSITIONS = ("tosa.argmax",)

@@ -3,72 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterable, Sequence
 
 from fx_importer.bindings import ir
-from fx_importer.resources import is_resource, resource_bytes
 from fx_importer.rewrites.emitter import producer
+from fx_importer.rewrites.intervals import INT32, Range, element_bits, integers, join, whole
+from fx_importer.rewrites.tosa_range_rules import RULES
 
-_LARGEST_FLOATS = 1 << 16
-"""Constants of more floats than this are not looked at."""
 _TURNS = 3
 """How often a loop's body is gone through before what still grows is taken to grow without end."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """All numbers from ``low`` to ``high``, both included. Not a number is in no range."""
-
-    low: float
-    high: float
-
-    def __or__(self, other: Range) -> Range:
-        return Range(min(self.low, other.low), max(self.high, other.high))
-
-    def within(self, other: Range) -> bool:
-        return other.low <= self.low and self.high <= other.high
-
-    def clipped(self, other: Range) -> Range:
-        return Range(min(max(self.low, other.low), other.high), max(min(self.high, other.high), other.low))
-
-
-def integers(bits: int) -> Range:
-    """Return the range of signed integers; one bit is 0 or 1."""
-    return Range(0, 1) if bits == 1 else Range(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-INT32 = integers(32)
-
-
-def element_bits(value: ir.Value) -> int | None:
-    """Return the width of a tensor of integers; None for what is none."""
-    if not isinstance(value.type, ir.RankedTensorType):
-        return None
-    element = ir.RankedTensorType(value.type).element_type
-    return ir.IntegerType(element).width if isinstance(element, ir.IntegerType) else None
-
-
-def whole(value: ir.Value) -> Range | None:
-    """Return the range of all that the type of ``value`` can hold; None for what is not a number, or may be none."""
-    bits = element_bits(value)
-    return None if bits is None else integers(bits)
-
-
-def constant_array(attribute: ir.Attribute) -> np.ndarray | None:
-    """Return the elements of a constant of integers of 64 bits, or of float32, if they can be read."""
-    type_ = ir.RankedTensorType(attribute.type)
-    dtype = {"i64": np.int64, "i32": np.int32, "f32": np.float32, "i1": np.bool_, "i8": np.int8, "i16": np.int16}.get(
-        str(type_.element_type)
-    )
-    if dtype is None:
-        return None
-    if not is_resource(attribute):
-        return np.array(attribute).reshape(type_.shape)
-    data = resource_bytes(attribute, math.prod(type_.shape) * np.dtype(dtype).itemsize)
-    return None if data is None else np.frombuffer(data, dtype).reshape(type_.shape)
 
 
 class Ranges:
@@ -124,8 +67,6 @@ class Ranges:
         self._known[value] = found
 
     def _of(self, op: ir.Operation) -> Range | None:
-        if op.name == "tosa.const":
-            return _constant(op)
         rule = RULES.get(op.name)
         if rule is None:
             return None
@@ -240,16 +181,6 @@ def terminator(block: ir.Block) -> ir.Operation:
     return block.operations[len(block.operations) - 1].operation
 
 
-def join(ranges: Iterable[Range | None]) -> Range | None:
-    """Return what holds them all; None if of one nothing is known."""
-    total: Range | None = None
-    for each in ranges:
-        if each is None:
-            return None
-        total = each if total is None else total | each
-    return total
-
-
 def is_bound(value: ir.Value) -> bool:
     """Whether ``value`` is a constant that others are only compared with for the larger or the smaller of the two.
 
@@ -258,214 +189,3 @@ def is_bound(value: ir.Value) -> bool:
     return producer(value) == "tosa.const" and all(
         use.owner.name in ("tosa.maximum", "tosa.minimum") for use in value.uses
     )
-
-
-def _constant(op: ir.Operation) -> Range | None:
-    attribute = op.attributes["values"]
-    size = math.prod(ir.RankedTensorType(attribute.type).shape)
-    integer = element_bits(op.results[0])
-    if integer is None and size > _LARGEST_FLOATS:
-        return None
-    array = constant_array(attribute)
-    if array is None or not np.isfinite(array).all():
-        return None
-    if not array.size:
-        return Range(0, 0)
-    low, high = array.min(), array.max()
-    return Range(low.item(), high.item()) if integer else Range(float(low), float(high))
-
-
-# --- what each operation makes of the ranges of its operands --------------------------------------------------------
-
-Operands = Sequence[Range | None]
-Rule = Callable[[ir.Operation, Operands], Range | None]
-
-
-def _first(_op: ir.Operation, given: Operands) -> Range | None:
-    return given[0]
-
-
-def _union(*positions: int) -> Rule:
-    return lambda _op, given: join(given[each] for each in positions)
-
-
-def _truth(_op: ir.Operation, _given: Operands) -> Range:
-    return Range(0, 1)
-
-
-def _above(op: ir.Operation, given: Operands) -> Range:
-    """One where it is known to hold, and zero where it is known not to."""
-    a, b = given
-    if a is None or b is None or element_bits(op.operands[0]) is None:
-        return Range(0, 1)
-    if op.name == "tosa.greater_equal":
-        a = Range(a.low + 1, a.high + 1)
-    return Range(int(a.low > b.high), int(a.high > b.low))
-
-
-def _corners(of: Callable[[float, float], float]) -> Rule:
-    """Of an operation that rises or falls all along in each operand."""
-
-    def rule(_op: ir.Operation, given: Operands) -> Range | None:
-        a, b = given[:2]
-        if a is None or b is None:
-            return None
-        try:
-            found = [of(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-        except (OverflowError, ZeroDivisionError, ValueError):
-            return None
-        return Range(min(found), max(found))
-
-    return rule
-
-
-def _product(op: ir.Operation, given: Operands) -> Range | None:
-    shift = given[2]  # a right shift of the product, of integers of 32 bits
-    return _corners(lambda x, y: x * y)(op, given) if shift == Range(0, 0) else None
-
-
-def _quotient(op: ir.Operation, given: Operands) -> Range | None:
-    divisor = given[1]
-    if divisor is None or divisor.low <= 0 <= divisor.high:
-        return None if given[0] is None else _magnitude(given[0])  # by 1 or -1 at the least; by 0 it has no result
-    return _corners(lambda x, y: int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1))(op, given)
-
-
-def _magnitude(found: Range) -> Range:
-    largest = max(abs(found.low), abs(found.high))
-    return Range(-largest, largest)
-
-
-def _absolute(_op: ir.Operation, given: Operands) -> Range | None:
-    (x,) = given
-    if x is None:
-        return None
-    return Range(0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high)), max(abs(x.low), abs(x.high)))
-
-
-def _negated(_op: ir.Operation, given: Operands) -> Range | None:
-    x, *zero_points = given
-    return Range(-x.high, -x.low) if x is not None and all(each == Range(0, 0) for each in zero_points) else None
-
-
-def _conjunction(op: ir.Operation, given: Operands) -> Range | None:
-    bounds = [each.high for each in given if each is not None and each.low >= 0]
-    return Range(0, min(bounds)) if bounds else _bits_of_both(op, given)
-
-
-def _bits_of_both(_op: ir.Operation, given: Operands) -> Range | None:
-    """As many bits as the operand with more of them has."""
-    found = join(given)
-    if found is None:
-        return None
-    bits = max(int(found.high).bit_length(), int(-found.low - 1).bit_length() if found.low < 0 else 0)
-    return Range(-(2**bits) if found.low < 0 else 0, 2**bits - 1)
-
-
-def _inverted(_op: ir.Operation, given: Operands) -> Range | None:
-    (x,) = given
-    return None if x is None else Range(-x.high - 1, -x.low - 1)
-
-
-def _shifted(of: Callable[[int, int], int], *, negative: bool = True) -> Rule:
-    def rule(op: ir.Operation, given: Operands) -> Range | None:
-        x, by = given
-        if "round" in op.attributes and ir.BoolAttr(op.attributes["round"]).value:
-            return None
-        if x is None or by is None or not 0 <= by.low <= by.high < 64 or (x.low < 0 and not negative):
-            return None
-        return _corners(lambda a, b: of(int(a), int(b)))(op, given)
-
-    return rule
-
-
-def _size_along_axis(op: ir.Operation) -> int | None:
-    axis = ir.IntegerAttr(op.attributes["axis"]).value
-    type_ = ir.RankedTensorType(op.operands[0].type)
-    return None if type_.is_dynamic_dim(axis) else type_.get_dim_size(axis)
-
-
-def _sum(op: ir.Operation, given: Operands) -> Range | None:
-    if element_bits(op.results[0]) is None:
-        return None
-    size, (x,) = _size_along_axis(op), given
-    # Zero too: the sum of some of them may not leave the type either.
-    return None if x is None or size is None else Range(min(0, size * x.low), max(0, size * x.high))
-
-
-def _position(op: ir.Operation, _given: Operands) -> Range | None:
-    size = _size_along_axis(op)
-    return None if size is None else Range(0, max(size - 1, 0))
-
-
-def _clamp(op: ir.Operation, given: Operands) -> Range | None:
-    if element_bits(op.results[0]) is None:
-        low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    else:
-        low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
-    return None if given[0] is None else given[0].clipped(Range(low, high))
-
-
-def _cast(op: ir.Operation, given: Operands) -> Range | None:
-    (x,) = given
-    if x is None or not (math.isfinite(x.low) and math.isfinite(x.high)):
-        return None
-    if element_bits(op.operands[0]) is None and element_bits(op.results[0]) is not None:
-        return Range(math.floor(x.low), math.ceil(x.high))
-    if element_bits(op.results[0]) is None:
-        return _rounded(x)
-    return Range(0, 1) if element_bits(op.results[0]) == 1 else x
-
-
-def _rounded(x: Range) -> Range:
-    """Return what ``x`` is when it is rounded to any float type."""
-    return Range(float(x.low) - abs(x.low) / 64, float(x.high) + abs(x.high) / 64)
-
-
-def _of_floats(rule: Rule) -> Rule:
-    """Return ``rule``, with room for rounding where its results are floats."""
-
-    def rounding(op: ir.Operation, given: Operands) -> Range | None:
-        found = rule(op, given)
-        return _rounded(found) if found is not None and element_bits(op.results[0]) is None else found
-
-    return rounding
-
-
-_MOVES = ("identity", "reshape", "transpose", "tile", "slice", "reverse", "reduce_max", "reduce_min", "gather")
-_TRUTHS = ("equal", "logical_and", "logical_or", "logical_xor", "logical_not")
-
-RULES: Mapping[str, Rule] = {
-    **{f"tosa.{name}": _first for name in _MOVES},
-    **{f"tosa.{name}": _truth for name in (*_TRUTHS, "reduce_all", "reduce_any")},
-    "tosa.greater": _above,
-    "tosa.greater_equal": _above,
-    "tosa.concat": lambda _op, given: join(given),
-    "tosa.pad": _union(0, 2),
-    "tosa.select": _union(1, 2),
-    "tosa.scatter": _union(0, 2),
-    "tosa.cast": _cast,
-    "tosa.add": _of_floats(_corners(lambda x, y: x + y)),
-    "tosa.sub": _of_floats(_corners(lambda x, y: x - y)),
-    "tosa.mul": _of_floats(_product),
-    "tosa.maximum": _corners(max),
-    "tosa.minimum": _corners(min),
-    "tosa.intdiv": _quotient,
-    "tosa.abs": _absolute,
-    "tosa.negate": _negated,
-    "tosa.clamp": _clamp,
-    "tosa.bitwise_and": _conjunction,
-    "tosa.bitwise_or": _bits_of_both,
-    "tosa.bitwise_xor": _bits_of_both,
-    "tosa.bitwise_not": _inverted,
-    "tosa.arithmetic_right_shift": _shifted(lambda x, by: x >> by),
-    "tosa.logical_right_shift": _shifted(lambda x, by: x >> by, negative=False),
-    "tosa.logical_left_shift": _shifted(lambda x, by: x << by),
-    "tosa.reduce_sum": _sum,
-    "tosa.argmax": _position,
-    "tosa.floor": lambda _op, given: given[0] and Range(math.floor(given[0].low), math.ceil(given[0].high)),
-    "tosa.ceil": lambda _op, given: given[0] and Range(math.floor(given[0].low), math.ceil(given[0].high)),
-    "tosa.tanh": lambda _op, given: given[0] and Range(-1, 1),
-    "tosa.sigmoid": lambda _op, given: given[0] and Range(0, 1),
-}
-"""The rule of each operation that something is known of."""

@@ -3,7 +3,8 @@
 import pytest
 
 from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.rewrites.tosa_ranges import INT32, Range, Ranges, functions_of, integers, terminator
+from fx_importer.rewrites.intervals import INT32, Range, integers
+from fx_importer.rewrites.tosa_ranges import Ranges, functions_of, terminator
 
 I64 = integers(64)
 CONSTANTS = """

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
+from fx_importer.decompositions.placing import of_axes
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -36,7 +37,7 @@ def convolution_backward(
     if not is_static(grad, x, weight):
         return NotImplemented
     axes = x.dim() - 2
-    stride, padding, dilation = (list(each) * (axes // len(each)) for each in (stride, padding, dilation))
+    stride, padding, dilation = (of_axes(each, axes) for each in (stride, padding, dilation))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:

@@ -11,14 +11,10 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.pairs import is_static
-from fx_importer.decompositions.placing import placed
+from fx_importer.decompositions.placing import of_axes, placed
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
-
-
-def _each(values: Sequence[int], axes: int) -> list[int]:
-    return list(values) * (axes // len(values))
 
 
 def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
@@ -36,8 +32,8 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
         """Along each axis, the k-th elements of all windows are placed, for each k, and added up."""
         if not is_static(grad, x):
             return NotImplemented
-        kernel, padding, dilation = (_each(each, axes) for each in (kernel, padding, dilation))
-        stride = _each(stride, axes) if len(stride) else kernel
+        kernel, padding, dilation = (of_axes(each, axes) for each in (kernel, padding, dilation))
+        stride = of_axes(stride, axes) if len(stride) else kernel
         sizes, outputs = list(x.shape[-axes:]), list(grad.shape[-axes:])
         batch = math.prod(x.shape[:-axes])
         flat = torch.zeros((), dtype=torch.int32)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.pairs import is_static
+from fx_importer.decompositions.placing import of_axes
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -36,10 +37,6 @@ def _pulled_back(grad: Tensor, sizes: Sequence[int], along: Along) -> Any:
     return grad
 
 
-def _each(values: Sequence[int], axes: int) -> Sequence[int]:
-    return list(values) * axes if len(values) == 1 else values
-
-
 def _averages(operator: OpOverload, axes: int) -> Decomposition:
     @decomposes(operator)
     def averages_backward(
@@ -53,8 +50,8 @@ def _averages(operator: OpOverload, axes: int) -> Decomposition:
         divisor: int | None,
     ) -> Any:
         """The number of elements in a window is the product of those along each axis."""
-        kernel, padding = _each(kernel, axes), _each(padding, axes)
-        stride = _each(stride, axes) if len(stride) else kernel
+        kernel, padding = of_axes(kernel, axes), of_axes(padding, axes)
+        stride = of_axes(stride, axes) if len(stride) else kernel
 
         def along(rows: Tensor, k: int) -> Tensor:
             window = ([1, kernel[k]], [1, stride[k]], [0, padding[k]])
@@ -98,32 +95,26 @@ def _nearest(operator: OpOverload, forward: Callable[..., Tensor]) -> Decomposit
     return nearest_backward
 
 
-def _linear(operator: OpOverload) -> Decomposition:
+def _resizing(operator: OpOverload, forward: Callable[[Tensor, int, bool, float | None], Tensor]) -> Decomposition:
+    """``forward`` resizes the last axis of rows to a size, by a scale if there is one."""
+
     @decomposes(operator)
-    def linear_backward(
+    def resizing_backward(
         grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], aligned: bool, *scales: float | None
     ) -> Any:
         given = [*scales, *[None] * len(outputs)]
-        return _pulled_back(
-            grad, sizes[2:], lambda rows, k: aten.upsample_linear1d(rows, [outputs[k]], aligned, given[k])
-        )
+        return _pulled_back(grad, sizes[2:], lambda rows, k: forward(rows, outputs[k], aligned, given[k]))
 
-    return linear_backward
+    return resizing_backward
 
 
-def _of_two_axes(operator: OpOverload, forward: Callable[..., Tensor]) -> Decomposition:
-    @decomposes(operator)
-    def backward(
-        grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], aligned: bool, *scales: float | None
-    ) -> Any:
-        given = [*scales, None, None]
-        return _pulled_back(
-            grad,
-            sizes[2:],
-            lambda rows, k: forward(rows.unsqueeze(1), [1, outputs[k]], aligned, None, given[k]).squeeze(1),
-        )
+def _linear(rows: Tensor, size: int, aligned: bool, scale: float | None) -> Tensor:
+    return aten.upsample_linear1d(rows, [size], aligned, scale)
 
-    return backward
+
+def _of_images(forward: Callable[..., Tensor]) -> Callable[[Tensor, int, bool, float | None], Tensor]:
+    """Return what does with rows what ``forward``, which has no form of one axis, does with images of one row."""
+    return lambda rows, size, aligned, scale: forward(rows.unsqueeze(1), [1, size], aligned, None, scale).squeeze(1)
 
 
 _REFLECTION = (aten.reflection_pad1d_backward, aten.reflection_pad2d_backward, aten.reflection_pad3d_backward)
@@ -143,15 +134,10 @@ SEPARABLE = (
     *(_padding(each.default, aten.replication_pad1d, axes) for axes, each in enumerate(_REPLICATION, 1)),
     *(_nearest(each.default, aten.upsample_nearest1d.vec) for each in _NEAREST),
     *(_nearest(each.default, aten._upsample_nearest_exact1d.vec) for each in _NEAREST_EXACT),
-    *map(
-        _linear,
-        (
-            aten.upsample_linear1d_backward.default,
-            aten.upsample_bilinear2d_backward.default,
-            aten.upsample_trilinear3d_backward.default,
-        ),
-    ),
-    _of_two_axes(aten.upsample_bicubic2d_backward.default, aten.upsample_bicubic2d),
-    _of_two_axes(aten._upsample_bilinear2d_aa_backward.default, aten._upsample_bilinear2d_aa),
-    _of_two_axes(aten._upsample_bicubic2d_aa_backward.default, aten._upsample_bicubic2d_aa),
+    _resizing(aten.upsample_linear1d_backward.default, _linear),
+    _resizing(aten.upsample_bilinear2d_backward.default, _linear),
+    _resizing(aten.upsample_trilinear3d_backward.default, _linear),
+    _resizing(aten.upsample_bicubic2d_backward.default, _of_images(aten.upsample_bicubic2d)),
+    _resizing(aten._upsample_bilinear2d_aa_backward.default, _of_images(aten._upsample_bilinear2d_aa)),
+    _resizing(aten._upsample_bicubic2d_aa_backward.default, _of_images(aten._upsample_bicubic2d_aa)),
 )
