@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from fx_importer.importing import FxImporter, FxImporterHooks, InputInfo, NodeBuilder, Refused
     from fx_importer.installation import Checkup, doctor
     from fx_importer.lowered import Lowered
-    from fx_importer.lowering import BackendLoweringOptions, lower_mlir_module, run_pipeline_with_repro_report
+    from fx_importer.lowering import (
+        BackendLoweringOptions,
+        lower_mlir_module,
+        pipeline_for,
+        run_pipeline_with_repro_report,
+    )
     from fx_importer.manifest import Manifest
     from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
+    from fx_importer.pipelines import Nested, Pass, Pipeline, Stage
     from fx_importer.reducing import reduce
     from fx_importer.reduction import Reduction
     from fx_importer.verification import Divergence, Inputs, MismatchError, Verdict
@@ -52,13 +58,17 @@ __all__ = [
     "Manifest",
     "MismatchError",
     "Mutation",
+    "Nested",
     "NodeBuilder",
     "NotInstalledError",
     "OutputType",
+    "Pass",
+    "Pipeline",
     "Place",
     "Reduction",
     "Refusal",
     "Refused",
+    "Stage",
     "StageFailed",
     "UnsupportedProgramError",
     "UsageError",
@@ -70,6 +80,7 @@ __all__ = [
     "get_decomposition_table",
     "lower",
     "lower_mlir_module",
+    "pipeline_for",
     "reduce",
     "run_pipeline_with_repro_report",
     "stateless_fx_import",
@@ -96,11 +107,12 @@ _HOMES = {
     "importing": ("FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused"),
     "installation": ("Checkup", "doctor"),
     "lowered": ("Lowered",),
-    "lowering": ("BackendLoweringOptions", "lower_mlir_module", "run_pipeline_with_repro_report"),
+    "lowering": ("BackendLoweringOptions", "lower_mlir_module", "pipeline_for", "run_pipeline_with_repro_report"),
     "execution": ("Caller",),
     "manifest": ("Manifest",),
     "options": ("Contract", "Mutation"),
     "output_types": ("OutputType",),
+    "pipelines": ("Nested", "Pass", "Pipeline", "Stage"),
     "reducing": ("reduce",),
     "reduction": ("Reduction",),
     "verification": ("Divergence", "Inputs", "MismatchError", "Verdict"),

@@ -34,6 +34,7 @@ from fx_importer.options import (
     Unsupported,
 )
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Change
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.targets import TARGETS
 from fx_importer.verification import Divergence
@@ -92,6 +93,7 @@ def lower(
     unsupported: str | Unsupported = Unsupported.ERROR,
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
+    pipeline: Change | None = None,
     isolate: bool = False,
     time_limit: float | None = None,
     memory_limit: int | None = None,
@@ -134,6 +136,8 @@ def lower(
         narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
         tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
             extensions, or TOSA 1.0 with narrow integers.
+        pipeline: a function that takes the output type's `Pipeline` and returns another, ``lambda pipeline:
+            pipeline.after("torch-backend", my_pass)``; or a whole one, to run instead. See `pipeline_for`.
         isolate: run the passes in a process of their own, where an abort, or a limit that is reached, is a
             `CrashedError` with a report.
         time_limit: seconds that each stage of passes may take, with ``isolate``.
@@ -170,6 +174,7 @@ def lower(
             Unsupported.get(unsupported),
             narrow_integers,
             None if tosa_target is None else TosaTarget.get(tosa_target),
+            pipeline,
         ),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
         decompositions=_decomposing(decomposition_table, keep, extra),
@@ -292,6 +297,7 @@ def stateless_fx_import(
     contract: str | Contract = Contract.ERROR,
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
+    pipeline: Change | None = None,
     isolate: bool = False,
     time_limit: float | None = None,
     memory_limit: int | None = None,
@@ -320,16 +326,17 @@ def stateless_fx_import(
             Contract.get(contract),
             narrow_integers=narrow_integers,
             tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
+            pipeline=pipeline,
         ),
         running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
     )
     target = TARGETS[options.output_type]
-    pipeline = target.pipeline(options.lowering)
-    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in pipeline.stages)])
+    stages = target.pipeline(options.lowering)
+    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in stages.stages)])
     run = stage_runner(importer.module, options.running)
     with trace.stage("legalize"):
         legal = legalize_graph(gm, target.dtypes)
     with trace.stage("import", importer.module):
         importer.import_graph_module(legal, func_name=model_name)
-    run_pipeline(pipeline, importer.module, trace, run, printing)
+    run_pipeline(stages, importer.module, trace, run, printing)
     return importer.module

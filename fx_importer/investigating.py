@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fx_importer.bindings import ir
 from fx_importer.causes import Cause
 from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline
 from fx_importer.probing import Prober, Store, causes_in
 from fx_importer.targets import TARGETS
 from fx_importer.trace import Investigator
@@ -20,8 +24,14 @@ def investigator(options: Options) -> Investigator:
 
 
 def prober_for(options: Options, store: Store | None = None) -> Prober:
-    """Return what lowers small modules with ``options`` to any output type."""
-    return Prober({each: target.pipeline(options.lowering) for each, target in TARGETS.items()}, store)
+    """Return what lowers small modules with ``options`` to any output type; by its own pipeline to any other."""
+    others = replace(options.lowering, pipeline=None)
+
+    def pipeline(output_type: OutputType) -> Pipeline:
+        chosen = options.lowering if output_type is options.output_type else others
+        return TARGETS[output_type].pipeline(chosen)
+
+    return Prober(pipeline, store)
 
 
 def causes_of(imported: ir.Operation, options: Options, prober: Prober) -> tuple[Cause, ...]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from fx_importer import pipelines
 from fx_importer.bindings import ir
-from fx_importer.options import LoweringOptions, Options, PrintOptions, RunOptions
+from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch
 from fx_importer.pipelines.isolated import RunStage, stage_runner
@@ -74,6 +75,32 @@ def run_pipeline_with_repro_report(
     run_pipeline(Pipeline("", (stage,)), module, trace, stage_runner(module, running), printing)
 
 
+def pipeline_for(
+    output_type: str | OutputType,
+    *,
+    backend_legal_ops: Sequence[str] = (),
+    allow_non_finites: bool = True,
+    contract: str | Contract = Contract.ERROR,
+    narrow_integers: bool = False,
+    tosa_target: str | TosaTarget | None = None,
+) -> Pipeline:
+    """Return the stages that a lowering to ``output_type`` runs after the import.
+
+    The options are those of `lower`, whose ``pipeline`` may be what is made of this.
+
+    Raises:
+        UsageError: for an option that is not one.
+    """
+    options = LoweringOptions(
+        tuple(backend_legal_ops),
+        allow_non_finites,
+        Contract.get(contract),
+        narrow_integers=narrow_integers,
+        tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
+    )
+    return pipelines.pipeline_for(OutputType.get(output_type), options)
+
+
 def lower_mlir_module(
     verbose: bool,
     output_type: str | Enum,
@@ -84,7 +111,7 @@ def lower_mlir_module(
     """Lower ``module``, which is in the torch backend form, to ``output_type``, in place; return it.
 
     ``verbose`` prints the module as it is then, large constants elided. ``backend_options`` may be all the options of a
-    lowering, `LoweringOptions`; ``running`` says how the stages run.
+    lowering, `LoweringOptions`, with a ``pipeline`` of one's own; ``running`` says how the stages run.
 
     Raises:
         UsageError: for an output type that is not one.
@@ -94,8 +121,10 @@ def lower_mlir_module(
     options = backend_options or LoweringOptions()
     if not isinstance(options, LoweringOptions):
         options = LoweringOptions(allow_non_finites=options.allow_non_finites)
-    pipeline = pipeline_from_torch(OutputType.get(output_type), options)
-    trace = new_trace(Options(running=running), [stage.name for stage in pipeline.stages])
+    kind = OutputType.get(output_type)
+    pipeline = pipeline_from_torch(kind, options)
+    whole = Options(output_type=kind, lowering=options, running=running)
+    trace = new_trace(whole, [stage.name for stage in pipeline.stages])
     run_pipeline(pipeline, module, trace, stage_runner(module, running))
     if verbose:
         print(module.operation.get_asm(use_local_scope=True, large_elements_limit=16))

@@ -30,7 +30,7 @@ them share a name."""
 
 NOT_SPELLED = {
     "dynamic_shapes",  # a Python value; an exported program (.pt2) carries its own
-    *("table", "extra"),  # of Python functions
+    *("table", "extra", "pipeline"),  # of Python functions
     "func_visibility",  # for a module of several functions; the command line imports one
 }
 

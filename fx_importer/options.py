@@ -158,6 +158,8 @@ class LoweringOptions:
     """For TOSA: no integers of 64 bits, arguments and results included."""
     tosa_target: TosaTarget | None = None
     """What TOSA is valid for; without it, `TosaTarget`'s defaults, or `NARROW_TOSA` with narrow integers."""
+    pipeline: Any = None
+    """A `Pipeline` to run instead of the output type's; or a function that takes that one and returns one."""
 
     @property
     def valid_for(self) -> TosaTarget:

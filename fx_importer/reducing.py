@@ -152,7 +152,8 @@ def in_a_process(job: Job, output: str | os.PathLike[str]) -> Reduction:
         pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
         raise UsageError(
-            f"a rule of this lowering cannot be imported by another process ({error}): define it at the top of a module"
+            f"a rule or a pass of this lowering cannot be imported by another process ({error}): define it at the top "
+            "of a module"
         ) from None
     return Child("fx_importer.reducing:Reducer").ask("the reducer", (job, Path(output).absolute()))
 

@@ -76,6 +76,7 @@ def facts_of(directory: Path) -> dict[str, Any]:
 
 def _run_stage(facts: Mapping[str, Any], bytecode: Path, options: Options) -> Failure | None:
     load_dialects(context := new_context())
+    context.allow_unregistered_dialects = True  # the lowering may have been allowed to
     try:
         module = ir.Module.parseFile(str(bytecode), context)
     except ir.MLIRError as error:

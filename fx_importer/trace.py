@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+IMPORTED = "fx-importer-call{"
+"""How the text of a step begins that is a Python function of a module."""
+
+HERE = "fx-importer-python{"
+"""How the text of a step begins that is a Python function of this process alone: no other can read it."""
+
+
 @dataclass
 class StageRecord:
     """One stage of a compilation."""

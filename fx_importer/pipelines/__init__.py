@@ -10,7 +10,7 @@ from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.parse import parse_steps
-from fx_importer.pipelines.pipeline import Insertable, Pipeline
+from fx_importer.pipelines.pipeline import Change, Insertable, Pipeline, changed
 from fx_importer.pipelines.rewrite_steps import REWRITES
 from fx_importer.pipelines.runner import run_stage, run_text
 from fx_importer.pipelines.stablehlo import stablehlo as STABLEHLO
@@ -27,6 +27,7 @@ __all__ = [
     "TORCH_BACKEND",
     "TOSA",
     "VERIFIERS",
+    "Change",
     "Insertable",
     "Nested",
     "Pass",
@@ -52,12 +53,12 @@ def pipeline_for(output_type: OutputType, options: LoweringOptions) -> Pipeline:
     """Return what takes a module as imported to ``output_type``: no stage at all for RAW.
 
     Raises:
-        UsageError: if one of the backend's legal ops is not an op.
+        UsageError: if one of the backend's legal ops is not an op, or ``options.pipeline`` makes no pipeline.
     """
-    if output_type is OutputType.RAW:
-        return Pipeline(output_type.value, ())
-    stages = TORCH_BACKEND(options).stages + pipeline_from_torch(output_type, options).stages
-    return Pipeline(output_type.value, stages)
+    stages = ()
+    if output_type is not OutputType.RAW:
+        stages = (*TORCH_BACKEND(options).stages, *_from_torch(output_type, options))
+    return changed(Pipeline(output_type.value, stages), options.pipeline)
 
 
 VERIFIERS = tuple(f"torch-verify-{kind}-backend-contract" for kind in ("linalg-on-tensors", "tosa", "stablehlo"))
@@ -65,11 +66,19 @@ VERIFIERS = tuple(f"torch-verify-{kind}-backend-contract" for kind in ("linalg-o
 
 
 def pipeline_from_torch(output_type: OutputType, options: LoweringOptions) -> Pipeline:
-    """Return what takes the torch backend form to ``output_type``: for the torch dialect itself, only its contract."""
+    """Return what takes the torch backend form to ``output_type``: for the torch dialect itself, only its contract.
+
+    It is `pipeline_for` without what makes that form; and raises as that does.
+    """
+    pipeline = pipeline_for(output_type, options)
+    made = TORCH_BACKEND(options).stages[0].name
+    return pipeline.without_stage(made) if pipeline.has(made) else pipeline
+
+
+def _from_torch(output_type: OutputType, options: LoweringOptions) -> tuple[Stage, ...]:
     if family := _FROM_TORCH.get(output_type):
-        return family(options)
-    stages = () if output_type is OutputType.RAW else (contract(output_type, options.contract),)
-    return Pipeline(output_type.value, stages)
+        return family(options).stages
+    return (contract(output_type, options.contract),)
 
 
 PIPELINES: Mapping[str, Pipeline] = {

@@ -16,12 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.diagnostics import PassError, reason_of
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.stage import RewriteStep
-
-IMPORTED = "fx-importer-call{"
-"""How the text of a step begins that is a function somewhere else."""
-
-HERE = "fx-importer-python{"
-"""How the text of a step begins that is a function of this process alone."""
+from fx_importer.trace import HERE, IMPORTED
 
 
 @dataclass(frozen=True)
@@ -78,6 +73,11 @@ def imported_step(path: str) -> RewriteStep:
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"a pipeline calls '{path}', which is no package.module:function here: {error}") from error
     return RewriteStep(f"{IMPORTED}{path}}}", PythonPass(function))
+
+
+def calls_functions(pipeline: str) -> bool:
+    """Whether the text of a pipeline names functions of users, of which it does not say what they do."""
+    return IMPORTED in pipeline or HERE in pipeline
 
 
 def name_of(function: Callable[..., Any]) -> str:

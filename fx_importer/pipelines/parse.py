@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.contracts import CHECKS
-from fx_importer.pipelines.functions import HERE, IMPORTED, imported_step
+from fx_importer.pipelines.functions import imported_step
 from fx_importer.pipelines.rewrite_steps import REWRITES
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
 from fx_importer.pipelines.tosa_contract import CHECK, WARN
+from fx_importer.trace import HERE, IMPORTED
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:

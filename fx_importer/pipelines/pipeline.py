@@ -101,6 +101,22 @@ class Pipeline:
         return on_module([step for stage in self.stages for step in stage.passes])
 
 
+Change = Pipeline | Callable[[Pipeline], Pipeline]
+"""A pipeline to take instead of another; or what makes one of another."""
+
+
+def changed(pipeline: Pipeline, change: Change | None) -> Pipeline:
+    """Return what ``change`` makes of ``pipeline``. Raises `UsageError` if that is no pipeline."""
+    made = change(pipeline) if callable(change) else change or pipeline
+    if not isinstance(made, Pipeline):
+        what = f"returned {type(made).__name__}" if callable(change) else f"is {type(made).__name__}"
+        raise UsageError(
+            f"pipeline={change!r} {what}: it is a Pipeline, or a function that takes one and returns one, such as "
+            "lambda pipeline: pipeline.after('torch-backend', a_pass)"
+        )
+    return made
+
+
 def as_stage(step: Insertable) -> Stage:
     """Return ``step`` as a stage, which is called what it is called.
 

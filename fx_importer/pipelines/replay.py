@@ -17,6 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the pipeline, print what MLIR says to standard error, and return the exit code."""
     path, pipeline = arguments
     context = new_context()
+    context.allow_unregistered_dialects = True  # what was run before may have been allowed to
     load_dialects(context)
     try:
         run_text(pipeline, ir.Module.parseFile(path, context))

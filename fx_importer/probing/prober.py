@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, isolated
+from fx_importer.pipelines.functions import calls_functions
 from fx_importer.probing.search import Failure, reason_of
 from fx_importer.probing.store import Store
 
@@ -19,9 +20,9 @@ LIMITS = Limits(seconds=30)
 class Prober:
     """Lowers modules by the pipelines that it was made with, in a process of their own."""
 
-    def __init__(self, pipelines: Mapping[OutputType, Pipeline], store: Store | None = None):
-        """What is in ``store`` is not lowered again, and what is not is put there."""
-        self._pipelines = pipelines
+    def __init__(self, pipeline: Callable[[OutputType], Pipeline], store: Store | None = None):
+        """``pipeline`` says by which. What is in ``store`` is not lowered again, and what is not is put there."""
+        self._pipeline = functools.cache(pipeline)
         self._store = store
         self._known: dict[tuple[str, OutputType], Failure | None] = {}
 
@@ -37,9 +38,9 @@ class Prober:
         return self._known[key]
 
     def _looked_up(self, text: str, output_type: OutputType) -> Failure | None:
-        if self._store is None:
+        pipeline = str(self._pipeline(output_type))
+        if self._store is None or calls_functions(pipeline):
             return self._lower(text, output_type)
-        pipeline = str(self._pipelines[output_type])
         known, failure = self._store.get(pipeline, text)
         if not known:
             failure = self._lower(text, output_type)
@@ -47,7 +48,7 @@ class Prober:
         return failure
 
     def _lower(self, text: str, output_type: OutputType) -> Failure | None:
-        error = self._process.run(text, self._pipelines[output_type].stages).error
+        error = self._process.run(text, self._pipeline(output_type).stages).error
         if error is None:
             return None
         stage = error.stage or "its start"

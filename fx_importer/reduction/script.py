@@ -14,7 +14,7 @@ from fx_importer.options import ImportOptions, Mutation, Options
 from fx_importer.reduction.listing import Listing
 from fx_importer.reduction.symptom import Kind, Symptom
 from fx_importer.verification import Tolerance
-from fx_importer.verification.spelling import decompositions_spelled, definer_remark, lowering_spelled
+from fx_importer.verification.spelling import definer_remark, lowering_spelled, python_spelled
 
 _ENDS = {
     Kind.REFUSED: "with 1 while it is refused",
@@ -66,7 +66,7 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
     What does not fit in the file lies beside it: ``saved.pt`` has tensors, ``reduced.pt2`` a program that has no
     spelling. ``seconds`` are those that a stage, or the crash of one, may take.
     """
-    imports, rules, remarks = decompositions_spelled(setting.options.decompositions)
+    imports, rules, remarks = python_spelled(setting.options)
     listing = program if isinstance(program, Listing) else None
     remarks += list(dict.fromkeys(each for op in _operators(program) for each in definer_remark(op)))
     files = "Path(__file__).with_name"

@@ -23,7 +23,7 @@ from fx_importer.reports.command import import_command, stage_command
 from fx_importer.reports.failure import Failure
 from fx_importer.reports.page import page
 from fx_importer.reports.saving import readable, save_bytecode, save_program
-from fx_importer.trace import StageRecord, Trace
+from fx_importer.trace import HERE, StageRecord, Trace
 
 BYTECODE, REPORT = "before.mlirbc", "report.json"
 _PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")
@@ -104,6 +104,8 @@ def _file_of(name: str, trace: Trace) -> str:
 
 
 def _command(record: StageRecord, directory: Path, facts: dict[str, Any]) -> str | None:
+    if HERE in record.pipeline:
+        return None
     if BYTECODE in facts["files"]:
         return stage_command(directory / BYTECODE, record.pipeline)
     if (directory / "program.pt2").exists():
@@ -155,7 +157,8 @@ def _portable(options: Options) -> dict[str, Any]:
 def _unsaid(options: Options) -> list[str]:
     """Return the names of options that were given, and that only Python can hold."""
     given, default = options.decompositions, DecompositionOptions()
-    return [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
+    unsaid = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
+    return unsaid if options.lowering.pipeline is None else [*unsaid, "pipeline"]
 
 
 def _crash(error: CrashedError) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fx_importer.trace import HERE, IMPORTED
+
 
 def page(facts: Mapping[str, Any]) -> str:
     """Return ``report.md`` of what ``report.json`` holds."""
@@ -64,8 +66,12 @@ def _again(facts: Mapping[str, Any]) -> list[str]:
             *_fenced(facts["command"], "sh"),
             "",
         ]
+    elif HERE in facts["pipeline"]:
+        lines += [f"Nothing here runs: `{facts['pipeline']}` calls a Python function that no module has.", ""]
     else:
         lines += ["Nothing here runs: it failed before there was a program to keep.", ""]
+    if IMPORTED in facts["pipeline"]:
+        lines += ["It calls a Python function: run it where that can be imported (`PYTHONPATH`).", ""]
     lines += [f"- {sentence}" for sentence in facts["files"].values()]
     if facts["unsaid"]:
         given = " and ".join(f"`{name}`" for name in facts["unsaid"])

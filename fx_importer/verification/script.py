@@ -18,9 +18,9 @@ from fx_importer.verification.spelling import (
     Raw,
     UnspeakableError,
     call_spelled,
-    decompositions_spelled,
     definer_remark,
     lowering_spelled,
+    python_spelled,
 )
 
 _TEXT = '''\
@@ -60,7 +60,7 @@ def write_script(name: str, call: NodeCall, options: Options, backend: str, tole
         spelled = _call(call)
     except UnspeakableError:
         return None
-    imports, table, remarks = decompositions_spelled(options.decompositions)
+    imports, table, remarks = python_spelled(options)
     remarks += definer_remark(call.module.target)
     settings = [f"output_type={options.output_type.value!r}", *lowering_spelled(options.lowering), *table]
     tolerances = {"rtol": tolerance.rtol, "atol": tolerance.atol}

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fx_importer.options import DecompositionOptions, LoweringOptions
+from fx_importer.options import LoweringOptions, Options
 
 _BUILT_IN = ("aten", "prims")
 
@@ -49,26 +49,36 @@ def call_spelled(function: str, args: Any, kwargs: Mapping[str, Any]) -> str:
 
 
 def lowering_spelled(options: LoweringOptions) -> list[str]:
-    """Return keywords for `lower`: what is not the default."""
+    """Return keywords for `lower`: what is not the default. What is Python's is for `python_spelled`."""
     found: list[str] = []
     for name, default in vars(LoweringOptions()).items():
         value = getattr(options, name)
-        if value != default:
+        if name != "pipeline" and value != default:
             found.append(f"{name}={value.value if isinstance(value, Enum) else value!r}")
     return found
 
 
-def decompositions_spelled(options: DecompositionOptions) -> tuple[list[str], list[str], list[str]]:
-    """Return imports, keywords for `lower`, and lines that define rules, with a comment where that is for the user."""
+def python_spelled(options: Options) -> tuple[list[str], list[str], list[str]]:
+    """Return imports, keywords for `lower`, and lines that define functions, with a comment where the user has to.
+
+    They are for the decompositions and the pipeline.
+    """
     imports: list[str] = []
     keywords: list[str] = []
     remarks: list[str] = []
-    if options.table is not None:
-        keywords.append(f"decomposition_table={_rules(options.table, imports, remarks)}")
-    if options.keep:
-        keywords.append(f"keep={list(options.keep)}")
-    if options.extra:
-        keywords.append(f"extra={_rules(options.extra, imports, remarks)}")
+    given = options.decompositions
+    if given.table is not None:
+        keywords.append(f"decomposition_table={_rules(given.table, imports, remarks)}")
+    if given.keep:
+        keywords.append(f"keep={list(given.keep)}")
+    if given.extra:
+        keywords.append(f"extra={_rules(given.extra, imports, remarks)}")
+    if (pipeline := options.lowering.pipeline) is not None:
+        if callable(pipeline):
+            _define("pipeline", "What makes the pipeline", pipeline, imports, remarks)
+        else:
+            remarks += [f"# No text holds the pipeline '{pipeline.name}': make it here.", "pipeline = None"]
+        keywords.append("pipeline=pipeline")
     return list(dict.fromkeys(imports)), keywords, remarks
 
 
@@ -82,19 +92,24 @@ def _rules(rules: Mapping[Any, Callable[..., Any]], imports: list[str], remarks:
     entries: list[str] = []
     for operator, rule in rules.items():
         variable = f"rule_{sum(not each.startswith('#') for each in remarks)}"
-        module, name = getattr(rule, "__module__", None), getattr(rule, "__qualname__", "<")
-        if module in (None, "__main__") or "<" in name:
-            where = getattr(getattr(rule, "__code__", None), "co_filename", "a place unknown")
-            line = getattr(getattr(rule, "__code__", None), "co_firstlineno", 0)
-            remarks.append(f"# The rule of {operator} cannot be imported: write it here. It is {name}, {where}:{line}.")
-            remarks.append(f"{variable} = None")
-        else:
-            if root := _root(module):
-                imports.append(f"sys.path.insert(0, {root!r})")
-            imports.append(f"import {module}")
-            remarks.append(f"{variable} = {module}.{name}")
+        _define(variable, f"The rule of {operator}", rule, imports, remarks)
         entries.append(f"torch.ops.{operator}: {variable}")
     return f"{{{', '.join(entries)}}}"
+
+
+def _define(variable: str, what: str, value: Any, imports: list[str], remarks: list[str]) -> None:
+    """Add the lines that make ``variable`` ``value``, a function; or ask for it, if it cannot be imported."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
+    if module in (None, "__main__") or "<" in name:
+        where = getattr(getattr(value, "__code__", None), "co_filename", "a place unknown")
+        line = getattr(getattr(value, "__code__", None), "co_firstlineno", 0)
+        remarks.append(f"# {what} cannot be imported: write it here. It is {name}, {where}:{line}.")
+        remarks.append(f"{variable} = None")
+    else:
+        if root := _root(module):
+            imports.append(f"sys.path.insert(0, {root!r})")
+        imports.append(f"import {module}")
+        remarks.append(f"{variable} = {module}.{name}")
 
 
 def _root(module: str) -> str | None:
