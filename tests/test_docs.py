@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.running import run_script
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -71,9 +73,18 @@ def test_block_runs_as_shown(block: Block, tmp_path: Path):
         pytest.skip(f"{' and '.join(missing)} is not installed")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "example.py").write_text(block.text)  # a file has lines, which errors show
-    command = [sys.executable, "example.py"] if block.language == "python" else ["bash", "-euc", block.text]
-    environment = os.environ | {"PATH": PATH, "COLUMNS": "100"}
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    environment = {"PATH": PATH, "COLUMNS": "100"}
+    if block.language == "python":
+        ran = run_script(tmp_path / "example.py", tmp_path, environment)
+    else:
+        ran = subprocess.run(
+            ["bash", "-euc", block.text],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert ran.returncode == 0, ran.stderr
     if block.output is not None:
         assert_printed(block.output, ran.stdout)

@@ -1,4 +1,8 @@
-"""Runs every lit test, each as a row of its own."""
+"""Runs every lit test, each as a row of its own.
+
+Most are a script whose output FileCheck reads: they need no shell, and start in a fork; with ``-m slow``, lit runs them
+too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.running import run_script
 
 LIT_TESTS = Path(__file__).parents[1] / "lit_tests"
 LIT = Path(sys.executable).with_name("lit")
@@ -20,7 +26,27 @@ def lit_files() -> list[str]:
     return sorted(str(path.relative_to(LIT_TESTS)) for path in tests)
 
 
-@pytest.mark.parametrize("name", lit_files())
+def options_of_a_script(name: str) -> list[str] | None:
+    """Return FileCheck's options where it reads what the script prints, and that is all; None of other tests."""
+    text = (LIT_TESTS / name).read_text()
+    lines = re.findall(r"\b(?:RUN|XFAIL|REQUIRES|UNSUPPORTED):(.*)", text)
+    plain = re.fullmatch(r" %PYTHON %s \| FileCheck %s((?: --[\w-]+)*)", lines[0].rstrip())
+    return plain[1].split() if plain and len(lines) == 1 else None
+
+
+SCRIPTS = {name: options for name in lit_files() if (options := options_of_a_script(name)) is not None}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script(name: str, tmp_path: Path):
+    ran = run_script(LIT_TESTS / name, tmp_path, {})
+    assert ran.returncode == 0, ran.stderr
+    command = [str(LIT.with_name("filecheck")), str(LIT_TESTS / name), *SCRIPTS[name]]
+    checked = subprocess.run(command, input=ran.stdout, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, f"{checked.stdout}\n{checked.stderr}"
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SCRIPTS else ()) for n in lit_files()])
 def test_lit(name: str, tmp_path: Path):
     command = [str(LIT), "-v", "--param", f"exec_root={tmp_path}", str(LIT_TESTS / name)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -31,3 +57,4 @@ def test_lit(name: str, tmp_path: Path):
 
 def test_there_are_lit_tests():
     assert len(lit_files()) > 10
+    assert SCRIPTS.keys() < set(lit_files())

@@ -91,7 +91,7 @@ class Heads(nn.Module):
         lambda: (lambda x: (x * x.shape[0], x.shape[0], x.shape[0] * x.shape[1] + 1), (normal(3, 4),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(5, 2),)],
-        fails={TOSA: "torch.aten.size.int"},
+        fails={TOSA: "torch.aten.mul.Scalar"},
     ),
     Case(
         "size_in_arithmetic",
