@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fx_importer.causes import Cause, Place
-    from fx_importer.decompositions import get_decomposition_table
+    from fx_importer.decompositions import decomposes, get_decomposition_table
     from fx_importer.entry import compare_decompositions, export_and_import, lower, stateless_fx_import
     from fx_importer.errors import (
         ContractWarning,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         pipeline_for,
         run_pipeline_with_repro_report,
     )
+    from fx_importer.lowerings import Declined, Lowerings, external, lowers
     from fx_importer.manifest import Manifest
     from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
@@ -46,6 +47,7 @@ __all__ = [
     "Contract",
     "ContractWarning",
     "CrashedError",
+    "Declined",
     "Divergence",
     "Explanation",
     "ExportError",
@@ -55,6 +57,7 @@ __all__ = [
     "InputInfo",
     "Inputs",
     "Lowered",
+    "Lowerings",
     "Manifest",
     "MismatchError",
     "Mutation",
@@ -74,12 +77,15 @@ __all__ = [
     "UsageError",
     "Verdict",
     "compare_decompositions",
+    "decomposes",
     "doctor",
     "explain",
     "export_and_import",
+    "external",
     "get_decomposition_table",
     "lower",
     "lower_mlir_module",
+    "lowers",
     "pipeline_for",
     "reduce",
     "run_pipeline_with_repro_report",
@@ -90,7 +96,7 @@ __all__ = [
 _HOMES = {
     "causes": ("Cause", "Place"),
     "entry": ("compare_decompositions", "export_and_import", "lower", "stateless_fx_import"),
-    "decompositions": ("get_decomposition_table",),
+    "decompositions": ("decomposes", "get_decomposition_table"),
     "errors": (
         "ContractWarning",
         "CrashedError",
@@ -108,6 +114,7 @@ _HOMES = {
     "installation": ("Checkup", "doctor"),
     "lowered": ("Lowered",),
     "lowering": ("BackendLoweringOptions", "lower_mlir_module", "pipeline_for", "run_pipeline_with_repro_report"),
+    "lowerings": ("Declined", "Lowerings", "external", "lowers"),
     "execution": ("Caller",),
     "manifest": ("Manifest",),
     "options": ("Contract", "Mutation"),

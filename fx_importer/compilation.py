@@ -20,6 +20,7 @@ from fx_importer.importing.signature import mutated_state
 from fx_importer.investigating import causes_of, investigator, prober_for
 from fx_importer.lowered import Lowered
 from fx_importer.lowering import new_trace
+from fx_importer.lowerings import handlers_for, layers
 from fx_importer.manifest import NARROW, Manifest
 from fx_importer.options import DecompositionOptions, ExportOptions, Mutation, Options, PrintOptions, Unsupported
 from fx_importer.outlined import lower_imported
@@ -45,7 +46,8 @@ def compile_programs(
 
     The record is ``trace``, if there is one; it then has what reports and explains.
     """
-    Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
+    Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work, as the next does
+    layers(options.lowering.lowerings)
     target = TARGETS[options.output_type]
     pipeline = target.pipeline(options.lowering)
     stages = ("export", "decompose", "canonicalize", "legalize", "import", *(stage.name for stage in pipeline.stages))
@@ -106,11 +108,12 @@ def import_canonical(
         UnsupportedProgramError: listing what cannot be imported.
     """
     target = TARGETS[options.output_type]
+    handlers = handlers_for(layers(options.lowering.lowerings), options.output_type)
     if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
         _refuse_in_place(programs, options.output_type)
     with trace.stage("legalize") as record:
         legal = record.programs = {name: legalize(program, target.dtypes) for name, program in programs.items()}
-    with trace.stage("import", importer.module):
+    with trace.stage("import", importer.module), importer.handling(handlers):
         state = shared_state(legal)
         if target.folds:
             legal = {name: fold_constants(program, state) for name, program in legal.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -20,6 +20,8 @@ from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.lowered import Lowered
 from fx_importer.lowering import new_trace, run_pipeline
+from fx_importer.lowerings import Lowerings
+from fx_importer.lowerings.registry import Rule
 from fx_importer.options import (
     Contract,
     DecompositionOptions,
@@ -91,6 +93,7 @@ def lower(
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
     unsupported: str | Unsupported = Unsupported.ERROR,
+    lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
     pipeline: Change | None = None,
@@ -133,6 +136,8 @@ def lower(
             error, or a `ContractWarning`.
         unsupported: what becomes of an operator that the output type cannot take, an `Unsupported` or its name: an
             error; or, with ``"outline"``, a call of a function that the module declares, and PyTorch runs.
+        lowerings: rules for operators that go before what is built in, from `decomposes`, `lowers` and `external`;
+            whole `Lowerings`; and the names of such that packages offer.
         narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
         tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
             extensions, or TOSA 1.0 with narrow integers.
@@ -173,6 +178,7 @@ def lower(
             Contract.get(contract),
             Unsupported.get(unsupported),
             narrow_integers,
+            _listed(lowerings),
             None if tosa_target is None else TosaTarget.get(tosa_target),
             pipeline,
         ),
@@ -197,6 +203,12 @@ def _running(
     dump_ir: str | None,
 ) -> RunOptions:
     return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir)
+
+
+def _listed(lowerings: Any) -> tuple[Any, ...]:
+    """Return what was passed as ``lowerings``; one rule, registry or name is as good as a list of one."""
+    one = isinstance(lowerings, str | Lowerings) or not isinstance(lowerings, Iterable)
+    return (lowerings,) if one else tuple(lowerings)
 
 
 def _decomposing(

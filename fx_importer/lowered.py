@@ -16,6 +16,7 @@ from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
 from fx_importer.execution.artifact import Weights, artifact_of
+from fx_importer.lowerings import layers, stubs_of
 from fx_importer.manifest import Hole, Manifest
 from fx_importer.options import DecompositionOptions, Options
 from fx_importer.output_types import OutputType
@@ -50,6 +51,11 @@ class Lowered:
     def holes(self) -> Mapping[str, Hole]:
         """What PyTorch has to run, with ``unsupported="outline"``, by the names of the functions in the module."""
         return self.manifest.holes
+
+    @property
+    def stubs(self) -> Mapping[str, Callable[..., Any]]:
+        """What PyTorch runs instead of operators that are external calls, by name."""
+        return stubs_of(layers(self.options.lowering.lowerings))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
@@ -98,7 +104,7 @@ class Lowered:
             backend = default_for(self.manifest)
         if isinstance(backend, str):
             eager = backend == "eager"
-            backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend)
+            backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend, self.stubs)
         loaded = {name: backend.load(self.module, name) for name in self.manifest.functions}
         return Caller(self.manifest, loaded, self.initial_state() if state is None else state)
 

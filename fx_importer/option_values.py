@@ -78,4 +78,5 @@ def _spelled(value: Any) -> Any:
         return value.value
     if isinstance(value, TosaTarget):
         return str(value)
-    return list(value) if isinstance(value, tuple) else value
+    # Rules in Python cannot be spelled; names of them can.
+    return [each for each in value if isinstance(each, str)] if isinstance(value, tuple) else value

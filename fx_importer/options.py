@@ -156,6 +156,8 @@ class LoweringOptions:
     """What becomes of an operator that the output type cannot take."""
     narrow_integers: bool = False
     """For TOSA: no integers of 64 bits, arguments and results included."""
+    lowerings: tuple[Any, ...] = ()
+    """Rules for operators, registries of them, and names of such: `fx_importer.lowerings.layers` reads them."""
     tosa_target: TosaTarget | None = None
     """What TOSA is valid for; without it, `TosaTarget`'s defaults, or `NARROW_TOSA` with narrow integers."""
     pipeline: Any = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fx_importer.bindings import ir
+from fx_importer.declarations import declared_in
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.investigating import investigator
 from fx_importer.lowering import run_pipeline
@@ -22,11 +23,13 @@ _ROUNDS = 4
 def lower_imported(
     module: ir.Module, pipeline: Pipeline, options: Options, trace: Trace, run: RunStage
 ) -> dict[str, Hole]:
-    """Lower ``module`` in place; return what stands for the operators that were outlined, if they were to be.
+    """Lower ``module`` in place; return what the functions stand for that it declares for operators.
 
     ``run`` runs stages on ``module`` as it is now.
     """
-    holes: dict[str, Hole] = {}
+    holes = declared_in(module.operation)
+    if holes:
+        pipeline = pipeline.without_passes(*VERIFIERS)
     outlines = options.lowering.unsupported is Unsupported.OUTLINE
     for _ in range(_ROUNDS if outlines else 0):
         # Of an attempt that fails, no report is written.
@@ -43,7 +46,7 @@ def lower_imported(
             run = stage_runner(module, options.running)
             if not found:
                 break
-            holes |= found
+            holes = declared_in(module.operation)
             pipeline = pipeline.without_passes(*VERIFIERS)
         else:
             trace.stages = attempt.stages

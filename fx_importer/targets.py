@@ -13,6 +13,7 @@ from fx_importer.decompositions import Changes, DecompositionTable, by_overload
 from fx_importer.decompositions.composite import compositions
 from fx_importer.decompositions.quantization import quantization
 from fx_importer.errors import UsageError
+from fx_importer.lowerings import layers, table_with
 from fx_importer.options import ImportOptions, LoweringOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
@@ -67,7 +68,8 @@ class Target:
                 table = known.updated(table)
         legal = {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}
         whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
-        return changes.applied_to(table.keeping(*whole, because="named in backend_legal_ops"))
+        table = changes.applied_to(table.keeping(*whole, because="named in backend_legal_ops"))
+        return table_with(layers(options.lowering.lowerings), table, self.output_type)
 
     def importing(self, options: ImportOptions) -> ImportOptions:
         """Return how a program is imported: no symbolic shapes where nothing can lower them.

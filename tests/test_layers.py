@@ -12,7 +12,19 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "option_values", "bindings"}
 RECORDS = {
-    *("trace", "causes", "diagnostics", "explanation", "isolation", "manifest", "operators", "processes", "programs"),
+    *(
+        "trace",
+        "causes",
+        "census",
+        "declarations",
+        "diagnostics",
+        "explanation",
+        "isolation",
+        "manifest",
+        "operators",
+        "processes",
+        "programs",
+    ),
     *("regions", "resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
@@ -24,13 +36,14 @@ SPINE = {
 DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
 
 BELOW_STAGES = WORDS | RECORDS
-BELOW_SPINE = BELOW_STAGES | STAGES | {"pipelines"} | AFTER
+BELOW_SPINE = BELOW_STAGES | STAGES | {"lowerings", "pipelines"} | AFTER
 
 MAY_IMPORT = {
     **dict.fromkeys(WORDS, WORDS),
     **dict.fromkeys(RECORDS, WORDS | RECORDS),
     **dict.fromkeys(STAGES, BELOW_STAGES),  # never each other
     "pipelines": BELOW_STAGES | {"rewrites"},
+    "lowerings": BELOW_STAGES | {"decompositions", "importing", "rewrites"},
     "execution": BELOW_STAGES | {"pipelines"},
     "probing": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"pipelines", "execution"},

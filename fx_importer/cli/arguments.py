@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -25,6 +25,7 @@ HELP = {
     "allow_non_finites": "Whether a lowering may emit infinities.",
     "contract": "What becomes of a module that holds what its output type may not: fail, or warn.",
     "unsupported": "What becomes of an operator that the output type cannot take: fail, or declare a function for it.",
+    "lowerings": "Rules for operators that a package offers, or package.module:name. May be repeated.",
     "narrow_integers": "For TOSA: integers of 32 bits in the place of 64, arguments and results included.",
     "isolate": "Run the passes in a process of their own: what crashes it is an error, with a report.",
     "time_limit": "Seconds that a stage of passes may take. For --isolate.",
@@ -34,7 +35,13 @@ HELP = {
     "tosa_target": "What TOSA is to be valid for, 'version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k'.",
 }
 
-METAVARS = {"time_limit": "SECONDS", "memory_limit": "BYTES", "dump_dir": "DIRECTORY", "dump_ir": "REGEX"}
+METAVARS = {
+    "lowerings": "NAME",
+    "time_limit": "SECONDS",
+    "memory_limit": "BYTES",
+    "dump_dir": "DIRECTORY",
+    "dump_ir": "REGEX",
+}
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -80,7 +87,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
         hint, metavar = str | None, "TARGET"
     elif name in METAVARS:
         metavar = METAVARS[name]
-    elif get_origin(hint) is tuple:
-        hint, default, metavar = list[get_args(hint)[0]], list(default), "OP"
+    if get_origin(hint) is tuple:
+        hint, default, metavar = list[str], list(default), metavar or "OP"
     option = typer.Option(flag, help=HELP[name], metavar=metavar)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])

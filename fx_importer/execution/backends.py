@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Backend
@@ -42,11 +44,14 @@ ISOLATED = frozenset(("stablehlo", "tosa_reference"))
 """Backends that run each call in a process of its own already."""
 
 
-def backend_named(name: str) -> Backend:
-    """Return the backend ``name``; raises `UsageError` with the accepted names."""
+def backend_named(name: str, stubs: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Backend:
+    """Return the backend ``name``; raises `UsageError` with the accepted names.
+
+    ``stubs`` are what PyTorch runs instead of operators, by name, where the backend has it run them.
+    """
     if name not in BACKENDS:
         raise UsageError(f"unknown backend {name!r}: accepted are {', '.join(map(repr, BACKENDS))}, and 'eager'")
-    return BACKENDS[name]()
+    return JitBackend(stubs=stubs) if name == FILLS_HOLES else BACKENDS[name]()
 
 
 FILLS_HOLES = "jit"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,13 +49,14 @@ def _declare(function: func_d.FuncOp) -> None:
 class Stubs:
     """What compiled code calls for operators. It has to live as long as the code."""
 
-    def __init__(self, module: ir.Module):
-        """``module`` is on tensors still."""
+    def __init__(self, module: ir.Module, instead: Mapping[str, Callable[..., Any]] = MappingProxyType({})):
+        """``module`` is on tensors still. ``instead`` of operators, by name, other functions run."""
         holes = holes_of(module)
         functions = functions_of(module)
         self._failure: tuple[str, Exception] | None = None
         self.callbacks: dict[str, Any] = {
-            f"_mlir_ciface_{name}": self._callback(hole, functions[name].type) for name, hole in holes.items()
+            f"_mlir_ciface_{name}": self._callback(hole, functions[name].type, instead.get(hole.operator))
+            for name, hole in holes.items()
         }
         """By symbol."""
         if holes:
@@ -65,8 +67,8 @@ class Stubs:
         failure, self._failure = self._failure, None
         return failure
 
-    def _callback(self, hole: Hole, kind: ir.FunctionType) -> Any:
-        call = prepared(hole)
+    def _callback(self, hole: Hole, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
+        call = prepared(hole, instead)
         takes = [*zip(hole.takes, map(_rank, kind.inputs), strict=True)]
         returns = [*zip([each.type for each in hole.returns], map(_rank, kind.results), strict=True)]
 
@@ -84,9 +86,9 @@ def _rank(kind: ir.Type) -> int:
     return ir.RankedTensorType(kind).rank
 
 
-def prepared(hole: Hole) -> Any:
-    """Return what calls the operator with a value for each argument of its function, and returns a tensor for each
-    result.
+def prepared(hole: Hole, instead: Callable[..., Any] | None = None) -> Any:
+    """Return what calls the operator, or another function ``instead``, with a value for each argument of the hole's
+    function, and returns a tensor for each result.
 
     Raises:
         UsageError: if there is no such operator in this process; so does a call whose results are of other types.
@@ -103,7 +105,7 @@ def prepared(hole: Hole) -> Any:
         values = [_filled(each, given) for each in hole.arguments]
         pairs = [*zip(parameters, values, strict=True)]
         with torch.no_grad():
-            found = overload(
+            found = (instead or overload)(
                 *(value for parameter, value in pairs if not parameter.kwarg_only),
                 **{parameter.name: value for parameter, value in pairs if parameter.kwarg_only},
             )

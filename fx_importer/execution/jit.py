@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,8 @@ class JitBackend:
     name: str = "jit"
     optimization: int = 2
     """LLVM's level, 0 to 3."""
+    stubs: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]], hash=False)
+    """What PyTorch runs instead of operators, by name, for functions that a module only declares."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which stays as it is.
@@ -80,7 +82,7 @@ class JitBackend:
         trace = Trace()
         for dialect in dialects_of(copy) & TO_LINALG.keys():
             _run(TO_LINALG[dialect], copy, trace)
-        stubs = Stubs(copy)
+        stubs = Stubs(copy, self.stubs)
         function = _entry(copy, func_name)
         declare_holes(copy)
         signature = read_signature(function)

@@ -66,6 +66,11 @@ class NodeBuilder:
     def _b(self) -> ir.Block:
         return self.block
 
+    @property
+    def point(self) -> ir.InsertionPoint:
+        """Where the next operation goes."""
+        return self._point
+
     # --- operations -------------------------------------------------------------------------------------------------
 
     def op(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from fx_importer import manifest
-from fx_importer.bindings import func_d, ir, new_context
+from fx_importer.bindings import func_d, ir, load_dialects, new_context
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.guards import InputGuards
@@ -67,6 +68,18 @@ class FxImporter:
         """By function, the tensors that it holds, by name."""
         self._registered: dict[str, bool] = {}
         self.hooks.prepare_module(self._module.operation)
+
+    @contextmanager
+    def handling(self, handlers: Mapping[Any, Handler]) -> Iterator[None]:
+        """Have more handlers for a while, which go before those that are there, and may emit any dialect."""
+        before = self.handlers
+        if handlers:
+            load_dialects(self.context)
+        self.handlers = {**before, **handlers}
+        try:
+            yield
+        finally:
+            self.handlers = before
 
     @property
     def module(self) -> ir.Module:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch._ops import OpOverload
 
-from fx_importer.bindings import func_d, ir
-from fx_importer.causes import Place
-from fx_importer.manifest import HOLE, Hole, OperatorArgument, Passed, Returned, ValueType
+from fx_importer.bindings import ir
+from fx_importer.declarations import Declarations
+from fx_importer.manifest import Hole, OperatorArgument, Passed, Returned, ValueType
 from fx_importer.operators import operator_named
 from fx_importer.probing.extract import call_of, maker_of, overload
 
@@ -23,15 +24,16 @@ class _Cannot(Exception):
     """An operator has no function that could stand for it."""
 
 
-def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Hole]:
+def outline(module: ir.Operation, calls: Collection[str]) -> bool:
     """Replace operators of ``module``, which is in the torch dialect, in place: those that ``calls`` describes.
 
     Each becomes a call of a private function, one for all that do the same on the same types. A function takes and
     returns tensors: lists are taken apart, and what is constant is in the record.
 
+    What writes to its arguments, holds a region, or takes or returns anything but tensors and numbers is left as it is.
+
     Returns:
-        What the functions stand for, by name. What writes to its arguments, holds a region, or takes or returns
-        anything but tensors and numbers is left as it is.
+        Whether any was replaced.
     """
     refused: list[ir.Operation] = []
 
@@ -41,13 +43,15 @@ def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Hole]:
         return ir.WalkResult.ADVANCE
 
     module.walk(see)
-    functions = _Functions(module)
+    declarations = Declarations(module)
+    found = False
     for op in refused:
         try:
-            functions.replace(op)
+            _replace(op, declarations)
         except _Cannot:
             continue
-    return functions.holes
+        found = True
+    return found
 
 
 @dataclass
@@ -89,65 +93,31 @@ class _Site:
         return ValueType(dtype, shape[:-1] if paired else shape)
 
 
-class _Functions:
-    """The functions that a module declares for operators."""
-
-    def __init__(self, module: ir.Operation):
-        self.holes: dict[str, Hole] = {}
-        """Those that are new."""
-        self._block = module.regions[0].blocks[0]
-        self._names: set[str] = set()
-        self._known: dict[tuple[str, str], str] = {}
-        for op in self._block.operations:
-            if isinstance(op, func_d.FuncOp):
-                self._names.add(op.name.value)
-                if HOLE in op.attributes:
-                    said = ir.StringAttr(op.attributes[HOLE]).value
-                    self._known[said, str(op.type)] = op.name.value
-
-    def replace(self, op: ir.Operation) -> None:
-        """Replace ``op`` by a call. Raises `_Cannot`, and then nothing has changed."""
-        name = overload(op)
-        schema = _schema(name)
-        site = _Site(_model_dtypes(op))
-        arguments = tuple(site.argument(operand) for operand in op.operands)
-        results = [
-            found
-            for position, result in enumerate(op.results)
-            for found in _results(result, () if len(schema.returns) == 1 else (position,))
-        ]
-        if site.dtypes is not None and any(map(_is_list, op.results)):
-            raise _Cannot  # not all of it may be read
-        returned = tuple(Returned(site.tensor(value), path) for value, path in results)
-        hole = Hole(name, arguments, tuple(site.takes), returned)
-        with op.context, op.location, ir.InsertionPoint(op):
-            operands = [_as_tensor(each) for each in site.operands]
-            types = [value.type for value, _ in results]
-            function = self._declared(hole, ir.FunctionType.get([each.type for each in operands], types))
-            callee = {"callee": ir.FlatSymbolRefAttr.get(function)}
-            call = ir.Operation.create("func.call", results=types, operands=operands, attributes=callee)
-        for (value, _), new in zip(results, call.results, strict=True):
-            value.replace_all_uses_with(new)
-        for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart
-            user.erase()
-        op.erase()
-        if function in self.holes:
-            before = self.holes[function]
-            self.holes[function] = replace(before, places=(*before.places, str(Place.of(call.location))))
-
-    def _declared(self, hole: Hole, kind: ir.FunctionType) -> str:
-        """Return the name of the function of ``hole``, which is declared where it is not yet."""
-        key = (hole.to_json(), str(kind))
-        if key not in self._known:
-            stem = "fallback_" + re.sub(r"\W", "_", hole.operator)
-            name = next(each for i in range(len(self._names) + 1) if (each := f"{stem}_{i}") not in self._names)
-            with ir.InsertionPoint(self._block):
-                made = func_d.FuncOp(name, kind, visibility="private")
-            made.attributes[HOLE] = ir.StringAttr.get(key[0])
-            self._names.add(name)
-            self._known[key] = name
-            self.holes[name] = hole
-        return self._known[key]
+def _replace(op: ir.Operation, declarations: Declarations) -> None:
+    """Replace ``op`` by a call. Raises `_Cannot`, and then nothing has changed."""
+    name = overload(op)
+    schema = _schema(name)
+    site = _Site(_model_dtypes(op))
+    arguments = tuple(site.argument(operand) for operand in op.operands)
+    results = [
+        found
+        for position, result in enumerate(op.results)
+        for found in _results(result, () if len(schema.returns) == 1 else (position,))
+    ]
+    if site.dtypes is not None and any(map(_is_list, op.results)):
+        raise _Cannot  # not all of it may be read
+    returned = tuple(Returned(site.tensor(value), path) for value, path in results)
+    hole = Hole(name, arguments, tuple(site.takes), returned)
+    stem = "fallback_" + re.sub(r"\W", "_", name)
+    with op.context, op.location, ir.InsertionPoint(op):
+        operands = [_as_tensor(each) for each in site.operands]
+        numbered = (f"{stem}_{i}" for i in itertools.count())
+        call = declarations.call(hole, operands, [value.type for value, _ in results], numbered)
+    for (value, _), new in zip(results, call.results, strict=True):
+        value.replace_all_uses_with(new)
+    for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart
+        user.erase()
+    op.erase()
 
 
 def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:

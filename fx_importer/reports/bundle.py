@@ -158,6 +158,7 @@ def _unsaid(options: Options) -> list[str]:
     """Return the names of options that were given, and that only Python can hold."""
     given, default = options.decompositions, DecompositionOptions()
     unsaid = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
+    unsaid += ["lowerings"] * any(not isinstance(each, str) for each in options.lowering.lowerings)
     return unsaid if options.lowering.pipeline is None else [*unsaid, "pipeline"]
 
 

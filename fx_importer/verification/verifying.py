@@ -46,6 +46,8 @@ class Subject(Protocol):
     def manifest(self) -> Manifest: ...
     @property
     def options(self) -> Options: ...
+    @property
+    def stubs(self) -> Mapping[str, Callable[..., Any]]: ...
     def initial_state(self) -> dict[str, torch.Tensor]: ...
 
 
@@ -135,7 +137,7 @@ def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, requ
         return Chosen(backend.name, backend.load, required)
     if backend == "eager":
         return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
-    here = backend_named(backend)  # the name is wrong here and now, or never
+    here = backend_named(backend, subject.stubs)  # the name is wrong here and now, or never
     # Another process has none of the user's operators.
     stays = backend in ISOLATED or (backend == FILLS_HOLES and subject.manifest.holes)
     apart = None if worker is None or stays else IsolatedBackend(backend, worker)

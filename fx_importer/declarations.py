@@ -1,0 +1,62 @@
+"""Functions that a module declares, and does not define: they stand for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fx_importer.bindings import func_d, ir
+from fx_importer.causes import Place
+from fx_importer.manifest import HOLE, Hole
+
+
+class Declarations:
+    """The functions of a module that stand for operators, one for all calls that do the same on the same types."""
+
+    def __init__(self, module: ir.Operation):
+        self._block = module.regions[0].blocks[0]
+        self._names: set[str] = set()
+        self._known: dict[tuple[str, str], str] = {}
+        for op in self._block.operations:
+            if isinstance(op, func_d.FuncOp):
+                self._names.add(op.name.value)
+                if HOLE in op.attributes:
+                    said = ir.StringAttr(op.attributes[HOLE]).value
+                    self._known[said, str(op.type)] = op.name.value
+
+    def call(
+        self, hole: Hole, operands: Sequence[ir.Value], results: Sequence[ir.Type], names: Iterable[str]
+    ) -> ir.Operation:
+        """Emit a call, at the current insertion point and location, of the function of ``hole``.
+
+        It is declared where it is not yet, under the first of ``names`` that is free.
+        """
+        kind = ir.FunctionType.get([each.type for each in operands], list(results))
+        key = (hole.to_json(), str(kind))
+        if key not in self._known:
+            name = next(each for each in names if each not in self._names)
+            with ir.InsertionPoint(self._block):
+                made = func_d.FuncOp(name, kind, visibility="private")
+            made.attributes[HOLE] = ir.StringAttr.get(key[0])
+            self._names.add(name)
+            self._known[key] = name
+        callee = {"callee": ir.FlatSymbolRefAttr.get(self._known[key])}
+        return ir.Operation.create("func.call", results=list(results), operands=list(operands), attributes=callee)
+
+
+def declared_in(module: ir.Operation) -> dict[str, Hole]:
+    """Return what the functions stand for that a module declares for operators, by name, with where they are called."""
+    found: dict[str, Hole] = {}
+    for op in module.regions[0].blocks[0].operations:
+        if isinstance(op, func_d.FuncOp) and HOLE in op.attributes:
+            found[op.name.value] = Hole.from_json(ir.StringAttr(op.attributes[HOLE]).value)
+    places: dict[str, list[str]] = {name: [] for name in found}
+
+    def see(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call" and (name := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in places:
+            places[name].append(str(Place.of(op.location)))
+        return ir.WalkResult.ADVANCE
+
+    if found:
+        module.walk(see, ir.WalkOrder.PRE_ORDER)
+    return {name: replace(hole, places=tuple(places[name])) for name, hole in found.items()}

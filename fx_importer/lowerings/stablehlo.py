@@ -1,0 +1,132 @@
+"""StableHLO, for rules in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.bindings import ir
+from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter, extreme
+
+_NAMES = {
+    "sub": "stablehlo.subtract",
+    "mul": "stablehlo.multiply",
+    "div": "stablehlo.divide",
+    "pow": "stablehlo.power",
+    "sigmoid": "stablehlo.logistic",
+    "exp": "stablehlo.exponential",
+    "sin": "stablehlo.sine",
+    "cos": "stablehlo.cosine",
+    "erf": "chlo.erf",
+    "logical_and": "stablehlo.and",
+    "logical_or": "stablehlo.or",
+    "logical_not": "stablehlo.not",
+    "cast": "stablehlo.convert",
+}
+"""Where StableHLO's name is another."""
+_DIRECTIONS = {"equal": "EQ", "greater": "GT", "greater_equal": "GE"}
+_REDUCTIONS = {"sum": "add", "amax": "maximum", "amin": "minimum"}
+
+
+class StablehloEmitter(TargetEmitter):
+    """Emits StableHLO, whose operands have equal shapes: what broadcasts is broadcast first."""
+
+    def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
+        return self.op("stablehlo.constant", [kind], (), {"value": value}).result
+
+    def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
+        shape = self.shape(kind)
+        operands = [self._spread(each, operands, shape) for each in operands]
+        if name == "reciprocal":
+            return self.div(self.constant(1.0, self.element(kind)), operands[0])
+        if direction := _DIRECTIONS.get(name):
+            how = ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>", self.context)
+            return self.op("stablehlo.compare", [kind], operands, {"comparison_direction": how}).result
+        return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
+
+    def _spread(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
+        """Return ``x`` in the shape to which it and what is ``beside`` it broadcast."""
+        kind = self.tensor(shape, self.element(x))
+        old = self.shape(x)
+        if x.type == kind or (all(size is None for size in shape) and old == tuple(shape)):
+            return x
+        dims = ir.DenseI64ArrayAttr.get(list(range(len(shape) - len(old), len(shape))), self.context)
+        if None not in shape:
+            return self.op("stablehlo.broadcast_in_dim", [kind], [x], {"broadcast_dimensions": dims}).result
+        sizes = [self._size_of(axis - len(shape), beside) for axis in range(len(shape))]
+        shaped = [x, self._concat(sizes, 0, self.tensor((len(shape),), "i32"))]
+        return self.op("stablehlo.dynamic_broadcast_in_dim", [kind], shaped, {"broadcast_dimensions": dims}).result
+
+    def _size_of(self, axis: int, tensors: Sequence[ir.Value]) -> ir.Value:
+        """Return the size along ``axis``, counted from the end, to which ``tensors`` broadcast: a tensor of one i32."""
+        there = [(each, self.shape(each)[axis]) for each in tensors if len(self.shape(each)) >= -axis]
+        known = {size for _, size in there if size not in (1, None)}
+        unknown = [each for each, size in there if size is None]
+        if known or not unknown:
+            return self._sizes([known.pop() if known else 1])
+        return self._dimension(unknown[0], len(self.shape(unknown[0])) + axis)
+
+    def _dimension(self, x: ir.Value, axis: int) -> ir.Value:
+        """Emit the size of ``x`` along ``axis``, as a tensor of one i32."""
+        i64 = ir.IntegerType.get_signless(64, self.context)
+        dimension = {"dimension": ir.IntegerAttr.get(i64, axis)}
+        size = self.op("stablehlo.get_dimension_size", ["tensor<i32>"], [x], dimension).result
+        return self.value("stablehlo.reshape", "tensor<1xi32>", size)
+
+    def _sizes(self, sizes: Sequence[int]) -> ir.Value:
+        kind = self.tensor((len(sizes),), "i32")
+        return self._constant(ir.Attribute.parse(f"dense<{list(sizes)}> : {kind}", self.context), kind)
+
+    def _reshape(self, x: ir.Value, kind: ir.Type) -> ir.Value:
+        shape = self.shape(kind)
+        if None not in shape:
+            return self.value("stablehlo.reshape", kind, x)
+        if shape.count(None) > 1:
+            raise CannotEmit(f"more than one size of {kind} is unknown: use inline")
+        rest = self._sizes([1])
+        for axis, size in enumerate(self.shape(x)):
+            one = self._dimension(x, axis) if size is None else self._sizes([size])
+            rest = self.value("stablehlo.multiply", "tensor<1xi32>", rest, one)
+        known = 1
+        for size in shape:
+            known *= 1 if size is None else size
+        rest = self.value("stablehlo.divide", "tensor<1xi32>", rest, self._sizes([known]))
+        sizes = [rest if size is None else self._sizes([size]) for size in shape]
+        return self.value(
+            "stablehlo.dynamic_reshape", kind, x, self._concat(sizes, 0, self.tensor((len(shape),), "i32"))
+        )
+
+    def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
+        permutation = ir.DenseI64ArrayAttr.get(list(axes), self.context)
+        return self.op("stablehlo.transpose", [kind], [x], {"permutation": permutation}).result
+
+    def _broadcast(self, x: ir.Value, like: ir.Value, kind: ir.Type) -> ir.Value:
+        return self._spread(x, (x, like), self.shape(kind))
+
+    def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value:
+        i64 = ir.IntegerType.get_signless(64, self.context)
+        return self.op("stablehlo.concatenate", [kind], tensors, {"dimension": ir.IntegerAttr.get(i64, axis)}).result
+
+    def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
+        parts = ", ".join(
+            f"{start}:{start + (size or 0)}" for start, size in zip(starts, self.shape(kind), strict=True)
+        )
+        return self._inlined(f"stablehlo.slice %a0 [{parts}] : ({x.type}) -> {kind}", kind, x)
+
+    def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
+        element = self.element(x)
+        left = self.tensor([size for axis, size in enumerate(self.shape(x)) if axis not in axes], element)
+        start = self.constant(0 if name == "sum" else extreme(element, least=name == "amax"), element)
+        text = f"stablehlo.reduce(%a0 init: %a1) applies stablehlo.{_REDUCTIONS[name]} across dimensions = {list(axes)}"
+        reduced = self._inlined(f"{text} : ({x.type}, {start.type}) -> {left}", left, x, start)
+        return reduced if left == kind else self._reshape(reduced, kind)
+
+    def _matmul(self, x: ir.Value, y: ir.Value, kind: ir.Type) -> ir.Value:
+        batch = len(self.shape(x)) - 2
+        batching = "batching_dims = [0] x [0], " if batch else ""
+        text = f"stablehlo.dot_general %a0, %a1, {batching}contracting_dims = [{batch + 1}] x [{batch}]"
+        return self._inlined(f"{text} : ({x.type}, {y.type}) -> {kind}", kind, x, y)
+
+    def _inlined(self, text: str, kind: ir.Type, *operands: ir.Value) -> ir.Value:
+        """Emit one operation that is given as text, in which operands are ``%a0``, ``%a1`` and so on."""
+        arguments = ", ".join(f"%a{i}: {each.type}" for i, each in enumerate(operands))
+        return self.inline(f"func.func @f({arguments}) -> {kind} {{\n%r = {text}\nreturn %r : {kind}\n}}", *operands)[0]

@@ -1,0 +1,113 @@
+"""TOSA, for rules in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.bindings import ir
+from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter
+
+_REDUCTIONS = {"sum": "reduce_sum", "amax": "reduce_max", "amin": "reduce_min"}
+
+
+class TosaEmitter(TargetEmitter):
+    """Emits TOSA. A quotient is a product with a reciprocal, and a square root a power, as TOSA has neither."""
+
+    def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
+        return self.op("tosa.const", [kind], (), {"values": value}).result
+
+    def _shape(self, sizes: Sequence[int]) -> ir.Value:
+        """Emit sizes as TOSA takes them."""
+        return self.op(
+            "tosa.const_shape",
+            [f"!tosa.shape<{len(sizes)}>"],
+            (),
+            {"values": ir.Attribute.parse(f"dense<{list(sizes)}> : tensor<{len(sizes)}xindex>", self.context)},
+        ).result
+
+    def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
+        rank = len(self.shape(kind))
+        operands = [self._of_rank(each, rank) for each in operands]
+        match name:
+            case "mul":
+                shift = self.constant_i8(0)
+                return self.value("tosa.mul", kind, *operands, shift)
+            case "div" if self.is_float(operands[0]):
+                return self.mul(operands[0], self.value("tosa.reciprocal", operands[1].type, operands[1]))
+            case "div":
+                return self.value("tosa.intdiv", kind, *operands)
+            case "sqrt":
+                return self.pow(operands[0], 0.5)
+            case "cast":
+                return self._cast(operands[0], kind)
+        return self.value(f"tosa.{name}", kind, *operands)
+
+    def constant_i8(self, value: int) -> ir.Value:
+        """Emit a constant as shifts are, and zero points of integers."""
+        kind = self.type("tensor<1xi8>")
+        return self._constant(ir.Attribute.parse(f"dense<{value}> : {kind}", self.context), kind)
+
+    def _cast(self, x: ir.Value, kind: ir.Type) -> ir.Value:
+        element = self.element(kind)
+        if self.is_float(x) and element.startswith("i"):  # where TOSA's own rounds to the nearest
+            x = self.select(self.greater_equal(x, 0.0), self.floor(x), self.ceil(x))
+        elif self.element(x) == "i1" and not element.startswith("i"):
+            x = self.value("tosa.cast", self.tensor(self.shape(x), "i8"), x)
+        return self.value("tosa.cast", kind, x)
+
+    def _of_rank(self, x: ir.Value, rank: int) -> ir.Value:
+        """Return ``x`` with axes of size 1 in front: operands have the same rank."""
+        missing = rank - len(self.shape(x))
+        if not missing:
+            return x
+        return self._reshape(x, self.tensor((1,) * missing + self.shape(x), self.element(x)))
+
+    def _reshape(self, x: ir.Value, kind: ir.Type) -> ir.Value:
+        sizes = [-1 if size is None else size for size in self.shape(kind)]
+        if sizes.count(-1) > 1:
+            raise CannotEmit(f"TOSA cannot reshape to {kind}: more than one size is unknown")
+        return self.value("tosa.reshape", kind, x, self._shape(sizes))
+
+    def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
+        perms = ir.DenseI32ArrayAttr.get(list(axes), self.context)
+        return self.op("tosa.transpose", [kind], [x], {"perms": perms}).result
+
+    def _broadcast(self, x: ir.Value, like: ir.Value, kind: ir.Type) -> ir.Value:
+        sizes = self.shape(kind)
+        x = self._of_rank(x, len(sizes))
+        if None not in sizes:
+            multiples = [1 if old == new else new or 0 for old, new in zip(self.shape(x), sizes, strict=True)]
+            return self.value("tosa.tile", kind, x, self._shape(multiples))
+        if self.element(x) != self.element(like):
+            raise CannotEmit(f"TOSA cannot broadcast to {kind} beside a tensor of another element type")
+        return self.select(self.constant(True), x, like)
+
+    def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value:
+        return self.op("tosa.concat", [kind], tensors, {"axis": self._axis(axis)}).result
+
+    def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
+        sizes = [size or 0 for size in self.shape(kind)]
+        return self.value("tosa.slice", kind, x, self._shape(starts), self._shape(sizes))
+
+    def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
+        for axis in axes:  # one at a time, which stays as a size of 1
+            sizes = list(self.shape(x))
+            sizes[axis] = 1
+            one = self.tensor(sizes, self.element(x))
+            x = self.op(f"tosa.{_REDUCTIONS[name]}", [one], [x], {"axis": self._axis(axis)}).result
+        return x if x.type == kind else self._reshape(x, kind)
+
+    def _matmul(self, x: ir.Value, y: ir.Value, kind: ir.Type) -> ir.Value:
+        element = self.element(x)
+        if not self.is_float(x):
+            raise CannotEmit(f"TOSA has no product of matrices of {element} as torch has it: cast to f32")
+        batch = len(self.shape(kind)) == 3
+        x, y = (each if batch else self._of_rank(each, 3) for each in (x, y))
+        zero = ir.Attribute.parse(f"dense<0.0> : tensor<1x{element}>", self.context)
+        zeros = [self._constant(zero, self.tensor((1,), element)) for _ in range(2)]
+        full = kind if batch else self.tensor((1, *self.shape(kind)), element)
+        product = self.value("tosa.matmul", full, x, y, *zeros)
+        return product if batch else self._reshape(product, kind)
+
+    def _axis(self, axis: int) -> ir.Attribute:
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(32, self.context), axis)
