@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import is_torch, read_location, user_frame
 
+DECLINED = "fx_importer.declined"
+"""The attribute of an imported operator that says which of the user's rules did not take it, and why."""
+
 
 @dataclass(frozen=True)
 class Place:

@@ -14,6 +14,7 @@ from fx_importer.canonicalization import canonicalize, fold_constants, legalize,
 from fx_importer.decompositions import Changes, decompose
 from fx_importer.errors import UnsupportedProgramError, UsageError
 from fx_importer.exporting import export_program
+from fx_importer.fallback import check_fallback
 from fx_importer.importing import FxImporter
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
@@ -48,6 +49,7 @@ def compile_programs(
     """
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work, as the next does
     layers(options.lowering.lowerings)
+    check_fallback(options)
     target = TARGETS[options.output_type]
     pipeline = target.pipeline(options.lowering)
     stages = ("export", "decompose", "canonicalize", "legalize", "import", *(stage.name for stage in pipeline.stages))
@@ -67,19 +69,20 @@ def compile_programs(
         if not report:
             raise
         raise _complete(error, programs, importer, options) from None
-    holes = lower_imported(importer.module, pipeline, options, trace, run)
+    outcome = lower_imported(importer.module, pipeline, options, trace, run)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
         options.output_type.value,
         {name: importer.functions[name] for name in programs},
         {name: held for function in programs for name, held in importer.state[function].items()},
         {name: held for function in programs for name, held in importer.constants[function].items()},
-        holes,
+        outcome.holes,
+        outcome.fallback,
     )
     if options.lowering.narrow_integers and target.narrows:
         manifest = manifest.passing(NARROW)
     relower = functools.partial(_relower, importer, options)
-    return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
+    return Lowered(programs, exported, importer.module, manifest, trace, options, relower, outcome.census)
 
 
 def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: Trace) -> dict[str, ExportedProgram]:

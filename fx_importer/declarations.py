@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fx_importer.bindings import func_d, ir
 from fx_importer.causes import Place
 from fx_importer.manifest import HOLE, Hole
+
+
+@dataclass(frozen=True)
+class Defined:
+    """What the function computes that stands for an operator."""
+
+    call: str
+    """The operator, with its types."""
+    module: ir.Module | None
+    """With the one function, in the torch dialect; None if the operator is not the one of the model any more, whose
+    dtypes the output type lacks."""
 
 
 class Declarations:

@@ -94,6 +94,7 @@ def lower(
     contract: str | Contract = Contract.ERROR,
     unsupported: str | Unsupported = Unsupported.ERROR,
     lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
+    fallback: str | OutputType | Iterable[str | OutputType] = (),
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,
     pipeline: Change | None = None,
@@ -138,6 +139,8 @@ def lower(
             error; or, with ``"outline"``, a call of a function that the module declares, and PyTorch runs.
         lowerings: rules for operators that go before what is built in, from `decomposes`, `lowers` and `external`;
             whole `Lowerings`; and the names of such that packages offer.
+        fallback: output types that take, in this order, what ``output_type`` cannot, operator by operator. The module
+            then holds the dialects of all of them, and ``Lowered.census`` says what went where, and why.
         narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
         tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
             extensions, or TOSA 1.0 with narrow integers.
@@ -177,8 +180,9 @@ def lower(
             allow_non_finites,
             Contract.get(contract),
             Unsupported.get(unsupported),
-            narrow_integers,
             _listed(lowerings),
+            tuple(OutputType.get(each) for each in _listed(fallback)),
+            narrow_integers,
             None if tosa_target is None else TosaTarget.get(tosa_target),
             pipeline,
         ),
@@ -205,10 +209,10 @@ def _running(
     return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir)
 
 
-def _listed(lowerings: Any) -> tuple[Any, ...]:
-    """Return what was passed as ``lowerings``; one rule, registry or name is as good as a list of one."""
-    one = isinstance(lowerings, str | Lowerings) or not isinstance(lowerings, Iterable)
-    return (lowerings,) if one else tuple(lowerings)
+def _listed(given: Any) -> tuple[Any, ...]:
+    """Return several things that were passed, or one, which is as good as a list of it."""
+    one = isinstance(given, str | Lowerings) or not isinstance(given, Iterable)
+    return (given,) if one else tuple(given)
 
 
 def _decomposing(

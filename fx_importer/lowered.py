@@ -13,6 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
+from fx_importer.census import Placement
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
 from fx_importer.execution.artifact import Weights, artifact_of
@@ -41,6 +42,8 @@ class Lowered:
     options: Options
     _relower: Callable[[Any, Sequence[Any], DecompositionOptions | None], Lowered] = field(repr=False)
     """Lowers another model or program as this one was; with other decompositions, if there are any."""
+    census: tuple[Placement, ...] = ()
+    """With a fallback: which operators went to which output type, and why not to the one that was asked for."""
 
     @property
     def program(self) -> ExportedProgram:

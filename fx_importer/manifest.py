@@ -168,6 +168,8 @@ class Manifest:
     constants: Mapping[str, Held]
     holes: Mapping[str, Hole] = field(default_factory=dict)
     """What the module declares and does not define, by the names of the functions."""
+    fallback: tuple[str, ...] = ()
+    """Other output types of which there are parts in the module."""
 
     def passing(self, dtypes: Mapping[str, str]) -> Manifest:
         """Return the manifest of functions that take and return tensors of other dtypes than the model, by name."""
@@ -232,6 +234,7 @@ def _manifest(found: Any) -> Manifest:
         {name: Held(**_typed(each)) for name, each in found["state"].items()},
         {name: Held(**_typed(each)) for name, each in found["constants"].items()},
         {name: _hole(each) for name, each in found.get("holes", {}).items()},
+        tuple(found.get("fallback", ())),
     )
 
 

@@ -57,6 +57,8 @@ def read_options(values: Mapping[str, Any]) -> Options:
 def _read(given: Any, hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint.get(given)  # type: ignore[attr-defined]
+    if hint == tuple[OutputType, ...]:
+        return tuple(OutputType.get(each) for each in given)
     if hint == TosaTarget | None:
         return None if given is None else TosaTarget.get(given)
     return tuple(given) if isinstance(given, list) else given
@@ -78,5 +80,7 @@ def _spelled(value: Any) -> Any:
         return value.value
     if isinstance(value, TosaTarget):
         return str(value)
-    # Rules in Python cannot be spelled; names of them can.
-    return [each for each in value if isinstance(each, str)] if isinstance(value, tuple) else value
+    if not isinstance(value, tuple):
+        return value
+    names = [_spelled(each) for each in value]  # rules in Python cannot be spelled; names of them can
+    return [each for each in names if isinstance(each, str)]

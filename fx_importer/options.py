@@ -154,10 +154,12 @@ class LoweringOptions:
     """What becomes of a module that holds what its output type may not hold."""
     unsupported: Unsupported = Unsupported.ERROR
     """What becomes of an operator that the output type cannot take."""
-    narrow_integers: bool = False
-    """For TOSA: no integers of 64 bits, arguments and results included."""
     lowerings: tuple[Any, ...] = ()
     """Rules for operators, registries of them, and names of such: `fx_importer.lowerings.layers` reads them."""
+    fallback: tuple[OutputType, ...] = ()
+    """Output types that take, in this order, what the one that is asked for cannot. The module is of all of them."""
+    narrow_integers: bool = False
+    """For TOSA: no integers of 64 bits, arguments and results included."""
     tosa_target: TosaTarget | None = None
     """What TOSA is valid for; without it, `TosaTarget`'s defaults, or `NARROW_TOSA` with narrow integers."""
     pipeline: Any = None

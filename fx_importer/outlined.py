@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fx_importer.bindings import ir
+from fx_importer.causes import Cause
+from fx_importer.census import Placement, taken_by
 from fx_importer.declarations import declared_in
 from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.fallback import Fallback
 from fx_importer.investigating import investigator
 from fx_importer.lowering import run_pipeline
 from fx_importer.manifest import Hole
@@ -20,18 +24,31 @@ _ROUNDS = 4
 """How often a module is lowered at most: what fails only once its neighbours are gone takes another time."""
 
 
-def lower_imported(
-    module: ir.Module, pipeline: Pipeline, options: Options, trace: Trace, run: RunStage
-) -> dict[str, Hole]:
-    """Lower ``module`` in place; return what the functions stand for that it declares for operators.
+@dataclass(frozen=True)
+class Outcome:
+    """What a lowering left undone, or did in another way."""
+
+    holes: Mapping[str, Hole]
+    """What the functions stand for that the module declares."""
+    census: tuple[Placement, ...] = ()
+    """Which operators went where, with a fallback."""
+
+    @property
+    def fallback(self) -> tuple[str, ...]:
+        """The output types of the fallback that took something."""
+        return tuple(dict.fromkeys(each.output_type.value for each in self.census if each.reason))
+
+
+def lower_imported(module: ir.Module, pipeline: Pipeline, options: Options, trace: Trace, run: RunStage) -> Outcome:
+    """Lower ``module`` in place: where it fails, again, with what was refused left to the fallback, or to PyTorch.
 
     ``run`` runs stages on ``module`` as it is now.
     """
-    holes = declared_in(module.operation)
-    if holes:
+    fallback, outlines = Fallback(options), options.lowering.unsupported is Unsupported.OUTLINE
+    if declared_in(module.operation):
         pipeline = pipeline.without_passes(*VERIFIERS)
-    outlines = options.lowering.unsupported is Unsupported.OUTLINE
-    for _ in range(_ROUNDS if outlines else 0):
+    done = False
+    for _ in range(_ROUNDS if outlines or options.lowering.fallback else 0):
         # Of an attempt that fails, no report is written.
         attempt = replace(
             trace, reporter=None, investigate=investigator(options), stages=[*trace.stages], imported=None
@@ -40,19 +57,42 @@ def lower_imported(
             run_pipeline(pipeline, module, attempt, run, options.printing)
         except (StageFailed, CrashedError) as error:
             assert attempt.imported is not None  # or there would have been no stage to fail
-            again = attempt.imported.clone()
-            found = outline(again, {cause.call for cause in error.causes})
-            _become(module, again if found else attempt.imported)
+            again = _outlined(attempt.imported, error.causes, fallback, outlines)
+            _become(module, again or attempt.imported)
             run = stage_runner(module, options.running)
-            if not found:
+            if again is None:
                 break
-            holes = declared_in(module.operation)
             pipeline = pipeline.without_passes(*VERIFIERS)
         else:
-            trace.stages = attempt.stages
-            return holes
-    run_pipeline(pipeline, module, trace, run, options.printing)
-    return holes
+            trace.stages, trace.imported, done = attempt.stages, attempt.imported, True
+            break
+    if not done:
+        run_pipeline(pipeline, module, trace, run, options.printing)
+    holes = declared_in(module.operation if trace.imported is None else trace.imported)
+    holes = {name: hole for name, hole in holes.items() if name not in fallback.modules}
+    if not options.lowering.fallback:
+        return Outcome(holes)
+    with trace.stage("fallback", module):
+        fallback.link(module)
+    taken = taken_by(trace.imported, options.output_type) if trace.imported else []
+    return Outcome(holes, (*fallback.placements, *taken))
+
+
+def _outlined(
+    imported: ir.Operation, causes: Sequence[Cause], fallback: Fallback, outlines: bool
+) -> ir.Operation | None:
+    """Return a copy of ``imported`` where functions stand for what is refused; None if they can for nothing.
+
+    Unless all that can be is outlined, they stand for what the fallback takes.
+    """
+    by_call = {cause.call: cause for cause in causes}
+    again = imported.clone()
+    taken = fallback.taking(outline(again, by_call.keys()), by_call)
+    if not outlines and taken.left:
+        again = imported.clone()
+        taken = fallback.taking(outline(again, by_call.keys() - taken.left), by_call)
+    fallback.take(taken)
+    return again if taken.modules or (outlines and taken.left) else None
 
 
 def _become(module: ir.Module, other: ir.Operation) -> None:

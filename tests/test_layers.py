@@ -30,7 +30,7 @@ RECORDS = {
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "reduction", "verification"}
 SPINE = {
-    *("compilation", "entry", "explaining", "investigating", "lowered", "lowering", "outlined", "reducing"),
+    *("compilation", "entry", "explaining", "fallback", "investigating", "lowered", "lowering", "outlined", "reducing"),
     *("reproducing", "targets"),
 }
 DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}

@@ -12,6 +12,7 @@ import typer
 
 from fx_importer.option_values import GROUPS, read_options, spelled_fields
 from fx_importer.options import Options, TosaTarget
+from fx_importer.output_types import OutputType
 
 HELP = {
     "output_type": "What to lower to.",
@@ -26,6 +27,7 @@ HELP = {
     "contract": "What becomes of a module that holds what its output type may not: fail, or warn.",
     "unsupported": "What becomes of an operator that the output type cannot take: fail, or declare a function for it.",
     "lowerings": "Rules for operators that a package offers, or package.module:name. May be repeated.",
+    "fallback": "An output type that takes what the one that is asked for cannot. May be repeated.",
     "narrow_integers": "For TOSA: integers of 32 bits in the place of 64, arguments and results included.",
     "isolate": "Run the passes in a process of their own: what crashes it is an error, with a report.",
     "time_limit": "Seconds that a stage of passes may take. For --isolate.",
@@ -37,6 +39,7 @@ HELP = {
 
 METAVARS = {
     "lowerings": "NAME",
+    "fallback": "|".join(member.value for member in OutputType),
     "time_limit": "SECONDS",
     "memory_limit": "BYTES",
     "dump_dir": "DIRECTORY",

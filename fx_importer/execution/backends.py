@@ -55,7 +55,8 @@ def backend_named(name: str, stubs: Mapping[str, Callable[..., Any]] = MappingPr
 
 
 FILLS_HOLES = "jit"
-"""The backend that has PyTorch run what a module only declares: in this process, which has the operators."""
+"""The backend that has PyTorch run what a module only declares: in this process, which has the operators. It also runs
+modules of several output types."""
 
 
 def default_for(manifest: Manifest) -> str:
@@ -67,4 +68,4 @@ def default_for(manifest: Manifest) -> str:
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
             "the program in PyTorch"
         )
-    return FILLS_HOLES if manifest.holes else DEFAULTS[output_type]
+    return FILLS_HOLES if manifest.holes or manifest.fallback else DEFAULTS[output_type]

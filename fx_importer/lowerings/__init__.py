@@ -1,12 +1,11 @@
 """Lowerings of single operators in Python: as decompositions, as builders of the target's operations, as calls."""
 
 from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter
-from fx_importer.lowerings.handling import DECLINED, handlers_for
+from fx_importer.lowerings.handling import handlers_for
 from fx_importer.lowerings.registry import Lowerings, layers, stubs_of, table_with
 from fx_importer.lowerings.rule import Declined, External, Lowering, external, lowers
 
 __all__ = [
-    "DECLINED",
     "CannotEmit",
     "Declined",
     "External",

@@ -10,6 +10,7 @@ from typing import Any
 from torch import fx
 
 from fx_importer.bindings import ir
+from fx_importer.causes import DECLINED
 from fx_importer.importing import NodeBuilder, Refused
 from fx_importer.importing.arguments import plan_for
 from fx_importer.importing.handlers import Handler
@@ -20,9 +21,6 @@ from fx_importer.lowerings.registry import Lowerings
 from fx_importer.lowerings.rule import EMITTERS, Declined, External, Lowering
 from fx_importer.output_types import OutputType
 from fx_importer.rewrites.carriers import Uncarried
-
-DECLINED = "fx_importer.declined"
-"""The attribute of an operation that says which rules did not take it, and why."""
 
 
 def handlers_for(layers: Sequence[Lowerings], output_type: OutputType) -> dict[Any, Handler]:

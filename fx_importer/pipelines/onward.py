@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fx_importer.pipelines.rewrite_steps import STABLEHLO_SIZES
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
 
 TO_LINALG: Mapping[str, Stage] = {
@@ -20,6 +21,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "stablehlo-to-linalg",
         "StableHLO ops have become linalg, tensor, arith, math and scf.",
         (
+            STABLEHLO_SIZES,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after it, to which the sign of integers matters
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),

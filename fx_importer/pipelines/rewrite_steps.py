@@ -25,6 +25,7 @@ from fx_importer.rewrites import (
     numbers_to_stablehlo,
     refine_shapes,
     refuse_numbers,
+    sizes_to_tensor,
     state_to_values,
     tm_tensor_to_loops,
     transpose_tosa_weights,
@@ -48,6 +49,7 @@ STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constant
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
 STABLEHLO_NUMBERS = RewriteStep("fx-importer-numbers-to-stablehlo", numbers_to_stablehlo)
 STABLEHLO_NOISE = RewriteStep("fx-importer-stablehlo-without-noise", without_noise)
+STABLEHLO_SIZES = RewriteStep("fx-importer-stablehlo-sizes-to-tensor", sizes_to_tensor)
 STABLEHLO_REFINEMENT = RewriteStep("fx-importer-refine-stablehlo-shapes", refine_shapes)
 LINALG_NANS = RewriteStep("fx-importer-nans-in-linalg", nans_in_linalg)
 STABLEHLO_NANS = RewriteStep("fx-importer-nans-in-stablehlo", nans_in_stablehlo)
@@ -77,6 +79,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_NUMBERS,
         STABLEHLO_NOISE,
         STABLEHLO_REFINEMENT,
+        STABLEHLO_SIZES,
         LINALG_NANS,
         STABLEHLO_NANS,
         STABLEHLO_ACCUMULATION,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch._ops import OpOverload
 
-from fx_importer.bindings import ir
-from fx_importer.declarations import Declarations
+from fx_importer.bindings import func_d, ir
+from fx_importer.declarations import Declarations, Defined
 from fx_importer.manifest import Hole, OperatorArgument, Passed, Returned, ValueType
 from fx_importer.operators import operator_named
 from fx_importer.probing.extract import call_of, maker_of, overload
@@ -24,7 +24,7 @@ class _Cannot(Exception):
     """An operator has no function that could stand for it."""
 
 
-def outline(module: ir.Operation, calls: Collection[str]) -> bool:
+def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Defined]:
     """Replace operators of ``module``, which is in the torch dialect, in place: those that ``calls`` describes.
 
     Each becomes a call of a private function, one for all that do the same on the same types. A function takes and
@@ -33,7 +33,7 @@ def outline(module: ir.Operation, calls: Collection[str]) -> bool:
     What writes to its arguments, holds a region, or takes or returns anything but tensors and numbers is left as it is.
 
     Returns:
-        Whether any was replaced.
+        What the functions compute that are new, by their names.
     """
     refused: list[ir.Operation] = []
 
@@ -44,13 +44,12 @@ def outline(module: ir.Operation, calls: Collection[str]) -> bool:
 
     module.walk(see)
     declarations = Declarations(module)
-    found = False
+    found: dict[str, Defined] = {}
     for op in refused:
         try:
-            _replace(op, declarations)
+            _replace(op, declarations, found)
         except _Cannot:
             continue
-        found = True
     return found
 
 
@@ -93,8 +92,8 @@ class _Site:
         return ValueType(dtype, shape[:-1] if paired else shape)
 
 
-def _replace(op: ir.Operation, declarations: Declarations) -> None:
-    """Replace ``op`` by a call. Raises `_Cannot`, and then nothing has changed."""
+def _replace(op: ir.Operation, declarations: Declarations, defined: dict[str, Defined]) -> None:
+    """Replace ``op`` by a call, and note what its function computes. Raises `_Cannot`, and then nothing has changed."""
     name = overload(op)
     schema = _schema(name)
     site = _Site(_model_dtypes(op))
@@ -113,11 +112,54 @@ def _replace(op: ir.Operation, declarations: Declarations) -> None:
         operands = [_as_tensor(each) for each in site.operands]
         numbered = (f"{stem}_{i}" for i in itertools.count())
         call = declarations.call(hole, operands, [value.type for value, _ in results], numbered)
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    if name not in defined:
+        same = site.dtypes is None
+        computed = _definition(name, op, site.operands, [value for value, _ in results]) if same else None
+        defined[name] = Defined(call_of(op), computed)
     for (value, _), new in zip(results, call.results, strict=True):
         value.replace_all_uses_with(new)
     for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart
         user.erase()
     op.erase()
+
+
+def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> ir.Module:
+    """Return a module with a function that computes ``results`` of ``op`` from ``operands``, numbers as tensors."""
+    module = ir.Module.create(op.location)
+    known: dict[ir.Value, ir.Value] = {}
+
+    def copied(value: ir.Value) -> ir.Value:
+        if value not in known:
+            maker = maker_of(value)
+            assert maker is not None  # an argument of the function would be an operand
+            new = ir.Operation.create(
+                maker.name,
+                results=[each.type for each in maker.results],
+                operands=[copied(each) for each in maker.operands],
+                attributes={each: maker.attributes[each] for each in maker.attributes},
+            )
+            known.update(zip(maker.results, new.results, strict=True))
+        return known[value]
+
+    with op.context, op.location, ir.InsertionPoint(module.body):
+        types = [_tensor_of(each) for each in operands], [each.type for each in results]
+        function = func_d.FuncOp(name, ir.FunctionType.get(*types))
+        for each in (attributes := _function_of(op).attributes):
+            if each.startswith("torch."):
+                function.attributes[each] = attributes[each]
+        with ir.InsertionPoint(function.add_entry_block()):
+            for value, argument in zip(operands, function.entry_block.arguments, strict=True):
+                known[value] = argument if argument.type == value.type else _as_number(argument, value.type)
+            func_d.ReturnOp([copied(each) for each in results])
+    return module
+
+
+def _function_of(op: ir.Operation) -> ir.Operation:
+    while op.name != "func.func":
+        assert op.parent is not None  # what is lowered is in functions
+        op = op.parent.operation
+    return op
 
 
 def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
@@ -196,9 +238,20 @@ def _dtype(element: str) -> str:
 
 def _as_tensor(value: ir.Value) -> ir.Value:
     """Return a number as a tensor of rank 0: output types differ in what numbers they have."""
-    kind = str(value.type)
-    if kind not in _NUMBERS:
+    if str(value.type) not in _NUMBERS:
         return value
-    element = {"int": "si64", "float": "f64", "bool": "i1"}[_NUMBERS[kind]]
-    made = ir.Type.parse(f"!torch.vtensor<[],{element}>")
-    return ir.Operation.create("torch.prim.NumToTensor.Scalar", results=[made], operands=[value]).result
+    return ir.Operation.create("torch.prim.NumToTensor.Scalar", results=[_tensor_of(value)], operands=[value]).result
+
+
+def _tensor_of(value: ir.Value) -> ir.Type:
+    """Return the type of the tensor that ``value`` is, or is passed as."""
+    kind = _NUMBERS.get(str(value.type))
+    if kind is None:
+        return value.type
+    return ir.Type.parse(f"!torch.vtensor<[],{ {'int': 'si64', 'float': 'f64', 'bool': 'i1'}[kind] }>")
+
+
+def _as_number(tensor: ir.Value, kind: ir.Type) -> ir.Value:
+    """Return the number of the type ``kind`` that ``tensor``, of rank 0, was passed for."""
+    read = {"int": "Int", "float": "Float", "bool": "Bool"}[_NUMBERS[str(kind)]]
+    return ir.Operation.create(f"torch.aten.{read}.Tensor", results=[kind], operands=[tensor]).result

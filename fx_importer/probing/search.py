@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from fx_importer.bindings import ir
-from fx_importer.causes import Cause, Place
+from fx_importer.causes import DECLINED, Cause, Place
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
 from fx_importer.probing.extract import call_of, overload, probes_of
@@ -51,7 +51,7 @@ def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept:
             text = call_of(call)  # one result of several is as good as another
             if text not in causes:
                 tried = tuple(suggestions(probe, overload(call), output_type, lower, kept))
-                reason = _fact(text) + refused.reason
+                reason = _fact(text) + refused.reason + _declined(call)
                 causes[text] = Cause(overload(call), text, (), refused.stage, reason, tried), {}
             causes[text][1][call] = None
     return [replace(cause, places=tuple(Place.of(call.location) for call in calls)) for cause, calls in causes.values()]
@@ -67,6 +67,11 @@ def reason_of(messages: Sequence[str]) -> str:
     said = left or list(short)
     more = [f"and {len(said) - _SAID} more"] if len(said) > _SAID else []
     return "; ".join([*said[:_SAID], *more]) or "it failed without a word"
+
+
+def _declined(call: ir.Operation) -> str:
+    """Return what the user's rules said to a call, with a semicolon before it; or nothing."""
+    return f"; {ir.StringAttr(call.attributes[DECLINED]).value}" if DECLINED in call.attributes else ""
 
 
 def _fact(call: str) -> str:

@@ -18,7 +18,12 @@ from fx_importer.rewrites.linalg_noise import linalg_without_noise
 from fx_importer.rewrites.nans import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.numbers import refuse_numbers
 from fx_importer.rewrites.refinement import refine_shapes
-from fx_importer.rewrites.stablehlo import complex_parts_to_stablehlo, numbers_to_stablehlo, without_noise
+from fx_importer.rewrites.stablehlo import (
+    complex_parts_to_stablehlo,
+    numbers_to_stablehlo,
+    sizes_to_tensor,
+    without_noise,
+)
 from fx_importer.rewrites.state import state_to_values, values_to_memory
 from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.tosa_integers import fit_tosa_integers, narrow_tosa_integers, narrow_tosa_integers_unproved
@@ -45,6 +50,7 @@ __all__ = [
     "numbers_to_stablehlo",
     "refine_shapes",
     "refuse_numbers",
+    "sizes_to_tensor",
     "state_to_values",
     "tm_tensor_to_loops",
     "transpose_tosa_weights",

@@ -1,0 +1,92 @@
+"""What an output type cannot take goes to another, operator by operator: executed, and held against eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fx_importer import Manifest, StageFailed, UsageError, lower
+from fx_importer.output_types import OutputType
+
+x = torch.linspace(-2, 2, 20).reshape(5, 4)
+
+
+def wide(x):
+    """float64 in the middle, which TOSA has not."""
+    y = torch.relu(x) + 1
+    return y.double().sin().float() * 2, y.cumsum(1)
+
+
+def parts(x):
+    """Slices of any size, which TOSA has not."""
+    y = torch.relu(x) + 1
+    return y[1:, ::2] * 2, y.view(-1).exp()
+
+
+def draws(x):
+    """Random numbers, which nothing but PyTorch has."""
+    return torch.poisson(x.abs().double()) * 0 + x
+
+
+def names_of(module) -> list[str]:
+    dialects = {"tosa", "linalg", "stablehlo"}
+    return sorted(
+        {op.partition(".")[0] for op in str(module).replace('"', " ").split() if op.partition(".")[0] in dialects}
+    )
+
+
+@pytest.mark.parametrize("fallback", ["linalg", "stablehlo"])
+def test_a_function_of_two_dialects(fallback: str):
+    lowered = lower(wide, x, output_type="tosa", fallback=fallback)
+    assert names_of(lowered.module) == sorted({"tosa", fallback})
+    assert str(lowered.module).count("func.func") == 1
+    assert lowered.manifest.fallback == (OutputType.get(fallback).value,)
+    assert Manifest.from_json(lowered.manifest.to_json()).fallback == lowered.manifest.fallback
+    assert lowered.verify(x)
+    went = {each.op.partition("(")[0]: each for each in lowered.census}
+    assert went["aten.sin.default"].output_type is OutputType.get(fallback)
+    assert "f64" in went["aten.sin.default"].reason
+    assert "test_fallback.py" in str(went["aten.sin.default"].places[0])
+    assert went["aten.cumsum"].output_type is OutputType.TOSA
+
+
+@pytest.mark.parametrize("fallback", ["linalg", "stablehlo"])
+def test_sizes_that_are_not_known(fallback: str):
+    size = torch.export.Dim("rows", min=3, max=20)
+    lowered = lower(parts, x, output_type="tosa", fallback=[fallback], dynamic_shapes=({0: size},))
+    assert lowered.verify(torch.cat([x, x]))
+
+
+def test_nothing_goes_where_nothing_has_to():
+    lowered = lower(torch.relu, x, output_type="tosa", fallback="linalg")
+    assert names_of(lowered.module) == ["tosa"]
+    assert lowered.manifest.fallback == ()
+    assert [each.output_type for each in lowered.census] == [OutputType.TOSA]
+
+
+def test_each_of_several_is_asked():
+    lowered = lower(wide, x, output_type="tosa", fallback=["stablehlo", "linalg"])
+    assert names_of(lowered.module) == ["stablehlo", "tosa"]
+
+
+def test_what_nobody_takes_is_an_error_or_a_hole():
+    with pytest.raises(StageFailed, match="1 operator is refused\n  aten.poisson"):
+        lower(draws, x, output_type="tosa", fallback="linalg")
+    lowered = lower(draws, x, output_type="tosa", fallback="linalg", unsupported="outline")
+    assert [hole.operator for hole in lowered.holes.values()] == ["aten.poisson.default"]
+    assert lowered.manifest.fallback == ("linalg-on-tensors",)
+    torch.testing.assert_close(lowered.run(x), x.double())
+
+
+@pytest.mark.parametrize(
+    "output_type, fallback, said",
+    [
+        ("torch", "linalg", "parts of a module can be of linalg-on-tensors, tosa, stablehlo, and not of torch"),
+        ("tosa", "raw", "and not of raw"),
+        ("tosa", "tosa", "tosa is what is asked for, and cannot be its own fallback"),
+        ("tosa", "nothing", "unknown output type 'nothing'"),
+    ],
+)
+def test_what_cannot_be_a_fallback(output_type: str, fallback: str, said: str):
+    with pytest.raises(UsageError, match=said):
+        lower(wide, x, output_type=output_type, fallback=fallback)
