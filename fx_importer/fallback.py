@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fx_importer.bindings import func_d, ir
 from fx_importer.causes import Cause
@@ -74,9 +74,10 @@ class Fallback:
 
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
         """Return the first output type that takes a function, and the function lowered."""
+        own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
         for output_type in self.options.lowering.fallback:
             module = ir.Module.parse(str(defined), defined.context)
-            pipeline = TARGETS[output_type].pipeline(self.options.lowering)
+            pipeline = TARGETS[output_type].pipeline(own)
             with suppress(StageFailed, CrashedError):
                 run_pipeline(pipeline, module, Trace(), stage_runner(module, self.options.running))
                 return output_type, module

@@ -12,19 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 WORDS = {"errors", "output_types", "options", "option_values", "bindings"}
 RECORDS = {
-    *(
-        "trace",
-        "causes",
-        "census",
-        "declarations",
-        "diagnostics",
-        "explanation",
-        "isolation",
-        "manifest",
-        "operators",
-        "processes",
-        "programs",
-    ),
+    *("trace", "causes", "census", "declarations", "diagnostics", "explanation", "isolation", "manifest"),
+    *("operators", "processes", "programs"),
     *("regions", "resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
