@@ -20,7 +20,7 @@ from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
 from fx_importer.investigating import causes_of, investigator, prober_for
 from fx_importer.lowered import Lowered
-from fx_importer.lowering import new_trace
+from fx_importer.lowering import admit, new_trace
 from fx_importer.lowerings import handlers_for, layers
 from fx_importer.manifest import NARROW, Manifest
 from fx_importer.options import DecompositionOptions, ExportOptions, Mutation, Options, PrintOptions, Unsupported
@@ -28,7 +28,7 @@ from fx_importer.outlined import lower_imported
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.probing import expected
-from fx_importer.targets import TARGETS
+from fx_importer.targets import target_for
 from fx_importer.trace import Trace
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
@@ -50,11 +50,12 @@ def compile_programs(
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work, as the next does
     layers(options.lowering.lowerings)
     check_fallback(options)
-    target = TARGETS[options.output_type]
+    target = target_for(options.output_type)
     pipeline = target.pipeline(options.lowering)
     stages = ("export", "decompose", "canonicalize", "legalize", "import", *(stage.name for stage in pipeline.stages))
     if trace is None:
         trace = new_trace(options, stages, investigator(options)) if report else Trace()
+    admit(options.output_type, importer.module.context)
     run = stage_runner(importer.module, options.running)
     with trace.stage("export") as record:
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
@@ -87,7 +88,7 @@ def compile_programs(
 
 def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: Trace) -> dict[str, ExportedProgram]:
     """Return programs as the importer reads them, with what the output type does not take decomposed."""
-    target = TARGETS[options.output_type]
+    target = target_for(options.output_type)
     asserts = target.importing(options.importing).runtime_asserts
     programs = dict(exported)
     with trace.stage("decompose") as record:
@@ -110,7 +111,7 @@ def import_canonical(
         UsageError: if state is to be overwritten, and the output type cannot.
         UnsupportedProgramError: listing what cannot be imported.
     """
-    target = TARGETS[options.output_type]
+    target = target_for(options.output_type)
     handlers = handlers_for(layers(options.lowering.lowerings), options.output_type)
     if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
         _refuse_in_place(programs, options.output_type)

@@ -19,7 +19,7 @@ from fx_importer.errors import UsageError
 from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.lowered import Lowered
-from fx_importer.lowering import new_trace, run_pipeline
+from fx_importer.lowering import admit, new_trace, run_pipeline
 from fx_importer.lowerings import Lowerings
 from fx_importer.lowerings.registry import Rule
 from fx_importer.options import (
@@ -38,7 +38,7 @@ from fx_importer.options import (
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
 from fx_importer.pipelines.isolated import stage_runner
-from fx_importer.targets import TARGETS
+from fx_importer.targets import target_for
 from fx_importer.verification import Divergence
 
 P = ParamSpec("P")
@@ -346,9 +346,10 @@ def stateless_fx_import(
         ),
         running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
     )
-    target = TARGETS[options.output_type]
+    target = target_for(options.output_type)
     stages = target.pipeline(options.lowering)
     trace = new_trace(options, ["legalize", "import", *(stage.name for stage in stages.stages)])
+    admit(options.output_type, importer.module.context)
     run = stage_runner(importer.module, options.running)
     with trace.stage("legalize"):
         legal = legalize_graph(gm, target.dtypes)

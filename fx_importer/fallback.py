@@ -17,7 +17,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.pipelines.runner import run_text
 from fx_importer.probing import BACKENDS
-from fx_importer.targets import TARGETS
+from fx_importer.targets import target_for
 from fx_importer.trace import Trace
 
 _INLINE = "builtin.module(inline{default-pipeline=},symbol-dce)"
@@ -27,7 +27,7 @@ _INLINE = "builtin.module(inline{default-pipeline=},symbol-dce)"
 def check_fallback(options: Options) -> None:
     """Raise `UsageError` unless the output types of the fallback, and the one they help, are such that can be mixed."""
     given, able = options.lowering.fallback, ", ".join(each.value for each in BACKENDS)
-    if wrong := [each.value for each in (*given, options.output_type) if given and each not in BACKENDS]:
+    if wrong := [each.value for each in (*given, options.output_type) if given and each.root not in BACKENDS]:
         raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
     if options.output_type in given:
         raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")
@@ -77,7 +77,7 @@ class Fallback:
         own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
         for output_type in self.options.lowering.fallback:
             module = ir.Module.parse(str(defined), defined.context)
-            pipeline = TARGETS[output_type].pipeline(own)
+            pipeline = target_for(output_type).pipeline(own)
             with suppress(StageFailed, CrashedError):
                 run_pipeline(pipeline, module, Trace(), stage_runner(module, self.options.running))
                 return output_type, module

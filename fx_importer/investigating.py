@@ -10,7 +10,7 @@ from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
 from fx_importer.probing import Prober, Store, causes_in
-from fx_importer.targets import TARGETS
+from fx_importer.targets import target_for
 from fx_importer.trace import Investigator
 
 
@@ -29,13 +29,13 @@ def prober_for(options: Options, store: Store | None = None) -> Prober:
 
     def pipeline(output_type: OutputType) -> Pipeline:
         chosen = options.lowering if output_type is options.output_type else others
-        return TARGETS[output_type].pipeline(chosen)
+        return target_for(output_type).pipeline(chosen)
 
     return Prober(pipeline, store)
 
 
 def causes_of(imported: ir.Operation, options: Options, prober: Prober) -> tuple[Cause, ...]:
     """Return what of a module, as it was imported, the output type refuses."""
-    target = TARGETS[options.output_type]
+    target = target_for(options.output_type)
     kept = {str(operator) for operator in target.decompositions.keys() - target.table(options, None).keys()}
     return tuple(causes_in(imported, options.output_type, prober, kept))

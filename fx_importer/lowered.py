@@ -85,7 +85,7 @@ class Lowered:
         Raises:
             UsageError: if the module is not StableHLO, there is no such version, or the file cannot be written.
         """
-        if self.options.output_type is not OutputType.STABLEHLO:
+        if self.options.output_type.root is not OutputType.STABLEHLO:
             kind = self.options.output_type.value
             raise UsageError(f"a portable artifact holds StableHLO, but the module is {kind}: lower to 'stablehlo'")
         check_writable(path, module=False)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from fx_importer import pipelines
-from fx_importer.bindings import ir
+from fx_importer.bindings import ir, load_dialects
 from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch
@@ -38,6 +38,17 @@ def new_trace(options: Options, planned: Sequence[str], investigate: Investigato
     """Return a record that reports failures, and writes dumps where ``options`` ask for them."""
     dumps = None if options.running.dump_ir is None else Dumps(options.running)
     return Trace(Reporter(options), investigate, dumps, tuple(planned))
+
+
+def admit(output_type: OutputType, context: ir.Context) -> None:
+    """Let ``context`` hold operations that it does not know, if ``output_type`` may hold some."""
+    if output_type.allows:
+        load_dialects(context)
+        for dialect in {each.partition(".")[0] for each in output_type.allows}:
+            try:
+                context.get_dialect_descriptor(dialect)
+            except ValueError:
+                context.allow_unregistered_dialects = True
 
 
 def run_pipeline(
@@ -123,6 +134,7 @@ def lower_mlir_module(
         options = LoweringOptions(allow_non_finites=options.allow_non_finites)
     kind = OutputType.get(output_type)
     pipeline = pipeline_from_torch(kind, options)
+    admit(kind, module.context)
     whole = Options(output_type=kind, lowering=options, running=running)
     trace = new_trace(whole, [stage.name for stage in pipeline.stages])
     run_pipeline(pipeline, module, trace, stage_runner(module, running))

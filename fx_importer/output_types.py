@@ -1,47 +1,204 @@
-"""The forms a program can be lowered to, and the one parser of their names."""
+"""The forms a program can be lowered to: the package's five, those of users, and the one parser of their names."""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar
 
 from fx_importer.errors import UsageError
 
+ENTRY_POINTS = "fx_importer.output_types"
+"""The group of entry points by which other packages offer output types: the name, and the module that defines it."""
 
-class OutputType(Enum):
-    """What ``export_and_import`` returns. The value is the canonical spelling."""
 
-    RAW = "raw"
+class _Kind(type):
+    """Makes the class itself look like an enumeration of the package's own."""
+
+    def __iter__(cls) -> Iterator[OutputType]:
+        return (each for each in _DEFINED.values() if each.base is None)
+
+    def __len__(cls) -> int:
+        return len(list(iter(cls)))
+
+    def __contains__(cls, each: object) -> bool:
+        return any(each is own for own in iter(cls))
+
+    def __call__(cls, spec: Any) -> OutputType:
+        return OutputType.get(spec)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OutputType(metaclass=_Kind):
+    """What ``export_and_import`` returns. There is one object of each name; iterating gives the package's own five."""
+
+    value: str
+    """The canonical spelling."""
+    base: OutputType | None = None
+    """What it is made of, if it is a user's own: that one's decompositions, dtypes and pipeline come first."""
+    pipeline: Any = None
+    """A `Pipeline` to run instead of the base's; or a function that takes that one and returns one."""
+    allows: frozenset[str] = frozenset()
+    """The dialects, and single operations, that a module may hold; if there are none, what the base may hold."""
+    decompositions: Any = None
+    """A table to use instead of the base's; or a function that takes that one and returns one."""
+    where: str = ""
+    """Where it was defined."""
+
+    RAW: ClassVar[OutputType]
     """The torch dialect as imported, before any pass."""
-    TORCH = "torch"
+    TORCH: ClassVar[OutputType]
     """The torch dialect in backend form: inlined, canonical, decomposed where no backend takes an op whole."""
-    LINALG_ON_TENSORS = "linalg-on-tensors"
+    LINALG_ON_TENSORS: ClassVar[OutputType]
     """``linalg``, ``tensor``, ``arith``, ``math``, ``scf`` on builtin tensors."""
-    TOSA = "tosa"
+    TOSA: ClassVar[OutputType]
     """The TOSA dialect."""
-    STABLEHLO = "stablehlo"
+    STABLEHLO: ClassVar[OutputType]
     """The StableHLO dialect."""
 
+    @property
+    def name(self) -> str:
+        """The canonical spelling as an identifier: ``LINALG_ON_TENSORS``."""
+        return self.value.upper().replace("-", "_")
+
+    @property
+    def root(self) -> OutputType:
+        """Which of the package's own it is made of in the end; itself, if it is one of them."""
+        return self if self.base is None else self.base.root
+
     @classmethod
-    def get(cls, spec: str | Enum) -> OutputType:
+    def get(cls, spec: str | Enum | OutputType) -> OutputType:
         """Return the output type that ``spec`` names.
 
-        ``spec`` is a member, a member of an enumeration with the same names (torch-mlir's), or any spelling of a name:
-        case, ``-``, ``_`` and spaces do not matter, and ``linalg`` is short for ``linalg-on-tensors``.
+        ``spec`` is an output type, a member of an enumeration with the same names (torch-mlir's), or any spelling of a
+        name: case, ``-``, ``_`` and spaces do not matter, and ``linalg`` is short for ``linalg-on-tensors``. A name
+        that is not known is looked for among the entry points `ENTRY_POINTS` of installed packages.
 
         Raises:
             UsageError: (a ``ValueError``) if nothing is named so; the message lists what is accepted.
         """
-        if isinstance(spec, cls):
+        if isinstance(spec, OutputType):
             return spec
         name = spec.name if isinstance(spec, Enum) else spec
-        if isinstance(name, str) and (found := _BY_KEY.get(_key(name))):
-            return found
-        accepted = ", ".join(f"'{member.value}'" for member in cls)
+        if isinstance(name, str):
+            if found := _find(name):
+                return found
+            for offer in entry_points(group=ENTRY_POINTS):
+                if _key(offer.name) == _key(name):
+                    return _loaded(offer)
+        offered = [each.name for each in entry_points(group=ENTRY_POINTS)]
+        accepted = ", ".join(f"'{each}'" for each in dict.fromkeys([*(e.value for e in _DEFINED.values()), *offered]))
         raise UsageError(f"unknown output type {spec!r}: accepted are {accepted} (in any case, with '-' or '_')")
+
+    @classmethod
+    def define(
+        cls,
+        name: str,
+        *,
+        base: str | OutputType,
+        pipeline: Any = None,
+        allows: Iterable[str] = (),
+        decompositions: Mapping[Any, Callable[..., Any]] | Callable[..., Mapping[Any, Any]] | None = None,
+    ) -> OutputType:
+        """Define an output type of one's own, made of another, and return it; from now on its name names it.
+
+        Args:
+            name: what it is called: letters, digits, ``-`` and ``_``.
+            base: the output type whose decompositions, dtypes and pipeline it begins with.
+            pipeline: a function that takes the base's `Pipeline` and returns another, ``lambda pipeline:
+                pipeline.before("contract", my_pass)``; or a whole one. What leaves no stage ``contract`` gets it last.
+            allows: the dialects that its modules may hold beside ``builtin`` and ``func``, and operations of others,
+                ``{"npu", "tosa", "arith.constant"}``. A dialect that MLIR does not know is of unregistered operations.
+                Without it the contract is the base's.
+            decompositions: a function that takes the base's table and returns another, or a whole table.
+
+        Raises:
+            UsageError: if the name is taken or none, there is no such base, or an argument is not what it has to be.
+        """
+        caller = sys._getframe(1)
+        where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        if not re.fullmatch(r"[A-Za-z][\w-]*", name):
+            raise UsageError(f"{name!r} names no output type: a name is of letters, digits, '-' and '_'")
+        if taken := _find(name):
+            of = f"defined at {taken.where}" if taken.base else "one of the package's own"
+            raise UsageError(
+                f"output type '{name}', at {where}: there is '{taken.value}' already, {of}"
+                + (f"; OutputType.forget({taken.value!r}) takes it away" if taken.base else "")
+            )
+        if isinstance(allows, str):
+            raise UsageError(f"output type '{name}': allows is a set of dialects: allows={{{allows!r}}}")
+        allowed = frozenset(allows)
+        if wrong := [each for each in allowed if not re.fullmatch(r"[A-Za-z_][\w$.-]*", each)]:
+            raise UsageError(f"output type '{name}': allows has {wrong[0]!r}, which names no dialect and no operation")
+        if not (decompositions is None or callable(decompositions) or isinstance(decompositions, Mapping)):
+            raise UsageError(
+                f"output type '{name}': decompositions={decompositions!r} is neither a table nor a function of one"
+            )
+        return _put(name, OutputType.get(base), pipeline, allowed, decompositions, where)
+
+    @classmethod
+    def forget(cls, name: str) -> None:
+        """Take away what `define` made, so that its name is free. Raises `UsageError` if it made nothing so called."""
+        found = _find(name)
+        if found is None or found.base is None:
+            raise UsageError(f"no output type '{name}' was defined")
+        del _DEFINED[_key(name)]
+
+    def __repr__(self) -> str:
+        return f"<OutputType.{self.name}>" if self.base is None else f"<OutputType '{self.value}', at {self.where}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.base is None:
+            return OutputType.get, (self.value,)
+        return _again, (self.value, self.base, self.pipeline, self.allows, self.decompositions, self.where)
+
+
+_DEFINED: dict[str, OutputType] = {}
+_SHORT = {"linalg": "linalgontensors"}
+
+
+def _put(value: str, *rest: Any) -> OutputType:
+    _DEFINED[_key(value)] = made = type.__call__(OutputType, value, *rest)
+    return made
+
+
+def _again(value: str, *rest: Any) -> OutputType:
+    """Return the output type as it was pickled: what it is here, if it is defined here."""
+    return _find(value) or _put(value, *rest)
+
+
+def _find(name: str) -> OutputType | None:
+    return _DEFINED.get(_SHORT.get(_key(name), _key(name)))
 
 
 def _key(name: str) -> str:
     return "".join(ch for ch in name.lower() if ch not in "-_ ")
 
 
-_BY_KEY = {_key(member.value): member for member in OutputType} | {"linalg": OutputType.LINALG_ON_TENSORS}
+def _loaded(offer: EntryPoint) -> OutputType:
+    """Return what the module of an entry point defines."""
+    package = f"the package '{offer.dist.name}'" if offer.dist else "a package"
+    try:
+        offer.load()
+    except Exception as error:  # of any kind: it is other people's code
+        problem = f"{type(error).__name__}: {error}"
+        raise UsageError(
+            f"output type '{offer.name}' is of {package}, whose '{offer.value}' cannot be imported: {problem}"
+        ) from error
+    if found := _find(offer.name):
+        return found
+    raise UsageError(
+        f"output type '{offer.name}' is of {package}, whose '{offer.value}' defines none: it has to call "
+        f"OutputType.define({offer.name!r}, ...)"
+    )
+
+
+OutputType.RAW = _put("raw")
+OutputType.TORCH = _put("torch")
+OutputType.LINALG_ON_TENSORS = _put("linalg-on-tensors")
+OutputType.TOSA = _put("tosa")
+OutputType.STABLEHLO = _put("stablehlo")

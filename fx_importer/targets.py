@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,22 +32,22 @@ class Target:
     @property
     def in_place(self) -> bool:
         """Whether a module of this type can overwrite memory."""
-        return self.output_type in (OutputType.RAW, OutputType.TORCH, OutputType.LINALG_ON_TENSORS)
+        return self.output_type.root in (OutputType.RAW, OutputType.TORCH, OutputType.LINALG_ON_TENSORS)
 
     @property
     def folds(self) -> bool:
         """Whether what depends on no input is computed before the import."""
-        return self.output_type is OutputType.TOSA
+        return self.output_type.root is OutputType.TOSA
 
     @property
     def tensors_only(self) -> bool:
         """Whether functions take and return nothing but tensors, and none without elements."""
-        return self.output_type is OutputType.TOSA
+        return self.output_type.root is OutputType.TOSA
 
     @property
     def narrows(self) -> bool:
         """Whether its pipeline has integers of 32 bits in the place of 64, where it is told to."""
-        return self.output_type is OutputType.TOSA
+        return self.output_type.root is OutputType.TOSA
 
     def table(self, options: Options, program: ExportedProgram | None) -> DecompositionTable:
         """Return the decompositions that come before the import, with those of what else ``program`` calls.
@@ -61,7 +63,7 @@ class Target:
             table = by_overload(given.table)
         else:
             table = self.decompositions
-            if self.output_type is not OutputType.RAW:
+            if self.output_type.root is not OutputType.RAW:
                 rules = {operator: each.rule for each in quantization() for operator in each.operators}
                 others = {} if program is None else compositions(program)
                 known = DecompositionTable(others | rules, because="of another library: its definition")
@@ -77,10 +79,10 @@ class Target:
         Raises:
             UsageError: for assertions that nothing can lower; to leave them out unsaid would not do.
         """
-        if options.runtime_asserts and self.output_type in (OutputType.TOSA, OutputType.STABLEHLO):
+        if options.runtime_asserts and self.output_type.root in (OutputType.TOSA, OutputType.STABLEHLO):
             kind = self.output_type.value
             raise UsageError(f"runtime_asserts: {kind} has no assertions; raw, torch and linalg-on-tensors have them")
-        keeps = self.output_type in (OutputType.RAW, OutputType.TORCH)
+        keeps = self.output_type.root in (OutputType.RAW, OutputType.TORCH)
         return options if keeps else replace(options, symbolic_shapes=False)
 
     def pipeline(self, options: LoweringOptions) -> Pipeline:
@@ -131,3 +133,21 @@ _DTYPES = {
 }
 
 TARGETS = {output_type: Target(output_type, table, _DTYPES[output_type]) for output_type, table in _TABLES.items()}
+
+
+@functools.cache
+def target_for(output_type: OutputType) -> Target:
+    """Return what ``output_type`` is made of: of the package's own, what the table says; of others, what they change.
+
+    Raises:
+        UsageError: if one of the user's own has decompositions that are none.
+    """
+    if output_type.base is None:
+        return TARGETS[output_type]
+    base, given = target_for(output_type.base), output_type.decompositions
+    table = (
+        base.decompositions if given is None else given if isinstance(given, Mapping) else given(base.decompositions)
+    )
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{output_type!r}: its decompositions are no table but {type(table).__name__}")
+    return replace(base, output_type=output_type, decompositions=by_overload(table))

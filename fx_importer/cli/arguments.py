@@ -83,7 +83,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     flag, metavar = f"--{name.replace('_', '-')}", None
     if hint is bool and default:
         flag = f"{flag}/--no-{flag[2:]}"
-    elif isinstance(hint, type) and issubclass(hint, Enum):
+    elif hint is OutputType or (isinstance(hint, type) and issubclass(hint, Enum)):
         # Typer would accept the exact values only; the enumeration's own parser takes every usual spelling.
         hint, default, metavar = str, default.value, "|".join(member.value for member in hint)
     elif hint == TosaTarget | None:

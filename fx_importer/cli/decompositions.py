@@ -19,7 +19,7 @@ from fx_importer.decompositions.difference import Difference, difference
 from fx_importer.decompositions.table import Line
 from fx_importer.options import Options
 from fx_importer.saving import check_writable, save_text
-from fx_importer.targets import TARGETS
+from fx_importer.targets import target_for
 from fx_importer.verification.verdict import as_text
 
 Lines = Mapping[OpOverload, Line]
@@ -38,7 +38,7 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
     if json_file is not None:
         check_writable(json_file, module=False)
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
-    target = TARGETS[options.output_type]
+    target = target_for(options.output_type)
     found = None
     if model is None:
         lines = target.table(options, None).lines

@@ -35,7 +35,7 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
     """
     if output != STDOUT:
         check_writable(output)
-        if Path(output).suffix == ARTIFACT and options.output_type is not OutputType.STABLEHLO:
+        if Path(output).suffix == ARTIFACT and options.output_type.root is not OutputType.STABLEHLO:
             raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
     if manifest is not None:
         check_writable(manifest, module=False)

@@ -52,7 +52,7 @@ def show_matrix(
         backend_named(name)
     rows: list[Row] = []
     for output_type in output_types:
-        chosen = [each for each in RUNS.get(output_type, ()) if not backends or each in backends]
+        chosen = [each for each in RUNS.get(output_type.root, ()) if not backends or each in backends]
         rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
     matrix = Matrix(tuple(rows))
     console = Console(width=WIDTH)

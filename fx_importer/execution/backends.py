@@ -31,7 +31,7 @@ RUNS: Mapping[OutputType, tuple[str, ...]] = {
     OutputType.TOSA: ("tosa_reference", "jit", "iree"),
     OutputType.TORCH: ("iree",),
 }
-"""Which backends run an output type."""
+"""Which backends run an output type, and those of users that are made of it."""
 
 DEFAULTS: Mapping[OutputType, str] = {
     OutputType.LINALG_ON_TENSORS: "jit",
@@ -62,10 +62,10 @@ modules of several output types."""
 def default_for(manifest: Manifest) -> str:
     """Return the name of what runs a module unless told otherwise; raises `UsageError` where nothing does."""
     output_type = OutputType.get(manifest.output_type)
-    if output_type not in DEFAULTS:
+    if output_type.root not in DEFAULTS:
         runs = ", ".join(each.value for each in DEFAULTS)
         raise UsageError(
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
             "the program in PyTorch"
         )
-    return FILLS_HOLES if manifest.holes or manifest.fallback else DEFAULTS[output_type]
+    return FILLS_HOLES if manifest.holes or manifest.fallback else DEFAULTS[output_type.root]

@@ -93,7 +93,7 @@ class Caller:
 
     def _passed(self, value: Any) -> Any:
         """Return what the function takes for ``value``: StableHLO has no numbers, and takes rank-0 tensors."""
-        if self.manifest.output_type == OutputType.STABLEHLO.value and type(value) in _NUMBERS:
+        if type(value) in _NUMBERS and OutputType.get(self.manifest.output_type).root is OutputType.STABLEHLO:
             return torch.tensor(value, dtype=_NUMBERS[type(value)])
         return value
 

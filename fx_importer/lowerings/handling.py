@@ -27,7 +27,7 @@ def handlers_for(layers: Sequence[Lowerings], output_type: OutputType) -> dict[A
     """Return how calls of the operators are imported that rules lower into ``output_type``, or make external calls."""
     rules: dict[Any, list[Lowering | External]] = {}
     for rule in (rule for layer in layers for rule in layer):
-        if isinstance(rule, External) or (isinstance(rule, Lowering) and output_type in rule.into):
+        if isinstance(rule, External) or (isinstance(rule, Lowering) and rule.is_for(output_type)):
             for operator in rule.operators:
                 rules.setdefault(operator, []).append(rule)
     return {operator: _handler(tuple(found), output_type) for operator, found in rules.items()}
@@ -40,7 +40,7 @@ def _handler(rules: tuple[Lowering | External, ...], output_type: OutputType) ->
             if isinstance(rule, External):
                 return import_call_of(rule, node, build)
             try:
-                return _Call(rule, node, build, EMITTERS[output_type]).lowered()
+                return _Call(rule, node, build, EMITTERS[output_type.root]).lowered()
             except Declined as reason:
                 declined.append(f"{rule} declined{f': {reason}' if str(reason) else ''}")
         found = import_overload(node, build)

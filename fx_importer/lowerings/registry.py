@@ -84,7 +84,7 @@ def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_ty
     """Return ``table`` with the decompositions among the rules, and without those of what other rules take whole."""
     seen: set[Any] = set()
     for rule in (rule for layer in layers for rule in layer):
-        if isinstance(rule, Lowering) and output_type not in rule.into:
+        if isinstance(rule, Lowering) and not rule.is_for(output_type):
             continue
         new = [operator for operator in rule.operators if operator not in seen]
         seen.update(new)

@@ -38,6 +38,10 @@ class Lowering:
     rule: Callable[..., Any]
     """Takes an emitter and the operator's arguments; returns a value for each result."""
 
+    def is_for(self, output_type: OutputType | None) -> bool:
+        """Whether it lowers into ``output_type``, or into one that this is made of."""
+        return output_type is not None and (output_type in self.into or self.is_for(output_type.base))
+
     def __str__(self) -> str:
         return described(self.rule)
 
@@ -74,7 +78,7 @@ def lowers(
     """
     given = [into] if isinstance(into, str | OutputType) else list(into)
     types = tuple(OutputType.get(each) for each in given)
-    wrong = [each for each in types if each not in EMITTERS]
+    wrong = [each for each in types if each.root not in EMITTERS]
     if wrong or not types:
         said = ", ".join(each.value for each in wrong) or "nothing"
         raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {said}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from fx_importer.errors import UsageError
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines.contracts import contract
+from fx_importer.pipelines.contracts import CONTRACT, contract
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.parse import parse_steps
@@ -55,10 +57,26 @@ def pipeline_for(output_type: OutputType, options: LoweringOptions) -> Pipeline:
     Raises:
         UsageError: if one of the backend's legal ops is not an op, or ``options.pipeline`` makes no pipeline.
     """
-    stages = ()
-    if output_type is not OutputType.RAW:
-        stages = (*TORCH_BACKEND(options).stages, *_from_torch(output_type, options))
-    return changed(Pipeline(output_type.value, stages), options.pipeline)
+    return changed(_defined(output_type, options), options.pipeline)
+
+
+def _defined(output_type: OutputType, options: LoweringOptions) -> Pipeline:
+    """Return the pipeline that is of ``output_type`` itself; of a user's own, with its contract."""
+    if output_type is OutputType.RAW:
+        return Pipeline(output_type.value, ())
+    if output_type.base is None:
+        return Pipeline(output_type.value, (*TORCH_BACKEND(options).stages, *_from_torch(output_type, options)))
+    base = replace(_defined(output_type.base, options), name=output_type.value)
+    if output_type.allows:
+        checked = contract(output_type, options.contract)
+        others = base.without_stage(CONTRACT) if base.has(CONTRACT) else base
+        base = replace(others, stages=(*others.stages, checked)).without_passes(*VERIFIERS)
+    try:
+        made = changed(base, output_type.pipeline)
+    except UsageError as error:
+        raise UsageError(f"output type '{output_type.value}' ({output_type.where}): {error}") from error
+    promise = [stage for stage in base.stages if stage.name == CONTRACT and not made.has(CONTRACT)]
+    return Pipeline(output_type.value, (*made.stages, *promise))
 
 
 VERIFIERS = tuple(f"torch-verify-{kind}-backend-contract" for kind in ("linalg-on-tensors", "tosa", "stablehlo"))

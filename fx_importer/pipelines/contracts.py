@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 from fx_importer.bindings import ir, passmanager, stablehlo_version
@@ -44,9 +44,9 @@ def _warn(rules: Rules, module: ir.Operation) -> None:
 
 @dataclass(frozen=True)
 class Dialects:
-    """The dialects that an output type may hold, beside ``builtin`` and ``func``."""
+    """The dialects, and single operations, that an output type may hold, beside ``builtin`` and ``func``."""
 
-    output_type: OutputType
+    output_type: str
     always: frozenset[str]
     sometimes: frozenset[str] = frozenset()
     """More, in a module that holds an operation of which ``when`` is true."""
@@ -62,7 +62,7 @@ class Dialects:
         said = ", ".join(sorted(allowed - {"builtin"}))
         for name, (count, location) in found.items():
             times = f", {count} times" if count > 1 else ""
-            yield location, f"{self.output_type.value} may not hold '{name}'{times}: its dialects are {said}"
+            yield location, f"{self.output_type} may not hold '{name}'{times}: its dialects are {said}"
 
 
 def _foreign(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[int, ir.Location]]:
@@ -71,7 +71,7 @@ def _foreign(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[i
 
     def see(op: ir.Operation) -> ir.WalkResult:
         name = op.name
-        if name.partition(".")[0] not in allowed:
+        if name.partition(".")[0] not in allowed and name not in allowed:
             count, location = found.get(name, (0, op.location))
             found[name] = count + 1, location
         return ir.WalkResult.ADVANCE
@@ -115,7 +115,7 @@ class Portable(Dialects):
         except ir.MLIRError as error:
             for found in error.error_diagnostics:
                 said = found.message.partition(': "')[0]  # and then the whole operation
-                yield found.location, f"{self.output_type.value} {release} cannot hold it: {said}"
+                yield found.location, f"{self.output_type} {release} cannot hold it: {said}"
 
 
 def _without_weights(module: ir.Operation) -> ir.Operation:
@@ -144,7 +144,7 @@ def _without_weights(module: ir.Operation) -> ir.Operation:
 class KnownTypes:
     """In the torch dialect: each tensor has a rank and a dtype, and nothing is of any type at all."""
 
-    output_type: OutputType
+    output_type: str
 
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
         """Yield each operation that has a result of an unknown type: once for each name and type."""
@@ -161,30 +161,57 @@ class KnownTypes:
 
         module.walk(see, ir.WalkOrder.PRE_ORDER)
         for (name, kind), location in found.items():
-            yield location, f"{self.output_type.value} may not leave a type unknown: '{name}' returns {kind}"
+            yield location, f"{self.output_type} may not leave a type unknown: '{name}' returns {kind}"
 
 
 _UNKNOWN = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
 """Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``. A list is of any tensors."""
 
-TORCH = KnownTypes(OutputType.TORCH)
+TORCH = KnownTypes(OutputType.TORCH.value)
 LINALG = Dialects(
-    OutputType.LINALG_ON_TENSORS,
+    OutputType.LINALG_ON_TENSORS.value,
     frozenset(("linalg", "tensor", "arith", "math", "complex", "affine", "scf", "cf", "ml_program")),
     sometimes=frozenset(("bufferization", "memref")),
     when=_has_state,
 )
-TOSA = Dialects(OutputType.TOSA, frozenset(("tosa",)))
-STABLEHLO = Portable(OutputType.STABLEHLO, frozenset(("stablehlo",)))
+TOSA = Dialects(OutputType.TOSA.value, frozenset(("tosa",)))
+STABLEHLO = Portable(OutputType.STABLEHLO.value, frozenset(("stablehlo",)))
 
-CONTRACTS: Mapping[OutputType, Rules] = {rules.output_type: rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)}
+CONTRACTS: Mapping[OutputType, Rules] = {
+    OutputType.get(rules.output_type): rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)
+}
+_POLICIES = {Contract.ERROR: ("check", _check), Contract.WARN: ("warn-of", _warn)}
 CHECKS = {
     (kind, policy): RewriteStep(f"fx-importer-{verb}-{kind.value}-contract", partial(run, rules))
     for kind, rules in CONTRACTS.items()
-    for policy, verb, run in ((Contract.ERROR, "check", _check), (Contract.WARN, "warn-of", _warn))
+    for policy, (verb, run) in _POLICIES.items()
 }
+CONTRACT = "contract"
+"""The name of the stage."""
 
 
 def contract(output_type: OutputType, policy: Contract) -> Stage:
     """Return the stage that checks the contract of ``output_type``. It changes nothing."""
-    return Stage("contract", "Nothing is left that the output type may not hold.", (CHECKS[output_type, policy],))
+    step = (
+        own_check(output_type.value, output_type.allows, policy) if output_type.allows else CHECKS[output_type, policy]
+    )
+    return Stage(CONTRACT, "Nothing is left that the output type may not hold.", (step,))
+
+
+@cache
+def own_check(name: str, allows: frozenset[str], policy: Contract) -> RewriteStep:
+    """Return the step that checks that a module holds what a user's output type allows. Its text says it all."""
+    verb, run = _POLICIES[policy]
+    text = f"fx-importer-{verb}-{name}-contract{{{','.join(sorted(allows))}}}"
+    return RewriteStep(text, partial(run, Dialects(name, allows)))
+
+
+def read_own_check(text: str) -> RewriteStep | None:
+    """Return the step that `own_check` made of the text; None if it is none."""
+    if not (found := _OWN.fullmatch(text)):
+        return None
+    policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == found[1])
+    return own_check(found[2], frozenset(each.strip() for each in found[3].split(",")), policy)
+
+
+_OWN = re.compile(r"fx-importer-(check|warn-of)-([\w-]+)-contract\{(.*)\}")

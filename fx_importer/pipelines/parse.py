@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fx_importer.errors import UsageError
-from fx_importer.pipelines.contracts import CHECKS
+from fx_importer.pipelines.contracts import CHECKS, read_own_check
 from fx_importer.pipelines.functions import imported_step
 from fx_importer.pipelines.rewrite_steps import REWRITES
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
@@ -39,12 +39,12 @@ def _step(text: str) -> Step:
             f"a pipeline calls the Python function '{name}' of another process, which no text can hold: define it at "
             "the top of a module that can be imported"
         )
-    return _OURS.get(text) or _pass(text)
+    return _OURS.get(text) or read_own_check(text) or _pass(text)
 
 
 def is_known(step: RewriteStep) -> bool:
     """Whether the name of ``step`` can be read back, here and in another process."""
-    return step.name in _OURS or step.name.startswith(IMPORTED)
+    return step.name in _OURS or step.name.startswith(IMPORTED) or read_own_check(step.name) is not None
 
 
 def _pass(text: str) -> Pass | Nested:

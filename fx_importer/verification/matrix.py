@@ -33,7 +33,9 @@ class Row:
         Errors are absolute, divided by the largest magnitude of eager's tensor; None where nothing came out.
         """
         if self.verdict is None:
-            return dict.fromkeys(RUNS.get(self.output_type, ()), ("crashed" if self.signal else "not lowered", None))
+            return dict.fromkeys(
+                RUNS.get(self.output_type.root, ()), ("crashed" if self.signal else "not lowered", None)
+            )
         found: dict[str, list[Check]] = {}
         for check in self.verdict.checks:
             found.setdefault(check.backend, []).append(check)

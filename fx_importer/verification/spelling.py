@@ -79,6 +79,8 @@ def python_spelled(options: Options) -> tuple[list[str], list[str], list[str]]:
         else:
             remarks += [f"# No text holds the pipeline '{pipeline.name}': make it here.", "pipeline = None"]
         keywords.append("pipeline=pipeline")
+    if (kind := options.output_type).base is not None:
+        remarks.append(f"# Import here what defines the output type '{kind.value}', {kind.where}.")
     return list(dict.fromkeys(imports)), keywords, remarks
 
 

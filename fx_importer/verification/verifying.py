@@ -120,7 +120,7 @@ def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: 
         backends = [backends]
     names = backends
     if names is None:
-        names = () if subject.manifest.holes or subject.manifest.fallback else RUNS.get(output_type, ())
+        names = () if subject.manifest.holes or subject.manifest.fallback else RUNS.get(output_type.root, ())
         names = names or (default_for(subject.manifest),)
     default = names[0] if backends is None else None
     worker = Worker()
