@@ -21,7 +21,7 @@ SPINE = {
     *("compilation", "entry", "explaining", "investigating", "lowered", "lowering", "outlined", "reducing"),
     *("reproducing", "targets"),
 }
-DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
+DOORS = {"__init__", "__main__", "cli", "installation", "dynamo"}
 
 BELOW_STAGES = WORDS | RECORDS
 BELOW_SPINE = BELOW_STAGES | STAGES | {"pipelines"} | AFTER
