@@ -22,7 +22,7 @@ SPINE = {
     *("compilation", "entry", "explaining", "fallback", "investigating", "lowered", "lowering", "outlined", "reducing"),
     *("reproducing", "targets"),
 }
-DOORS = {"__init__", "__main__", "cli", "installation", "torch_compile"}
+DOORS = {"__init__", "__main__", "cli", "installation", "dynamo"}
 
 BELOW_STAGES = WORDS | RECORDS
 BELOW_SPINE = BELOW_STAGES | STAGES | {"lowerings", "pipelines"} | AFTER

@@ -41,10 +41,39 @@ def scaled_dot_product_attention(
     return matmul(weights, value).to(dtype)
 
 
+@decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def flash_attention_for_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The same of (n, heads, L, E), and the logarithm of each row's sum of exponentials, (n, heads, L).
+
+    ``key`` and ``value`` may have fewer heads. There is no dropout on CPUs.
+    """
+    gqa = query.shape[1] != key.shape[1]
+    out = scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
+    if query.dtype in (torch.float16, torch.bfloat16):
+        query, key = query.float(), key.float()
+    scores = _scores(query, repeat_heads(key, query.shape[1] // key.shape[1]), attn_mask, is_causal, scale)
+    return out, torch.logsumexp(scores, -1)
+
+
 def attention_weights(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
 ) -> Tensor:
     """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S)."""
+    weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale), -1)
+    return weights if attn_mask is None else weights.masked_fill(_hidden(attn_mask).all(-1, keepdim=True), 0.0)
+
+
+def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+    """Return ``scale * query @ key.T + mask``."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     scores = matmul(query * factor, key.transpose(-2, -1))
     if is_causal:
@@ -52,10 +81,13 @@ def attention_weights(
         columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
         scores = scores.masked_fill(columns > rows, -torch.inf)
     if attn_mask is None:
-        return torch.softmax(scores, -1)
-    hidden = attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
-    scores = scores.masked_fill(hidden, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return torch.softmax(scores, -1).masked_fill(hidden.all(-1, keepdim=True), 0.0)
+        return scores
+    return scores.masked_fill(_hidden(attn_mask), -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+
+
+def _hidden(attn_mask: Tensor) -> Tensor:
+    """Return what a mask hides."""
+    return attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
 
 
 def repeat_heads(x: Tensor, times: int) -> Tensor:

@@ -67,6 +67,7 @@ BASE = (
     )
     .replacing(grouped.grouped_mm, because="the dialect lacks it")
     .replacing(attention.scaled_dot_product_attention, because="torch's rule changes the layout back and forth")
+    .replacing(attention.flash_attention_for_cpu, because="torch's rule returns the weights as the second result")
     .replacing(
         *(normalization.layer_norm, normalization.native_layer_norm, normalization.rms_norm),
         *(normalization.group_norm, normalization.native_group_norm, normalization.batch_norm_inference),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.backward.activations import shrink_backward
+from fx_importer.decompositions.backward.activations import rrelu_backward, shrink_backward
 from fx_importer.decompositions.backward.attention import attention_backward
 from fx_importer.decompositions.backward.convolution import convolution_backward
 from fx_importer.decompositions.backward.distances import DISTANCES
@@ -19,6 +19,7 @@ BACKWARD = (
     *EMBEDDING,
     convolution_backward,
     attention_backward,
+    rrelu_backward,
     shrink_backward,
     grid_sampler_2d_backward,
     *DISTANCES,

@@ -1,0 +1,7 @@
+"""TorchDynamo's door: `torch.compile` with this package as its backend, and functions that torch.export refuses."""
+
+from fx_importer.dynamo.torch_compile import backend, register
+
+__all__ = ["backend"]
+
+register()

@@ -1,0 +1,77 @@
+"""``torch.compile(model, backend="fx_importer")``: the backend that TorchDynamo calls with each graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.registry import register_backend
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from fx_importer.dynamo.compiling import COMPILED, compiled
+from fx_importer.dynamo.randomness import RULES
+from fx_importer.dynamo.settings import Settings
+from fx_importer.errors import UsageError
+
+NAME = "fx_importer"
+
+
+def backend(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of TorchDynamo: ``torch.compile(model, backend="fx_importer", options={...})``.
+
+    AOTAutograd makes it functional, and has a graph for the gradients where they are needed. Weights, and state, are
+    inputs: they are read where they are.
+
+    Args:
+        module: the graph.
+        inputs: example values of its inputs.
+        options: ``output_type``, by default linalg-on-tensors; ``execution``, the name of what runs it, or a `Backend`;
+            ``dynamic_shapes``, False for a function for each set of sizes; ``cache``, False to compile what has been
+            compiled; and options of `fx_importer.lower`.
+        mode: Inductor's, and refused.
+
+    Raises:
+        UsageError: for an option that is not one.
+        FxImporterError: as `lower` does.
+    """
+    if mode is not None:
+        raise UsageError(f"mode={mode!r} is Inductor's: backend 'fx_importer' has options={{...}} alone")
+    settings = Settings.of(options)
+
+    def compile_graph(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
+        run = compiled(graph, settings)
+
+        def call(given: list[Any]) -> list[Any]:
+            taken = list(given)
+            given.clear()  # so that AOTAutograd's saved values live no longer than they have to
+            return run(taken)
+
+        call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]: what AOTAutograd looks for
+        return call
+
+    compiler = aot_autograd(
+        fw_compiler=compile_graph,
+        bw_compiler=compile_graph,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=RULES,
+    )
+    return compiler(module, inputs)
+
+
+backend.reset = COMPILED.clear  # pyright: ignore[reportFunctionMemberAccess]: for torch.compiler.reset()
+
+
+def register() -> None:
+    """Make the backend known by name where no installed package's metadata does, as in a checkout."""
+    if NAME not in entry_points(group="torch_dynamo_backends").names and NAME not in torch._dynamo.list_backends(()):
+        register_backend(backend, NAME)
