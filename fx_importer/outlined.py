@@ -45,8 +45,8 @@ def lower_imported(module: ir.Module, pipeline: Pipeline, options: Options, trac
     ``run`` runs stages on ``module`` as it is now.
     """
     fallback, outlines = Fallback(options), options.lowering.unsupported is Unsupported.OUTLINE
-    if declared_in(module.operation):
-        pipeline = pipeline.without_passes(*VERIFIERS)
+    if options.lowering.lowerings or declared_in(module.operation):
+        pipeline = pipeline.without_passes(*VERIFIERS)  # rules may emit what is ours to judge
     done = False
     for _ in range(_ROUNDS if outlines or options.lowering.fallback else 0):
         # Of an attempt that fails, no report is written.

@@ -100,7 +100,7 @@ class Graph:
             if not node.users and node.graph is graph:
                 graph.erase_node(node)
         takes = tuple(positions[node] for node in graph.find_nodes(op="placeholder"))
-        return cls(_program(fx.GraphModule(module, graph)), draws, takes, returned, sizes if draws else {})
+        return cls(program_of(fx.GraphModule(module, graph)), draws, takes, returned, sizes if draws else {})
 
 
 def _sizes(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | None]]:
@@ -179,7 +179,7 @@ def _hints(sizes: Sequence[Any]) -> list[int] | None:
     return None if None in found else [int(size) for size in found]
 
 
-def _program(module: fx.GraphModule) -> ExportedProgram:
+def program_of(module: fx.GraphModule) -> ExportedProgram:
     """Return the graph of ``module``, all of whose placeholders are inputs, as an exported program."""
     inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")]
     constants = _constants(module)

@@ -18,7 +18,8 @@ from fx_importer.importing.handlers.aten import import_overload
 from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter
 from fx_importer.lowerings.external import import_call_of, nested
 from fx_importer.lowerings.registry import Lowerings
-from fx_importer.lowerings.rule import EMITTERS, Declined, External, Lowering
+from fx_importer.lowerings.rule import EMITTERS, Declined, External, Lowering, NodeRule
+from fx_importer.lowerings.symbols import SymbolTable
 from fx_importer.output_types import OutputType
 from fx_importer.rewrites.carriers import Uncarried
 
@@ -79,7 +80,11 @@ class _Call:
         except (Uncarried, TypeError) as error:
             raise Refused(f"{self._rule} cannot take it: {error}") from None
         try:
-            returned = self._rule.rule(emit, *arguments, **keywords)
+            with self._build.ambient():  # for rules that make operations by the classes of their dialects
+                if isinstance(self._rule, NodeRule):
+                    returned = self._rule.rule(self._node, SymbolTable(self._node, self._build, emit))
+                else:
+                    returned = self._rule.rule(emit, *arguments, **keywords)
         except Declined:
             emit.erase()
             raise
@@ -101,6 +106,8 @@ class _Call:
 
     def _flat(self, returned: Any, lists: Sequence[bool]) -> list[Any]:
         """Return the values that a rule returned, one after another."""
+        if isinstance(returned, ir.Operation | ir.OpView) and len(lists) > 1:
+            returned = list(returned.results)
         results = [returned] if len(lists) == 1 else returned
         if len(lists) == 0:
             results = [] if returned is None else returned

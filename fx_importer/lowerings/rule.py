@@ -47,6 +47,11 @@ class Lowering:
 
 
 @dataclass(frozen=True)
+class NodeRule(Lowering):
+    """A rule that takes a node of the graph, and a table of the values of nodes: see `SymbolTable`."""
+
+
+@dataclass(frozen=True)
 class External:
     """Operators that are calls of a function that the module declares."""
 

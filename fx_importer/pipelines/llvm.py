@@ -15,6 +15,7 @@ LLVM = Pipeline(
                 Pass("inline"),
                 Pass("symbol-dce"),
                 on_functions("refback-generalize-tensor-pad", "refback-generalize-tensor-concat", "canonicalize"),
+                Pass("convert-elementwise-to-linalg"),  # arith and math on whole tensors, which rules of users may emit
                 # Before named ops are generalised: what is fused into a matmul is computed once per output column.
                 Pass("linalg-fuse-elementwise-ops"),
                 on_functions("linalg-generalize-named-ops", "canonicalize", "cse"),

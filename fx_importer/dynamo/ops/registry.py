@@ -1,0 +1,120 @@
+"""A registry: a mapping from operators to rules, in which users put rules of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload, OpOverloadPacket
+
+from fx_importer.bindings import torch_d
+from fx_importer.errors import UsageError
+from fx_importer.lowerings.rule import Lowering, NodeRule
+from fx_importer.lowerings.symbols import SymbolTable
+from fx_importer.operators import operator_named
+from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
+
+Rule = Callable[[fx.Node, SymbolTable], Any]
+"""Emits what a node computes, where MLIR is being built, and returns its value, or the operation that has it."""
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """The rule for an operator that passes and decompositions of the package lower."""
+
+    operator: OpOverload
+    into: OutputType
+
+    def __call__(self, node: fx.Node, symbol_table: SymbolTable) -> Any:
+        """Emit the operator; what it is made of then is up to the passes."""
+        return symbol_table.built_in(node)
+
+
+class OpsRegistry(MutableMapping[Any, Rule]):
+    """The rules by which operators are lowered into an output type.
+
+    Those that are built in are there for whatever the torch dialect has, or a decomposition is known for: whether an
+    instance of it can be lowered turns out then. An operator is given as one, or by its name: ``"add.Tensor"``,
+    ``"aten.add.Tensor"``; one without its overload stands for all of them.
+    """
+
+    def __init__(self, name: str, into: OutputType, rules: dict[OpOverload, Lowering] | None = None):
+        self.name = name
+        self.into = into
+        self._own = rules or {}
+        """Rules that come with the registry, and go before the passes."""
+        self._given: dict[OpOverload, Rule] = {}
+
+    def __setitem__(self, key: Any, rule: Rule) -> None:
+        """Put a rule that takes the node and the symbol table. Raises `UsageError` for what is no operator, or rule."""
+        if not callable(rule):
+            raise UsageError(f"{self.name}.ops_registry: the rule of {key} is not a function but {rule!r}")
+        self._given |= dict.fromkeys(_overloads(self.name, key), rule)
+
+    def __getitem__(self, key: Any) -> Rule:
+        try:
+            operator = _overloads(self.name, key)[0]
+        except UsageError:
+            raise KeyError(key) from None
+        if operator in self._given:
+            return self._given[operator]
+        if not self._has(operator):
+            raise KeyError(key)
+        return BuiltIn(operator, self.into)
+
+    def __delitem__(self, key: Any) -> None:
+        """Take a rule away that was put here; what is built in stays."""
+        for operator in _overloads(self.name, key):
+            del self._given[operator]
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        yield from self._given
+        yield from (each for each in _known(self.into) if each not in self._given)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def restore(self) -> None:
+        """Take away all rules that were put here."""
+        self._given.clear()
+
+    def _has(self, operator: OpOverload) -> bool:
+        return operator in self._given or operator in self._own or operator in _known(self.into)
+
+    def rules(self) -> list[Lowering]:
+        """Return the rules that go before the passes: those that were put here, and the registry's own."""
+        given = [NodeRule((operator,), (self.into,), rule) for operator, rule in self._given.items()]
+        return [*given, *(rule for operator, rule in self._own.items() if operator not in self._given)]
+
+
+def _overloads(name: str, key: Any) -> list[OpOverload]:
+    found = key
+    if isinstance(key, str):
+        found = operator_named(key)
+        found = operator_named(f"aten.{key}") if found is None else found
+    if isinstance(found, OpOverload):
+        return [found]
+    if isinstance(found, OpOverloadPacket):
+        return [getattr(found, each) for each in found.overloads()]
+    raise UsageError(f"{name}.ops_registry: {key!r} is no operator, such as torch.ops.aten.add.Tensor or 'add.Tensor'")
+
+
+_KNOWN: dict[OutputType, dict[OpOverload, None]] = {}
+
+
+def _known(into: OutputType) -> dict[OpOverload, None]:
+    """Return the operators that are decomposed for an output type, or in the torch dialect."""
+    if into not in _KNOWN:
+        found: dict[OpOverload, None] = dict.fromkeys(target_for(into).decompositions)
+        for each in vars(torch_d).values():
+            name = getattr(each, "OPERATION_NAME", "") if isinstance(each, type) else ""
+            operator = operator_named(name) if name.startswith(("torch.aten.", "torch.prims.")) else None
+            if isinstance(operator, OpOverloadPacket):
+                operator = getattr(operator, "default", None)
+            if isinstance(operator, OpOverload):
+                found[operator] = None
+        _KNOWN[into] = found
+    return _KNOWN[into]
