@@ -35,7 +35,7 @@ tried(lambda pipeline: pipeline.after("tossa", "cse"))
 # CHECK: pipeline 'tosa' has no stage 'tossa'; its stages are: torch-backend, control-flow, tosa, tosa-simplify, backend-types, tosa-integers, tosa-regions, contract
 
 tried(lambda pipeline: pipeline.after("tosa", "csee"))
-# CHECK: no pass pipeline of MLIR's: 'csee'
+# CHECK: no pass pipeline of MLIR's: 'csee': 'csee' does not refer to a registered pass or pass pipeline
 
 tried(lambda pipeline: pipeline.after("tosa", "cse", name="contract"))
 # CHECK: pipeline 'tosa' has a stage 'contract' already: pass another name=
@@ -48,4 +48,4 @@ try:
     OutputType.define("NPU", base="linalg")
 except FxImporterError as error:
     print(error)
-# CHECK: output type 'NPU', at {{.*}}own_passes.py:49: there is 'npu' already, defined at {{.*}}own_passes.py:47; OutputType.forget('npu') takes it away
+# CHECK: output type 'NPU', at {{.*}}own_passes.py:48: there is 'npu' already, defined at {{.*}}own_passes.py:46; OutputType.forget('npu') takes it away
