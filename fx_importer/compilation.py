@@ -94,10 +94,13 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
     with trace.stage("decompose") as record:
         for name, program in programs.items():
             settled = settle_sizes(program)
-            programs[name] = decompose(settled, target.table(options, settled))
+            programs[name] = decompose(settled, target.table(options, settled), record.remarks.append)
         record.programs = programs
     with trace.stage("canonicalize") as record:
-        programs = {name: canonicalize(program, assertions=asserts) for name, program in programs.items()}
+        programs = {
+            name: canonicalize(program, assertions=asserts, in_place=program is not exported[name])
+            for name, program in programs.items()
+        }
         record.programs = programs
     return programs
 

@@ -4,51 +4,79 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
+from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputSpec
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
 """Changes a graph. The module is what the graph's attributes are read from."""
 
 
-def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite) -> ExportedProgram:
+def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite, *, in_place: bool = False) -> ExportedProgram:
     """Return a copy of ``program`` with ``rewrite`` applied to its graph, and to those of its higher-order operators.
 
-    ``program`` is left alone. The copy shares the weights and what the nodes' metadata holds.
+    ``program`` is left alone, unless ``in_place`` lets its graphs be changed: it is then not to be used any more. The
+    copy shares the weights and what the nodes' metadata holds.
     """
-    root = with_rewritten_modules(program.graph_module, rewrite)
-    return ExportedProgram(
-        root=root,
-        graph=root.graph,
-        graph_signature=signature_of(program.graph_signature, root.graph),
-        state_dict=program.state_dict,
-        range_constraints=program.range_constraints,
-        module_call_graph=program.module_call_graph,
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=program.verifiers,
-    )
+    root = with_rewritten_modules(program.graph_module, rewrite, in_place=in_place)
+    return with_graph(program, root.graph, program.graph_signature, root=root)
 
 
-def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
-    """Return a copy of ``module`` with ``rewrite`` applied to its graph, and to those that its graph names."""
-    graph = copy.deepcopy(module.graph)
-    for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
-        node.name = original.name  # copying renames what export called `input`; the graph signature goes by names
+def with_graph(
+    program: ExportedProgram,
+    graph: fx.Graph,
+    signature: ExportGraphSignature,
+    *,
+    root: fx.GraphModule | None = None,
+    constants: Mapping[str, Any] | None = None,
+    verifiers: list[type[Verifier]] | None = None,
+) -> ExportedProgram:
+    """Return a program of ``graph``, in ``root`` if that is one already, and else as ``program``.
+
+    ``signature`` need not know the names of what ``graph`` returns. Unlike torch's constructor, this neither verifies
+    the graph nor compiles it before it is run: both cost more than most of what changes a graph.
+    """
+    changed = copy.copy(program)
+    changed._graph_module = graph_module(program.graph_module, graph) if root is None else root
+    changed._graph_signature = signature_of(signature, graph)
+    if constants is not None:
+        changed._constants = dict(constants)
+    if verifiers is not None:
+        changed._verifiers = verifiers
+    return changed
+
+
+def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """Return a module of ``graph`` with the attributes of ``root`` that it names, compiled when it is first run."""
+    module = _LazyGraphModule(root, graph)
+    module.meta.update(root.meta)
+    return module
+
+
+def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place: bool = False) -> fx.GraphModule:
+    """Return a copy of ``module`` with ``rewrite`` applied to its graph, and to those that its graph names.
+
+    ``in_place``: these graphs themselves are changed, rather than copies.
+    """
+    graph = module.graph
+    if not in_place:
+        graph = copy.deepcopy(graph)
+        for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
+            node.name = original.name  # copying renames what export called `input`; the graph signature goes by names
     rewrite(graph, module)
-    copied = fx.GraphModule(module, graph)
-    copied.meta.update(module.meta)
+    changed = graph_module(module, graph)
     for node in graph.find_nodes(op="get_attr"):
         path, _, name = node.target.rpartition(".")
-        if isinstance(child := getattr(holder := copied.get_submodule(path), name), fx.GraphModule):
+        if isinstance(child := getattr(holder := changed.get_submodule(path), name), fx.GraphModule):
             # The holder is new: a GraphModule copies what its graph names.
-            setattr(holder, name, with_rewritten_modules(child, rewrite))
-    return copied
+            setattr(holder, name, with_rewritten_modules(child, rewrite, in_place=in_place))
+    return changed
 
 
 def signature_of(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:

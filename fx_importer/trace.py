@@ -39,6 +39,8 @@ class StageRecord:
     """The pass pipeline of the stage, in MLIR's syntax; empty where the stage runs none."""
     causes: tuple[Cause, ...] = ()
     """Of a failure: the operators that were refused, where that is known."""
+    remarks: list[str] = field(default_factory=list)
+    """What took another way than the usual one, and why."""
     programs: Mapping[str, ExportedProgram] | None = None
     """What the stage made before there was a module, by name; kept only while the stage runs."""
 

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.canonicalization.carriers import CONVERSIONS, MOVES
+from fx_importer.canonicalization.carriers import CARRIERS, CONVERSIONS, MOVES
 from fx_importer.canonicalization.complex_pairs import ComplexPairs
 from fx_importer.canonicalization.rewriting import value_of
 from fx_importer.canonicalization.unsigned import SignedCarriers
@@ -48,12 +48,15 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
         UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on complex
             numbers or unsigned integers that it cannot compute.
     """
-    refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *_sparse(program, dtypes)]
+    found = {each for node in _nodes(program) for each in _dtypes(node)}
+    refusals = [*_sparse(program, dtypes)]
+    if found & {*dtypes.lacks, *dtypes.moves}:
+        refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *refusals]
     pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
-    if dtypes.pairs and not refusals:
+    if found & {*dtypes.pairs} and not refusals:
         program = with_rewritten_graphs(program, pairs.rewrite)
         refusals = pairs.refusals
-    if not dtypes.unsigned and not refusals:
+    if not dtypes.unsigned and found & {*CARRIERS} and not refusals:
         program = with_rewritten_graphs(program, carriers.rewrite)
         refusals = carriers.refusals
     if refusals:
@@ -134,4 +137,6 @@ def _listed(dtypes: Iterable[torch.dtype]) -> str:
 
 
 def _dtypes(node: fx.Node) -> set[torch.dtype]:
+    if isinstance(value := value_of(node), torch.Tensor):
+        return {value.dtype}
     return {each.dtype for each in tree_leaves(value_of(node)) if isinstance(each, torch.Tensor)}

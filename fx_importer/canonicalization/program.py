@@ -32,12 +32,13 @@ PASSES: tuple[Rules, ...] = (STRIDES, RANK_ZERO, SPELLINGS, IDENTITIES)
 """In order: strides are as traced only until others touch the graph; identities show once things are spelled alike."""
 
 
-def canonicalize(program: ExportedProgram, *, assertions: bool = False) -> ExportedProgram:
+def canonicalize(program: ExportedProgram, *, assertions: bool = False, in_place: bool = False) -> ExportedProgram:
     """Return ``program`` in normal form; the given program is left alone, the weights are shared.
 
-    ``assertions`` keeps what the program asserts.
+    ``assertions`` keeps what the program asserts. ``in_place`` lets the graphs of ``program`` be changed, rather than
+    copied: it is then not to be used any more.
     """
-    return with_rewritten_graphs(program, partial(_canonicalize, assertions=assertions))
+    return with_rewritten_graphs(program, partial(_canonicalize, assertions=assertions), in_place=in_place)
 
 
 def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -> None:

@@ -37,7 +37,7 @@ def settle_sizes(program: ExportedProgram) -> ExportedProgram:
 
     What it holds counts where it is a constant: parameters and buffers may change. The program need not be functional.
     """
-    if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_sizes(node)):
+    if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
         return program
     held = {
         spec.arg.name: program.constants[spec.target]
@@ -58,8 +58,12 @@ def settle_sizes(program: ExportedProgram) -> ExportedProgram:
     return settled if numbers else program
 
 
-def _has_sizes(node: fx.Node) -> bool:
-    return any(isinstance(each, Tensor | SymInt) for each in tree_leaves(value_of(node)))
+def _has_symbols(node: fx.Node) -> bool:
+    leaves = [value] if isinstance(value := value_of(node), Tensor) else tree_leaves(value)
+    return any(
+        isinstance(each, SymInt) or (isinstance(each, Tensor) and any(isinstance(size, SymInt) for size in each.shape))
+        for each in leaves
+    )
 
 
 def _settle(graph: fx.Graph, held: Mapping[str, Any], numbers: Numbers) -> None:

@@ -12,7 +12,7 @@ prims = torch.ops.prims
 
 
 def _reshape(node: fx.Node) -> fx.Node | None:
-    """Spell a view as a reshape, and its one symbolic size, if it is one, as -1.
+    """Spell a view as a reshape, its one symbolic size, if it is one, as -1, and known sizes as numbers.
 
     Without the copies that went as identities, eager's strides need not allow a view. A size that is inferred needs no
     arithmetic, for which TOSA has no operators.
@@ -20,7 +20,9 @@ def _reshape(node: fx.Node) -> fx.Node | None:
     node.target = aten.reshape.default
     sizes = value_of(node).shape
     symbolic = [axis for axis, size in enumerate(sizes) if isinstance(size, SymInt)]
-    if len(symbolic) == 1 and all(isinstance(size, SymInt) or size for size in sizes):
+    if not symbolic:
+        node.args = (node.args[0], list(sizes))
+    elif len(symbolic) == 1 and all(isinstance(size, SymInt) or size for size in sizes):
         node.args = (node.args[0], [-1 if axis in symbolic else size for axis, size in enumerate(sizes)])
     return None
 

@@ -10,6 +10,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions.flex_attention import write_out_flex_attention
+from fx_importer.decompositions.local import Declined, decompose_locally
 from fx_importer.decompositions.shadowed import write_out_shadowed
 from fx_importer.decompositions.table import DecompositionTable, overloads
 from fx_importer.decompositions.views import is_functional, respell_views
@@ -18,20 +19,41 @@ from fx_importer.programs import with_rewritten_graphs
 from fx_importer.regions import has_regions, inline_regions
 
 
-def decompose(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
+def decompose(
+    program: ExportedProgram,
+    table: Mapping[Any, Callable[..., Any]],
+    remark: Callable[[str], None] | None = None,
+) -> ExportedProgram:
     """Return ``program`` with every operator of ``table`` replaced, made functional.
 
     A key is an operator. It may be one without its overload, which stands for all of them; an exact key goes before it.
+    ``remark`` is told why torch traced the whole program again, where it did.
 
     Raises:
         UsageError: for a key that is not an operator, or a value that cannot be called.
     """
-    program = write_out_flex_attention(program)
-    if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
-        program = with_rewritten_graphs(program, inline_regions)
+    program = prepared(program)
     if not table and is_functional(program):
         return program
     rules: dict[Any, Callable[..., Any]] = {**by_overload(table)}
+    try:
+        return decompose_locally(program, rules)
+    except Declined as reason:
+        if remark is not None:
+            remark(f"the whole program was traced again: {reason}")
+    return general(program, rules)
+
+
+def prepared(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` without graphs of their own that need not be; the given program is left alone."""
+    program = write_out_flex_attention(program)
+    if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
+        program = with_rewritten_graphs(program, inline_regions)
+    return program
+
+
+def general(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+    """Return ``program``, as torch traces it again with ``rules``."""
     program = write_out_shadowed(program, rules)
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.

@@ -20,11 +20,6 @@ from fx_importer.programs import with_rewritten_graphs
 
 aten = torch.ops.aten
 
-# These return their argument itself at times, though their schema does not say so.
-_MAY_RETURN_ARGUMENT = frozenset(
-    (aten.dropout.default, aten.alpha_dropout.default, aten.feature_dropout.default, aten.type_as.default)
-)
-
 
 def respell_views(program: ExportedProgram) -> ExportedProgram:
     """Return ``program`` with its views spelled as reshapes; the given program is left alone, the weights are shared.
@@ -93,10 +88,10 @@ def _bases(node: fx.Node) -> list[fx.Node]:
     """Return the arguments whose memory the result of ``node`` may share."""
     if node.target is operator.getitem or isinstance(node.target, HigherOrderOperator):
         return node.all_input_nodes
-    if node.target in _MAY_RETURN_ARGUMENT:
-        return node.all_input_nodes[:1]
     if not isinstance(node.target, OpOverload):
         return []
+    if torch.Tag.maybe_aliasing_or_mutating in node.target.tags or node.target is aten.type_as.default:
+        return node.all_input_nodes[:1]  # at times, though its schema does not say so
     return [value for value, alias in _arguments(node) if alias is not None]
 
 

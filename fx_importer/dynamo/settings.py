@@ -62,7 +62,7 @@ class Settings:
             )
         output_type = OutputType.get(given.get("output_type", cls.output_type))
         # TOSA has sizes as numbers.
-        dynamic = given.get("dynamic_shapes", output_type is not OutputType.TOSA)
+        dynamic = given.get("dynamic_shapes", output_type.root is not OutputType.TOSA)
         cache = given.get("cache", True)
         for name, value in (("dynamic_shapes", dynamic), ("cache", cache)):
             if not isinstance(value, bool):
@@ -80,10 +80,10 @@ class Settings:
 
 
 def _check_runs(execution: Any, output_type: OutputType) -> None:
-    runs = (*RUNS.get(output_type, ()), "eager")
+    runs = (*RUNS.get(output_type.root, ()), "eager")
     said = f"{', '.join(map(repr, runs))}"
     if execution is None:
-        if output_type not in DEFAULTS:
+        if output_type.root not in DEFAULTS:
             raise UsageError(
                 f"nothing runs {output_type.value} by itself: pass the option 'execution', which for it may be {said}"
             )

@@ -160,7 +160,8 @@ def _check(step: Step) -> None:
     try:
         passmanager.PassManager.parse(on_module([step]), _context())
     except ValueError as error:
-        raise UsageError(f"no pass pipeline of MLIR's: '{step}' ({error})") from None
+        reason = str(error).partition("\n")[0].rpartition("error: ")[2]
+        raise UsageError(f"no pass pipeline of MLIR's: '{step}': {reason}") from None
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from fx_importer import (
     stateless_fx_import,
 )
 from fx_importer.bindings import ir, new_context
+from fx_importer.dynamo import backend
 from fx_importer.execution.jit import JitBackend
 from fx_importer.pipelines import parse_steps, run_stage
 from fx_importer.reproducing import reproduce
@@ -212,6 +213,12 @@ def test_other_doors():
     assert "npu.tanh" in str(given)
     graph = torch.export.export(nn.Tanh(), (X,)).graph_module
     assert "npu.tanh" in str(stateless_fx_import(graph, output_type="npu"))
+
+
+def test_torch_compile():
+    OutputType.define("quiet", base="linalg", pipeline=lambda p: p.before("contract", "func.func(cse)"))
+    compiled = torch.compile(MODEL, backend=backend, options={"output_type": "quiet"})
+    torch.testing.assert_close(compiled(X), MODEL(X))
 
 
 def test_what_it_refuses_is_explained():

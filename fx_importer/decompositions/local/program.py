@@ -1,0 +1,75 @@
+"""Applies rules to an exported program without tracing it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._export.verifier import Verifier
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.decompositions.local.recording import Declined, Rules
+from fx_importer.decompositions.local.sizes import SizeNodes
+from fx_importer.decompositions.local.walking import Pieces, Walk
+from fx_importer.programs import with_graph
+
+aten = torch.ops.aten
+
+
+def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram:
+    """Return ``program`` made functional, with ``rules`` applied to the fixpoint; the given program is left alone.
+
+    Raises:
+        Declined: where a node, or the program, is not one that this is right for.
+    """
+    if program.graph_signature.backward_signature is not None:
+        raise Declined("it is a joint graph")
+    for name, held in {**program.state_dict, **program.constants}.items():
+        if isinstance(held, Tensor) and type(held) not in (Tensor, torch.nn.Parameter):
+            raise Declined(f"'{name}' is of type {type(held).__name__}, which tracing takes apart")
+    old, graph = program.graph, fx.Graph()
+    walk = Walk(graph, Pieces(rules, _mode(old)), SizeNodes(graph))
+    inputs = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    placeholders = old.find_nodes(op="placeholder")
+    walk.run(placeholders, old)
+    walk.first_input = next((walk.values[each] for each in placeholders if each.name in inputs), None)
+    walk.run((each for each in old.nodes if each.op != "placeholder"), old)
+    for node in reversed(graph.nodes):
+        if not node.users and not node.is_impure(impure_random=False):
+            graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=aten.view.default, sort=False):
+        node.target = aten.reshape.default  # what it views may have other strides than export saw
+    return with_graph(
+        *(program, graph, _with_constants(program, walk)),
+        constants=_constants(program, walk),
+        verifiers=[Verifier],  # it may have been that of programs that write to memory
+    )
+
+
+def _mode(graph: fx.Graph) -> FakeTensorMode:
+    for node in graph.nodes:
+        for each in tree_leaves(node.meta.get("val")):
+            if isinstance(each, FakeTensor):
+                return each.fake_mode
+    raise Declined("its nodes have no example values")
+
+
+def _with_constants(program: ExportedProgram, walk: Walk) -> ExportGraphSignature:
+    signature = program.graph_signature
+    made = [
+        InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name)
+        for _, node in walk.constants.values()
+    ]
+    if not made:
+        return signature
+    specs = {spec.arg.name: spec for spec in (*signature.input_specs, *made)}
+    names = [node.name for node in walk.graph.find_nodes(op="placeholder")]
+    return ExportGraphSignature([specs[name] for name in names], signature.output_specs)
+
+
+def _constants(program: ExportedProgram, walk: Walk) -> dict[str, Any]:
+    return {**program.constants, **{node.name: tensor for tensor, node in walk.constants.values()}}

@@ -1,0 +1,273 @@
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+
+from benchmarks.zoo import ZOO
+from fx_importer import lower
+from fx_importer.canonicalization import canonicalize
+from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
+from fx_importer.decompositions.decompose import general, prepared
+from fx_importer.decompositions.local import Declined, decompose_locally
+from tests.decompositions.same_graph import differences
+
+aten = torch.ops.aten
+X = torch.arange(12.0).reshape(3, 4) - 5
+
+
+class Model(nn.Module):
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def exported(function: Callable[..., Any], *inputs: Any, dynamic: bool = False) -> ExportedProgram:
+    shapes = (tuple({0: Dim("batch")} for _ in inputs),) if dynamic else None
+    return export(Model(function), inputs, dynamic_shapes=shapes, strict=False)
+
+
+def targets(program: ExportedProgram) -> list[Any]:
+    return [node.target for node in program.graph.nodes if node.op == "call_function"]
+
+
+def assert_same_as_torch(program: ExportedProgram, table: Any) -> None:
+    """The graph is that of ``run_decompositions``, but for how sizes are computed and what is in normal form anyway."""
+    program = prepared(program)
+    ours = canonicalize(decompose_locally(program, {**table}))
+    theirs = canonicalize(general(program, {**table}))
+    assert differences(ours, theirs) == []
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["bert_small", "gpt2_small", "resnet_small", "swin_small", "lstm"])
+def test_models_become_the_graphs_that_torch_makes_of_them(name: str, dynamic: bool) -> None:
+    model, args, kwargs = ZOO[name].build()
+    shapes = ZOO[name].dynamic_shapes if dynamic else None
+    assert_same_as_torch(export(model, args, kwargs, dynamic_shapes=shapes, strict=False), LINALG)
+
+
+@pytest.mark.parametrize("table", [BASE, LINALG, TOSA, STABLEHLO], ids=["base", "linalg", "tosa", "stablehlo"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: F.gelu(x) + F.softplus(x), id="elementwise"),
+        pytest.param(lambda x: F.layer_norm(x, (4,)).var(1), id="normalization"),
+        pytest.param(lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]), id="attention"),
+        pytest.param(lambda x: F.pad(x, (1, 2)).flatten().reshape(-1, 7).unfold(0, 2, 1), id="shapes"),
+        pytest.param(lambda x: torch.cat(x.split(2, 1)[::-1], 1).chunk(2, 1), id="several results"),
+        pytest.param(lambda x: x.topk(2, 1)[1] + x.argmax(1, keepdim=True), id="integers"),
+        pytest.param(lambda x: x * x.shape[0] / (2 * x.shape[0] + 1), id="sizes"),
+        pytest.param(lambda x: torch.where(x > 0, x, 2.0).clamp(-0.0, 3).nan_to_num(), id="constants"),
+        pytest.param(lambda x: torch.zeros(x.shape[0], 2).fill_(3) + x[:, :2].cumsum(0), id="factories"),
+        pytest.param(lambda x: torch.einsum("ij,kj->ik", x, x + 1) @ x, id="products"),
+        pytest.param(lambda x: (F.dropout(x, 0.5, False).contiguous().to(torch.float64), x), id="nothing"),
+        pytest.param(lambda x: F.relu(x + 1, inplace=True).add_(x).mul_(2).add_(x), id="in place"),
+        pytest.param(lambda x: (x * 2).index_fill_(1, torch.tensor([1]), 3.0).sub_(1), id="a tensor of numbers"),
+    ],
+)
+def test_operators_become_what_torch_makes_of_them(function: Callable[..., Any], dynamic: bool, table: Any) -> None:
+    assert_same_as_torch(exported(function, X.clone(), dynamic=dynamic), table)
+
+
+def _two_views(x: Tensor) -> Tensor:
+    y = x + 1
+    first = y[0]
+    y.add_(1)
+    return first + y
+
+
+def _a_result_of_before(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x + 1
+    z = y.view(-1)
+    y.relu_()
+    return y, z
+
+
+@decomposes(aten.relu.default)
+def of_another_type(x: Tensor) -> Tensor:
+    return x.double()
+
+
+@decomposes(aten.relu.default)
+def with_a_branch(x: Tensor) -> Any:
+    return torch.ops.higher_order.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+
+
+@decomposes(aten.relu.default)
+def with_an_error(x: Tensor) -> Tensor:
+    raise ValueError("no such luck")
+
+
+NORM = nn.BatchNorm1d(4)
+
+
+@pytest.mark.parametrize(
+    ("function", "rule", "reason"),
+    [
+        pytest.param(lambda x: x.add_(1), None, r"add_ .*: it writes to the memory of '\w+'", id="input"),
+        pytest.param(lambda x: x[0].mul_(2), None, r"it writes to the memory of '\w+'", id="view of an input"),
+        pytest.param(_two_views, None, "it writes to memory that is read as 'select' later, by add", id="two views"),
+        pytest.param(_a_result_of_before, None, "it writes to memory that is read as 'view' later", id="result"),
+        pytest.param(
+            lambda x: (x + 1).squeeze_(0), None, "it writes to memory, and has no form that returns", id="metadata"
+        ),
+        pytest.param(
+            lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)),
+            *(None, "an operator of higher order has graphs of its own"),
+            id="higher order",
+        ),
+        pytest.param(NORM, None, "writes to the memory of|it updates running statistics", id="statistics"),
+        pytest.param(lambda x: x[x > 0].relu(), LINALG, "its rule makes sizes that depend on values", id="values"),
+        pytest.param(torch.relu, of_another_type, "its rule computes a result of another type", id="type"),
+        pytest.param(torch.relu, with_a_branch, "its rule calls cond, an operator of higher order", id="branch"),
+        pytest.param(torch.relu, with_an_error, "its rule raises ValueError: no such luck", id="error"),
+    ],
+)
+def test_what_is_not_decomposed_alone(function: Callable[..., Any], rule: Any, reason: str) -> None:
+    table = rule if rule is LINALG else {} if rule is None else {aten.relu.default: rule}
+    with pytest.raises(Declined, match=reason):
+        decompose_locally(exported(function, X.clone()), table)
+
+
+class Wrapped(Tensor):
+    """A tensor that might be anything inside."""
+
+
+def test_tensors_that_tracing_takes_apart_are_declined() -> None:
+    program = exported(lambda x: x + 1, X)
+    program.constants["wrapped"] = X.as_subclass(Wrapped)
+    with pytest.raises(Declined, match="'wrapped' is of type Wrapped"):
+        decompose_locally(program, {})
+
+
+def test_programs_without_example_values_are_declined() -> None:
+    program = exported(lambda x: x + 1, X)
+    for node in program.graph.nodes:
+        node.meta.pop("val", None)
+    with pytest.raises(Declined, match="its nodes have no example values"):
+        decompose_locally(program, {})
+
+
+def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
+    lowered = lower(Model(lambda x: x.add_(1)), X.clone(), mutation="functional")
+    remarks = {stage.name: stage.remarks for stage in lowered.trace.stages}
+    assert len(remarks["decompose"]) == 1
+    assert remarks["decompose"][0].startswith("the whole program was traced again: add_")
+    assert remarks["canonicalize"] == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: (x + 1).view(-1).add_(1).view_as(x), id="through a view"),
+        pytest.param(lambda x: (x + 1)[0].mul_(2), id="a part"),
+        pytest.param(lambda x: (x > 0).to(torch.int32).add_(torch.ones(4, dtype=torch.int64)), id="of another dtype"),
+        pytest.param(lambda x: (x + 1).relu_().neg_().copy_(x[0]).add_(1), id="one after the other"),
+    ],
+)
+def test_what_writes_to_memory_of_its_own_returns_it(function: Callable[..., Any]) -> None:
+    program = decompose(exported(function, X), LINALG)
+    assert not any(target._schema.is_mutable for target in targets(program))
+    torch.testing.assert_close(program.module()(X), function(X))
+
+
+def test_the_given_program_is_left_alone() -> None:
+    program = exported(lambda x: F.silu(x + 1, inplace=True), X)
+    before = str(program)
+    decompose_locally(program, BASE)
+    assert str(program) == before
+
+
+def test_a_rule_is_traced_once_for_all_that_are_alike() -> None:
+    seen = []
+
+    def rule(x: Tensor, alpha: float = 1.0) -> Tensor:
+        seen.append((tuple(x.shape), alpha))
+        return torch.where(x > 0, x, alpha * torch.expm1(x))
+
+    def model(x: Tensor) -> Tensor:
+        for alpha in (0.0, -0.0, 1.0, 1.0):
+            x = F.elu(x, alpha)
+        return F.elu(x[0]) + F.elu(x[0])
+
+    program = decompose_locally(exported(model, X), {aten.elu.default: rule})
+    assert seen == [((3, 4), 0.0), ((3, 4), -0.0), ((3, 4), 1.0), ((4,), 1.0)]
+    torch.testing.assert_close(program.module()(X), model(X))
+
+
+def test_arguments_that_are_one_tensor_are_not_confused_with_two() -> None:
+    @decomposes(aten.dot.default)
+    def dot(x: Tensor, y: Tensor) -> Tensor:
+        return (x * y).sum()
+
+    def model(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.dot(x, x), torch.dot(x, y)
+
+    inputs = torch.tensor([1.0, 2]), torch.tensor([3.0, 4])
+    program = decompose_locally(exported(model, *inputs), {aten.dot.default: dot})
+    torch.testing.assert_close(program.module()(*inputs), model(*inputs))
+
+
+def test_nodes_know_where_they_come_from_and_their_types() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.GELU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    original = export(Outer(), (X,), strict=False)
+    (gelu,) = original.graph.find_nodes(op="call_function", target=aten.gelu.default)
+    program = decompose_locally(original, {aten.gelu.default: lambda x, **_: x * torch.sigmoid(x)})
+    made = [node for node in program.graph.nodes if node.op == "call_function"]
+    assert len(made) > 1
+    for node in made:
+        assert node.meta["stack_trace"] == gelu.meta["stack_trace"]
+        assert node.meta["nn_module_stack"] == gelu.meta["nn_module_stack"]
+        assert node.meta["val"].shape == (3, 4)
+
+
+def test_sizes_are_nodes_and_make_no_guards() -> None:
+    program = exported(lambda x: F.softplus(x).mean(0), X, dynamic=True)
+    batch = next(node.meta["val"].shape[0] for node in program.graph.nodes if node.op == "placeholder")
+    guards = len(batch.node.shape_env.guards)
+
+    def mean(x: Tensor, axes: list[int], keepdim: bool = False) -> Tensor:
+        return x.sum(axes, keepdim) / (2 * x.shape[0]) * 2
+
+    result = decompose_locally(program, {aten.mean.dim: mean})
+    assert operator.mul in targets(result)
+    assert len(batch.node.shape_env.guards) == guards
+    for rows in (2, 7):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(result.module()(x), F.softplus(x).mean(0))
+
+
+def test_a_view_recorded_with_other_strides_is_a_reshape() -> None:
+    @decomposes(aten.relu.default)
+    def transposed(x: Tensor) -> Tensor:
+        return x.t().clamp(0).t()
+
+    program = decompose_locally(exported(lambda x: torch.relu(x).view(-1) + 1, X), {aten.relu.default: transposed})
+    assert aten.reshape.default in targets(program)
+    torch.testing.assert_close(program.module()(X), torch.relu(X).view(-1) + 1)
+
+
+def test_a_tensor_made_of_numbers_becomes_a_constant_of_the_program() -> None:
+    @decomposes(aten.relu.default)
+    def rule(x: Tensor) -> Tensor:
+        return torch.maximum(x, torch.tensor([0.0, 0.0, 0.0, -1.0]))
+
+    result = decompose(exported(lambda x: torch.relu(torch.relu(x)), X), {aten.relu.default: rule})
+    assert len(result.constants) == 1
+    torch.testing.assert_close(result.module()(X), torch.maximum(X, torch.tensor([0.0, 0.0, 0.0, -1.0])))
