@@ -1,8 +1,9 @@
 """TorchDynamo's door: `torch.compile` with this package as its backend, and functions that torch.export refuses."""
 
 from fx_importer.dynamo.capture import GraphBreak, Imported, import_function
+from fx_importer.dynamo.compiler import DynamoCompiler
 from fx_importer.dynamo.torch_compile import backend, register
 
-__all__ = ["GraphBreak", "Imported", "backend", "import_function"]
+__all__ = ["DynamoCompiler", "GraphBreak", "Imported", "backend", "import_function"]
 
 register()

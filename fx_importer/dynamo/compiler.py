@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,13 +66,18 @@ class DynamoCompiler:
         params = [captured.inputs[i] for i in order if id(captured.inputs[i]) not in given]
         program = program_of(_reordered(captured.graph, order))
         primary = self.primary_registry
-        others = [each for each in REGISTRIES if each is not primary and each.into is primary.into]
+        others = [
+            Lowerings(rule for rule in each.given() if rule.operators[0] not in primary)
+            for each in REGISTRIES
+            if each.into is primary.into and each is not primary
+        ]
         self.lowered = lower(
             program,
             output_type=primary.into,
             func_name=self.func_name,
             fallback=() if primary.into is OutputType.LINALG_ON_TENSORS else OutputType.LINALG_ON_TENSORS,
-            lowerings=[Lowerings(each.rules()) for each in (primary, *others)],
+            lowerings=[Lowerings(primary.rules()), *others],
+            extra=_of_inductor() if self.aot_autograd_decomposition else None,
         )
         return self.lowered.module, params
 
@@ -99,6 +105,10 @@ def _captured(
 
         return run
 
+    if any(getattr(rule, "__module__", "").startswith("torch._inductor") for rule in (decompositions or {}).values()):
+        importlib.import_module(
+            "torch._inductor.lowering"
+        )  # some of Inductor's rules take for granted that it is there
     backend = aot_autograd(fw_compiler=compiler, decompositions=dict(decompositions or {}))
     torch._dynamo.reset()
     try:
@@ -112,6 +122,15 @@ def _captured(
     if not found:
         raise ExportError(f"{_name(fn)} computes nothing with tensors: there is no graph to import")
     return found[0]
+
+
+def _of_inductor() -> dict[Any, Callable[..., Any]]:
+    """Return what operators stand for that only Inductor's decompositions make."""
+    prims, made = torch.ops.prims, importlib.import_module("torch._inductor.inductor_prims")
+    return {
+        prims._low_memory_max_pool_with_offsets.default: made._low_memory_max_pool_with_offsets_aten,
+        prims._low_memory_max_pool_offsets_to_indices.default: made._low_memory_max_pool_offsets_to_indices_aten,
+    }
 
 
 def _reordered(graph: fx.GraphModule, order: Sequence[int]) -> fx.GraphModule:

@@ -84,10 +84,13 @@ class OpsRegistry(MutableMapping[Any, Rule]):
     def _has(self, operator: OpOverload) -> bool:
         return operator in self._given or operator in self._own or operator in _known(self.into)
 
+    def given(self) -> list[Lowering]:
+        """Return the rules that were put here."""
+        return [NodeRule((operator,), (self.into,), rule) for operator, rule in self._given.items()]
+
     def rules(self) -> list[Lowering]:
         """Return the rules that go before the passes: those that were put here, and the registry's own."""
-        given = [NodeRule((operator,), (self.into,), rule) for operator, rule in self._given.items()]
-        return [*given, *(rule for operator, rule in self._own.items() if operator not in self._given)]
+        return [*self.given(), *(rule for operator, rule in self._own.items() if operator not in self._given)]
 
 
 def _overloads(name: str, key: Any) -> list[OpOverload]:
