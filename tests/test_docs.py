@@ -1,7 +1,8 @@
 """What the documentation shows is run, and what it names exists.
 
-A block of Python, or of commands, is a test. A block marked ``output``, as in ```` ```mlir output ````, is what the
-block before it prints, line by line; ``...`` in it stands for any text.
+A block of Python, or of commands, is a test. A block marked ``continues``, as in ```` ```python continues ````, goes on
+from the block of Python before it, in the same test. A block marked ``output``, as in ```` ```mlir output ````, is what
+the block before it prints, line by line; ``...`` in it stands for any text.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+NEXT = "----- the next block"
+ANY = "..."
 
 NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/pip|fx-importer demo)\b")
 """Commands that install, or that `make demo` and `make test` are themselves."""
@@ -57,11 +61,22 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     found = list(FENCE.finditer(text))
     outputs = [match["text"] if match["info"].endswith(" output") else None for match in found]
-    return [
-        Block(page, text.count("\n", 0, match.start()) + 1, match["info"], match["text"], following)
-        for match, output, following in zip(found, outputs, [*outputs, None][1:], strict=True)
-        if output is None
-    ]
+    result: list[Block] = []
+    for match, output, following in zip(found, outputs, [*outputs, None][1:], strict=True):
+        if output is not None:
+            continue
+        language, _, marks = match["info"].partition(" ")
+        if marks == "continues":
+            before = result.pop()
+            assert before.language == language == "python"
+            # What a block prints that shows no output is any text; where the next begins, a line says.
+            shown = NEXT.join(ANY if each is None else each for each in (before.output, following))
+            joined = f'{before.text}print("{NEXT}")\n{match["text"]}'
+            result.append(Block(page, before.line, language, joined, shown))
+        else:
+            line = text.count("\n", 0, match.start()) + 1
+            result.append(Block(page, line, match["info"], match["text"], following))
+    return result
 
 
 ALL = [block for page in PAGES for block in blocks(page)]
@@ -87,7 +102,8 @@ def test_block_runs_as_shown(block: Block, tmp_path: Path):
         )
     assert ran.returncode == 0, ran.stderr
     if block.output is not None:
-        assert_printed(block.output, ran.stdout)
+        for expected, printed in zip(block.output.split(NEXT), ran.stdout.split(NEXT), strict=True):
+            assert_printed(expected, printed)
 
 
 def find(program: str) -> str | None:

@@ -108,6 +108,8 @@ class _Call:
         """Return the values that a rule returned, one after another."""
         if isinstance(returned, ir.Operation | ir.OpView) and len(lists) > 1:
             returned = list(returned.results)
+        if isinstance(returned, list | tuple) and len(returned) == 1 and lists == [False]:
+            returned = returned[0]  # as `inline` gives it
         results = [returned] if len(lists) == 1 else returned
         if len(lists) == 0:
             results = [] if returned is None else returned

@@ -8,6 +8,7 @@ import sympy
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 
 def differences(a: ExportedProgram, b: ExportedProgram) -> list[str]:
@@ -77,7 +78,7 @@ class _Pairs:
                 self._learn(x, y)
         elif isinstance(a, SymInt) and isinstance(b, SymInt):
             x, y = a.node.expr, b.node.expr
-            unbacked = [torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(each) for each in (a, b)]
+            unbacked = [free_unbacked_symbols(each) for each in (a, b)]
             if isinstance(x, sympy.Symbol) and isinstance(y, sympy.Symbol) and all(unbacked):
                 self._symbols.setdefault(x, y)
 

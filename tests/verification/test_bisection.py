@@ -177,6 +177,7 @@ class WrongOnce(JitBackend):
     """Wrong in the first module that it loads, and right in all others."""
 
     def __init__(self):
+        super().__init__()
         self.loaded = []
 
     def load(self, module, func_name="main"):
