@@ -26,6 +26,7 @@ MOVES = frozenset(
     (
         *(aten.alias.default, aten.clone.default, aten.detach.default, aten.lift_fresh_copy.default),
         *(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.view.dtype, aten.flatten.using_ints),
+        prims.collapse.default,
         *(aten.permute.default, aten.transpose.int, aten.t.default, aten.expand.default, aten.repeat.default),
         *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default, aten.unfold.default),
         *(aten.slice.Tensor, aten.select.int, aten.narrow.default, aten.diagonal.default, aten.as_strided.default),

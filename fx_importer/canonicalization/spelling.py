@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import SymInt, fx
 
-from fx_importer.canonicalization.rewriting import Rules, emit, same_size, value_of
+from fx_importer.canonicalization.merging import merge_axes, repeat
+from fx_importer.canonicalization.rewriting import Rules, emit, same_size, same_type, value_of
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -18,6 +19,10 @@ def _reshape(node: fx.Node) -> fx.Node | None:
     arithmetic, for which TOSA has no operators.
     """
     node.target = aten.reshape.default
+    merged = merge_axes(node)
+    if merged is not node.args[0] and same_type(value_of(merged), value_of(node)):
+        return merged
+    node.args = (merged, *node.args[1:])
     sizes = value_of(node).shape
     symbolic = [axis for axis, size in enumerate(sizes) if isinstance(size, SymInt)]
     if not symbolic:
@@ -86,6 +91,7 @@ _ALONG_INDICES = (
 SPELLINGS: Rules = {
     **dict.fromkeys(_ALONG_INDICES, _count_axis_from_front),
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
+    aten.repeat.default: repeat,
     aten.expand.default: _keep_sizes,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,

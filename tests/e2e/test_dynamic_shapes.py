@@ -84,7 +84,20 @@ class Heads(nn.Module):
         lambda: (lambda x: x.reshape(-1, 4) * 2, (normal(2, 3, 4),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(5, 2, 4),)],
-        differs="aten.view of two dynamic axes as one takes the first for 1",
+    ),
+    Case(
+        "axes_into_one_and_apart",
+        lambda: (lambda x: x.reshape(-1, 3, x.shape[2] * 4) * 2, (normal(2, 3, 5, 4),)),
+        dynamic_shapes=({0: ANY, 2: ANY},),
+        others=lambda: [(normal(5, 3, 2, 4),)],
+        fails={TOSA: "torch.aten.view"},
+    ),
+    Case(
+        "repeated",
+        lambda: (lambda x, n: (x.repeat(n, 2), x.repeat(1, n, 1)), (normal(3, 4), 2)),
+        dynamic_shapes=({0: ANY}, ANY),
+        others=lambda: [(normal(5, 4), 3), (normal(2, 4), 5)],
+        fails={TOSA: "torch.aten.broadcast_to"},
     ),
     Case(
         "sizes_as_results",
@@ -120,7 +133,6 @@ class Heads(nn.Module):
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(3, 4, 8),)],
         fails={TOSA: "torch.aten.view"},
-        differs="aten.view of two dynamic axes as one takes the first for 1",
     ),
     Case(
         "lstm",

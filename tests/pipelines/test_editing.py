@@ -61,7 +61,7 @@ def test_where_a_step_goes():
         (RewriteStep("own", mark), "own", "own"),
         (Stage("s", "It is s.", (Pass("cse"),)), "s", "cse"),
     ],
-    ids=str,
+    ids=lambda each: each if isinstance(each, str) else type(each).__name__,
 )
 def test_what_a_step_can_be(step, name, text):
     stage = ABC.after("c", step).stages[-1]
