@@ -70,7 +70,7 @@ def compile_programs(
         if not report:
             raise
         raise _complete(error, programs, importer, options) from None
-    outcome = lower_imported(importer.module, pipeline, options, trace, run)
+    outcome = lower_imported(importer.module, importer.defined, pipeline, options, trace, run)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
         options.output_type.value,
@@ -115,7 +115,7 @@ def import_canonical(
         UnsupportedProgramError: listing what cannot be imported.
     """
     target = target_for(options.output_type)
-    handlers = handlers_for(layers(options.lowering.lowerings), options.output_type)
+    handlers = handlers_for(layers(options.lowering.lowerings), options.output_type, options.lowering.fallback)
     if options.importing.mutation is Mutation.MUTABLE and not target.in_place:
         _refuse_in_place(programs, options.output_type)
     with trace.stage("legalize") as record:

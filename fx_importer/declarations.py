@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fx_importer.bindings import func_d, ir
 from fx_importer.causes import Place
 from fx_importer.manifest import HOLE, Hole
+from fx_importer.output_types import OutputType
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Defined:
     module: ir.Module | None
     """With the one function, in the torch dialect; None if the operator is not the one of the model any more, whose
     dtypes the output type lacks."""
+    into: OutputType | None = None
+    """The only output type that it is for, if a rule of the user's made it."""
 
 
 class Declarations:
@@ -61,13 +65,18 @@ def declared_in(module: ir.Operation) -> dict[str, Hole]:
     for op in module.regions[0].blocks[0].operations:
         if isinstance(op, func_d.FuncOp) and HOLE in op.attributes:
             found[op.name.value] = Hole.from_json(ir.StringAttr(op.attributes[HOLE]).value)
-    places: dict[str, list[str]] = {name: [] for name in found}
+    places = places_of_calls(module) if found else {}
+    return {name: replace(hole, places=tuple(map(str, places[name]))) for name, hole in found.items()}
+
+
+def places_of_calls(module: ir.Operation) -> defaultdict[str, list[Place]]:
+    """Return where functions are called in the user's model, by their names."""
+    places: defaultdict[str, list[Place]] = defaultdict(list)
 
     def see(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call" and (name := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in places:
-            places[name].append(str(Place.of(op.location)))
+        if op.name == "func.call":
+            places[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(Place.of(op.location))
         return ir.WalkResult.ADVANCE
 
-    if found:
-        module.walk(see, ir.WalkOrder.PRE_ORDER)
-    return {name: replace(hole, places=tuple(places[name])) for name, hole in found.items()}
+    module.walk(see, ir.WalkOrder.PRE_ORDER)
+    return places

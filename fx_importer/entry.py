@@ -20,8 +20,7 @@ from fx_importer.exporting.inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
 from fx_importer.lowered import Lowered
 from fx_importer.lowering import admit, new_trace, run_pipeline
-from fx_importer.lowerings import Lowerings
-from fx_importer.lowerings.registry import Rule
+from fx_importer.lowerings import Lowerings, Rule, listed
 from fx_importer.options import (
     Contract,
     DecompositionOptions,
@@ -180,8 +179,8 @@ def lower(
             allow_non_finites,
             Contract.get(contract),
             Unsupported.get(unsupported),
-            _listed(lowerings),
-            tuple(OutputType.get(each) for each in _listed(fallback)),
+            listed(lowerings),
+            tuple(OutputType.get(each) for each in listed(fallback)),
             narrow_integers,
             None if tosa_target is None else TosaTarget.get(tosa_target),
             pipeline,
@@ -207,12 +206,6 @@ def _running(
     dump_ir: str | None,
 ) -> RunOptions:
     return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir)
-
-
-def _listed(given: Any) -> tuple[Any, ...]:
-    """Return several things that were passed, or one, which is as good as a list of it."""
-    one = isinstance(given, str | Lowerings) or not isinstance(given, Iterable)
-    return (given,) if one else tuple(given)
 
 
 def _decomposing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,15 @@ from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.investigating import causes_of, prober_for
-from fx_importer.options import DecompositionOptions, ExportOptions, ImportOptions, Mutation, Options
+from fx_importer.lowerings import Lowerings, Rule, listed
+from fx_importer.options import (
+    DecompositionOptions,
+    ExportOptions,
+    ImportOptions,
+    LoweringOptions,
+    Mutation,
+    Options,
+)
 from fx_importer.output_types import OutputType
 from fx_importer.probing import BACKENDS, Prober, Store, expected
 from fx_importer.trace import Trace
@@ -34,6 +42,7 @@ def explain(
     mutation: str | Mutation = Mutation.ERROR,
     keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
     extra: Mapping[Any, Callable[..., Any]] | None = None,
+    lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Explanation:
@@ -51,6 +60,7 @@ def explain(
         mutation: as `lower` takes it.
         keep: as `lower` takes it.
         extra: as `lower` takes it.
+        lowerings: as `lower` takes it.
         kwargs: the model's keyword arguments, for names that are options here too.
         **model_kwargs: the model's keyword arguments.
 
@@ -65,6 +75,7 @@ def explain(
         export=ExportOptions(dynamic_shapes, strict),
         importing=ImportOptions(mutation=Mutation.get(mutation)),
         decompositions=DecompositionOptions(None, tuple(map(str, keep)), dict(extra or {})),
+        lowering=LoweringOptions(lowerings=listed(lowerings)),
     )
     program = export_program(f, args, inputs, options.export)
     return explain_program(program, options, [OutputType.get(each) for each in output_types])

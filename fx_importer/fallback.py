@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from fx_importer.bindings import func_d, ir
 from fx_importer.causes import Cause
 from fx_importer.census import Placement, fallen_to
-from fx_importer.declarations import Defined
+from fx_importer.declarations import Defined, places_of_calls
 from fx_importer.errors import CrashedError, StageFailed, UsageError
-from fx_importer.lowering import run_pipeline
+from fx_importer.lowering import new_trace, run_pipeline
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines import VERIFIERS
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.pipelines.runner import run_text
 from fx_importer.probing import BACKENDS
@@ -72,16 +73,35 @@ class Fallback:
         self.modules |= taken.modules
         self.placements += taken.placements
 
+    def take_defined(self, defined: Mapping[str, Defined], module: ir.Operation) -> None:
+        """Lower functions that rules of the user's made, which ``module`` calls. Raises as `run_pipeline` does."""
+        if not defined:
+            return
+        places = places_of_calls(module)
+        reason = f"no rule lowers it into {self.options.output_type.value}"
+        for name, each in defined.items():
+            assert each.module is not None
+            assert each.into is not None
+            self.modules[name] = self._run(each.module, each.into, new_trace(self.options, ()))
+            found = tuple(places[name])
+            self.placements.append(Placement(each.call, each.into, len(found), reason, found))
+
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
         """Return the first output type that takes a function, and the function lowered."""
-        own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
         for output_type in self.options.lowering.fallback:
-            module = ir.Module.parse(str(defined), defined.context)
-            pipeline = target_for(output_type).pipeline(own)
             with suppress(StageFailed, CrashedError):
-                run_pipeline(pipeline, module, Trace(), stage_runner(module, self.options.running))
-                return output_type, module
+                return output_type, self._run(defined, output_type, Trace())
         return None
+
+    def _run(self, defined: ir.Module, output_type: OutputType, trace: Trace) -> ir.Module:
+        """Return a function of the torch dialect lowered."""
+        module = ir.Module.parse(str(defined), defined.context)
+        own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
+        pipeline = target_for(output_type).pipeline(own)
+        if own.lowerings:
+            pipeline = pipeline.without_passes(*VERIFIERS)
+        run_pipeline(pipeline, module, trace, stage_runner(module, self.options.running))
+        return module
 
     def link(self, module: ir.Module) -> None:
         """Put what the fallback took in the places where ``module``, lowered, calls it."""

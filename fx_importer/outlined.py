@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fx_importer.bindings import ir
 from fx_importer.causes import Cause
 from fx_importer.census import Placement, taken_by
-from fx_importer.declarations import declared_in
+from fx_importer.declarations import Defined, declared_in
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.fallback import Fallback
 from fx_importer.investigating import investigator
@@ -39,12 +39,21 @@ class Outcome:
         return tuple(dict.fromkeys(each.output_type.value for each in self.census if each.reason))
 
 
-def lower_imported(module: ir.Module, pipeline: Pipeline, options: Options, trace: Trace, run: RunStage) -> Outcome:
+def lower_imported(
+    module: ir.Module,
+    defined: Mapping[str, Defined],
+    pipeline: Pipeline,
+    options: Options,
+    trace: Trace,
+    run: RunStage,
+) -> Outcome:
     """Lower ``module`` in place: where it fails, again, with what was refused left to the fallback, or to PyTorch.
 
-    ``run`` runs stages on ``module`` as it is now.
+    ``defined`` are functions that it calls, and that go to the fallback from the beginning. ``run`` runs stages on
+    ``module`` as it is now.
     """
     fallback, outlines = Fallback(options), options.lowering.unsupported is Unsupported.OUTLINE
+    fallback.take_defined(defined, module.operation)
     if options.lowering.lowerings or declared_in(module.operation):
         pipeline = pipeline.without_passes(*VERIFIERS)  # rules may emit what is ours to judge
     done = False

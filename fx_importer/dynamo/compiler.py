@@ -69,7 +69,7 @@ class DynamoCompiler:
         others = [
             Lowerings(rule for rule in each.given() if rule.operators[0] not in primary)
             for each in REGISTRIES
-            if each.into is primary.into and each is not primary
+            if each is not primary
         ]
         self.lowered = lower(
             program,

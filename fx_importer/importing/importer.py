@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from fx_importer import manifest
 from fx_importer.bindings import func_d, ir, load_dialects, new_context
+from fx_importer.declarations import Defined
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.guards import InputGuards
@@ -66,6 +67,8 @@ class FxImporter:
         """By function, the state that it takes, by its name in the state dict."""
         self.constants: dict[str, dict[str, manifest.Held]] = {}
         """By function, the tensors that it holds, by name."""
+        self.defined: dict[str, Defined] = {}
+        """What functions compute that stand for operators which rules lower into another output type, by name."""
         self._registered: dict[str, bool] = {}
         self.hooks.prepare_module(self._module.operation)
 

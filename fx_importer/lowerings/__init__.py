@@ -2,7 +2,7 @@
 
 from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter
 from fx_importer.lowerings.handling import handlers_for
-from fx_importer.lowerings.registry import Lowerings, layers, stubs_of, table_with
+from fx_importer.lowerings.registry import Lowerings, Rule, layers, listed, stubs_of, table_with
 from fx_importer.lowerings.rule import Declined, External, Lowering, external, lowers
 
 __all__ = [
@@ -11,10 +11,12 @@ __all__ = [
     "External",
     "Lowering",
     "Lowerings",
+    "Rule",
     "TargetEmitter",
     "external",
     "handlers_for",
     "layers",
+    "listed",
     "lowers",
     "stubs_of",
     "table_with",

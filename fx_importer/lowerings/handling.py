@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
-from fx_importer.bindings import ir
+from fx_importer.bindings import func_d, ir
 from fx_importer.causes import DECLINED
+from fx_importer.declarations import Defined
 from fx_importer.importing import NodeBuilder, Refused
 from fx_importer.importing.arguments import plan_for
 from fx_importer.importing.handlers import Handler
@@ -24,24 +27,37 @@ from fx_importer.output_types import OutputType
 from fx_importer.rewrites.carriers import Uncarried
 
 
-def handlers_for(layers: Sequence[Lowerings], output_type: OutputType) -> dict[Any, Handler]:
-    """Return how calls of the operators are imported that rules lower into ``output_type``, or make external calls."""
-    rules: dict[Any, list[Lowering | External]] = {}
-    for rule in (rule for layer in layers for rule in layer):
-        if isinstance(rule, External) or (isinstance(rule, Lowering) and rule.is_for(output_type)):
-            for operator in rule.operators:
-                rules.setdefault(operator, []).append(rule)
-    return {operator: _handler(tuple(found), output_type) for operator, found in rules.items()}
+def handlers_for(
+    layers: Sequence[Lowerings], output_type: OutputType, fallback: Sequence[OutputType] = ()
+) -> dict[Any, Handler]:
+    """Return how calls of the operators are imported that rules lower into ``output_type``, or make external calls.
+
+    What only rules into an output type of the ``fallback`` take is a call of a function, and in `FxImporter.defined`.
+    """
+    rules: dict[Any, list[tuple[Lowering | External, OutputType]]] = {}
+    for into in (output_type, *fallback):
+        for rule in (rule for layer in layers for rule in layer):
+            if isinstance(rule, External) or (isinstance(rule, Lowering) and rule.is_for(into)):
+                for operator in rule.operators:
+                    if into is output_type or operator.namespace not in BUILT_IN:
+                        rules.setdefault(operator, []).append((rule, into))
+    return {operator: _handler(found, output_type) for operator, found in rules.items()}
 
 
-def _handler(rules: tuple[Lowering | External, ...], output_type: OutputType) -> Handler:
+BUILT_IN = ("aten", "prims")
+"""The namespaces of operators that are built in: those of others are nobody's but their rules'."""
+
+
+def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_type: OutputType) -> Handler:
     def import_by_rules(node: fx.Node, build: NodeBuilder) -> Any:
         declined: list[str] = []
-        for rule in rules:
+        for rule, into in rules:
             if isinstance(rule, External):
                 return import_call_of(rule, node, build)
             try:
-                return _Call(rule, node, build, EMITTERS[output_type.root]).lowered()
+                if into is not output_type:
+                    return _elsewhere(rule, into, node, build)
+                return _Call(rule, node, build, EMITTERS[into.root]).lowered()
             except Declined as reason:
                 declined.append(f"{rule} declined{f': {reason}' if str(reason) else ''}")
         found = import_overload(node, build)
@@ -52,6 +68,35 @@ def _handler(rules: tuple[Lowering | External, ...], output_type: OutputType) ->
         return found
 
     return import_by_rules
+
+
+def _elsewhere(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuilder) -> Any:
+    """Import a call as that of a function, which a rule lowers into another output type. Raises as `_Call` does."""
+    context, importer = build.fx_importer.context, build.fx_importer
+    given = list(dict.fromkeys(node.all_input_nodes))
+    types = [build.type_of(each) for each in given]
+    module = ir.Module.create(build.location)
+    with context, build.location, ir.InsertionPoint(module.body):
+        function = func_d.FuncOp("other", ir.FunctionType.get(types, []))
+        block = function.add_entry_block()
+    inner = NodeBuilder(importer, build.owner, block)
+    inner.location = build.location
+    for each, argument in zip(given, block.arguments, strict=True):
+        inner.environment.bind(each, argument)
+    results = tree_leaves(_Call(rule, node, inner, EMITTERS[into.root]).lowered())
+    inner.op("func.return", [], results)
+    kind = ir.FunctionType.get(types, [each.type for each in results], context)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind, context)
+
+    stem = "fallback_" + re.sub(r"\W", "_", str(node.target))
+    found = import_call_of(External(rule.operators, stem), node, build)
+    call = next(iter(tree_leaves(found))).owner
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"])
+    if [each.type for each in call.operands] != types:
+        raise Refused(f"the rule {rule} lowers into {into.value}, where it can take each tensor once, and no numbers")
+    function.attributes["sym_name"] = ir.StringAttr.get(name.value, context)
+    importer.defined.setdefault(name.value, Defined(str(node.target), module, into))
+    return found
 
 
 class _Call:

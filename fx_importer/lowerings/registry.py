@@ -80,6 +80,12 @@ def layers(given: Iterable[Any]) -> list[Lowerings]:
     return [*([Lowerings(single)] if single else []), *rest]
 
 
+def listed(given: Any) -> tuple[Any, ...]:
+    """Return several things that were passed, or one, which is as good as a list of it."""
+    one = isinstance(given, str | Lowerings) or not isinstance(given, Iterable)
+    return (given,) if one else tuple(given)
+
+
 def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_type: OutputType) -> DecompositionTable:
     """Return ``table`` with the decompositions among the rules, and without those of what other rules take whole."""
     seen: set[Any] = set()

@@ -185,6 +185,14 @@ def test_a_rule_of_the_users():
 
 
 @pytest.mark.usefixtures("registries")
+def test_a_rule_in_another_registry_than_the_primary_one():
+    linalg.ops_registry[TWICE] = lambda node, table: table.emit.add(table[node.args[0], 0], table[node.args[0], 0])
+    text = imported(lambda x: torch.relu(twice(x)), torch.randn(3, 4))
+    assert "arith.addf" in text
+    assert "tosa.clamp" in text
+
+
+@pytest.mark.usefixtures("registries")
 def test_mistakes():
     def branches(x):
         print("a break")

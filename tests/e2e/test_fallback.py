@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fx_importer import Manifest, StageFailed, UsageError, lower
+from fx_importer import Declined, Manifest, StageFailed, UsageError, lower, lowers
 from fx_importer.output_types import OutputType
 
 x = torch.linspace(-2, 2, 20).reshape(5, 4)
@@ -76,6 +76,39 @@ def test_what_nobody_takes_is_an_error_or_a_hole():
     assert [hole.operator for hole in lowered.holes.values()] == ["aten.poisson.default"]
     assert lowered.manifest.fallback == ("linalg-on-tensors",)
     torch.testing.assert_close(lowered.run(x), x.double())
+
+
+@torch.library.custom_op("fallback::halves", mutates_args=())
+def halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x / 2, x.sum(1)
+
+
+@halves.register_fake
+def _(x):
+    return torch.empty_like(x), x.new_empty(x.shape[0])
+
+
+@pytest.mark.parametrize("size", [None, torch.export.Dim("rows", min=2, max=20)], ids=["static", "dynamic"])
+def test_a_rule_into_the_fallback(size):
+    @lowers(torch.ops.fallback.halves.default, into="linalg")
+    def into_linalg(emit, x):
+        if len(emit.shape(x)) != 2:
+            raise Declined("it is for matrices")
+        return emit.mul(x, 0.5), emit.sum(x, [1])
+
+    def model(x):
+        first, second = halves(torch.relu(x))
+        return first + 1, halves(first)[1] * second
+
+    shapes = None if size is None else ({0: size},)
+    lowered = lower(model, x, output_type="tosa", fallback="linalg", lowerings=into_linalg, dynamic_shapes=shapes)
+    assert names_of(lowered.module) == ["linalg", "tosa"]
+    assert str(lowered.module).count("func.func") == 1
+    assert lowered.verify(x if size is None else torch.cat([x, x]))
+    assert [(each.op, each.count) for each in lowered.census if each.reason] == [("fallback.halves.default", 2)]
+    deep = torch.ones(2, 3, 4)
+    with pytest.raises(StageFailed, match="it is for matrices"):
+        lower(lambda x: halves(x)[0], deep, output_type="tosa", fallback="linalg", lowerings=into_linalg)
 
 
 @pytest.mark.parametrize(

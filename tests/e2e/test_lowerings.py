@@ -17,6 +17,7 @@ from fx_importer import (
     UnsupportedProgramError,
     UsageError,
     decomposes,
+    explain,
     external,
     lower,
     lowers,
@@ -239,6 +240,12 @@ def test_rules_that_cannot_be():
     with pytest.raises(UsageError, match="symbol='a b' is no name of a function"):
         external(twice, symbol="a b")
     assert issubclass(CannotEmit, Exception)
+
+
+def test_explain_knows_rules():
+    rule = into_linalg(lambda emit, x: emit.add(x, x))
+    assert explain(lambda x: twice(x), x, output_types=["linalg"], lowerings=rule)
+    assert not explain(lambda x: twice(x), x, output_types=["linalg"])
 
 
 def test_a_rule_that_declines_everything_is_named():
