@@ -27,11 +27,13 @@ def loop(x: Tensor, approximate: str = "none") -> NoReturn:
 
 
 def other_each_time(x: Tensor, approximate: str = "none") -> NoReturn:
-    """Raise another exception than the last time; a file has which one that was."""
+    """Raise another exception than in the process before; a file has which one that was, and in which."""
     file = Path(os.environ["FX_IMPORTER_TEST_FILE"])
-    last = file.read_text()
-    file.write_text("TypeError" if last == "ValueError" else "ValueError")
-    raise ValueError("this") if last == "TypeError" else TypeError("that")
+    name, _, process = file.read_text().partition(" ")
+    if process != str(os.getpid()):
+        name = "TypeError" if name == "ValueError" else "ValueError"
+        file.write_text(f"{name} {os.getpid()}")
+    raise ValueError("this") if name == "ValueError" else TypeError("that")
 
 
 def abort_on_erf(module: ir.Operation) -> None:
