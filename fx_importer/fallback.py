@@ -11,6 +11,7 @@ from fx_importer.causes import Cause
 from fx_importer.census import Placement, fallen_to
 from fx_importer.declarations import Defined, places_of_calls
 from fx_importer.errors import CrashedError, StageFailed, UsageError
+from fx_importer.execution.modules import copied, functions_of
 from fx_importer.lowering import new_trace, run_pipeline
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -95,7 +96,7 @@ class Fallback:
 
     def _run(self, defined: ir.Module, output_type: OutputType, trace: Trace) -> ir.Module:
         """Return a function of the torch dialect lowered."""
-        module = ir.Module.parse(str(defined), defined.context)
+        module = copied(defined)
         own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
         pipeline = target_for(output_type).pipeline(own)
         if own.lowerings:
@@ -107,7 +108,7 @@ class Fallback:
         """Put what the fallback took in the places where ``module``, lowered, calls it."""
         if not self.modules:
             return
-        declared = {op.name.value: op for op in module.body.operations if isinstance(op, func_d.FuncOp)}
+        declared = functions_of(module)
         for name, part in self.modules.items():
             declared[name].operation.erase()
             for op in part.body.operations:

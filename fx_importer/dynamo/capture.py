@@ -15,6 +15,7 @@ from torch._dynamo.utils import graph_break_reasons
 from torch.export import Dim
 from torch.fx.traceback import preserve_node_meta
 
+from fx_importer.dynamo.capturing import as_new
 from fx_importer.dynamo.settings import LOWERING
 from fx_importer.entry import lower
 from fx_importer.errors import UsageError
@@ -82,7 +83,8 @@ def import_function(
 ) -> Imported:
     """Run ``fn`` once, and lower each graph that TorchDynamo captures on the way.
 
-    It is for functions and modules that torch.export refuses. ``fn`` is called for real, with all its effects.
+    It is for functions and modules that torch.export refuses. ``fn`` is called for real, with all its effects. What
+    `torch.compile` has compiled before in this process, it compiles again when it is called next.
 
     Args:
         fn: a function, or a module.
@@ -102,8 +104,6 @@ def import_function(
             f"'dynamic' (for symbolic sizes), 'kwargs' (the function's keyword arguments), "
             f"{', '.join(map(repr, sorted(accepted)))}"
         )
-    if not callable(fn):
-        raise UsageError(f"expected a function or an nn.Module, not {type(fn).__name__}")
     OutputType.get(options.get("output_type", OutputType.RAW))  # raises before the function runs
     captured: list[_Captured] = []
 
@@ -112,9 +112,10 @@ def import_function(
         captured.append(one)
         return one.run
 
-    known = len(graph_break_reasons)
-    result = torch.compile(fn, backend=record, dynamic=dynamic)(*args, **(kwargs or {}))
-    breaks = tuple(dict.fromkeys(map(_break, graph_break_reasons[known:])))
+    with as_new(fn):
+        known = len(graph_break_reasons)
+        result = torch.compile(fn, backend=record, dynamic=dynamic)(*args, **(kwargs or {}))
+        breaks = tuple(dict.fromkeys(map(_break, graph_break_reasons[known:])))
     names = _names_of(fn)
     ran = [each.bound(names) for each in captured if each.given]
     lowered = tuple(lower(each, *inputs, dynamic_shapes=shapes, **options) for each, inputs, shapes in ran)

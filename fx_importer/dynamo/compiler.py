@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.utils import _pytree as pytree
 
 from fx_importer.bindings import ir
+from fx_importer.dynamo.capturing import as_new
 from fx_importer.dynamo.graphs import program_of
 from fx_importer.dynamo.ops import linalg, math, tosa
 from fx_importer.dynamo.ops.registry import OpsRegistry
@@ -106,19 +106,14 @@ def _captured(
         return run
 
     if any(getattr(rule, "__module__", "").startswith("torch._inductor") for rule in (decompositions or {}).values()):
-        importlib.import_module(
-            "torch._inductor.lowering"
-        )  # some of Inductor's rules take for granted that it is there
+        # Some of Inductor's rules take for granted that it is there.
+        importlib.import_module("torch._inductor.lowering")
     backend = aot_autograd(fw_compiler=compiler, decompositions=dict(decompositions or {}))
-    torch._dynamo.reset()
     try:
-        with torch.no_grad():
+        with as_new(fn), torch.no_grad():
             torch.compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args, **kwargs)
     except TorchDynamoException as error:
         raise ExportError(f"TorchDynamo cannot make one graph of {_name(fn)}: {error}") from error
-    finally:
-        with contextlib.suppress(Exception):
-            torch._dynamo.reset()
     if not found:
         raise ExportError(f"{_name(fn)} computes nothing with tensors: there is no graph to import")
     return found[0]

@@ -99,5 +99,5 @@ def _check_runs(execution: Any, output_type: OutputType) -> None:
 def _hashable(value: Any) -> Any:
     """Return what stands for ``value`` in a key: itself, or that it is this object."""
     if isinstance(value, list | tuple):
-        return tuple(map(str, value))
+        return tuple(map(_hashable, value))
     return value if isinstance(value, str | int | float | None) else (type(value).__name__, id(value))

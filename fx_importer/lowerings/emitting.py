@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import torch
 
-from fx_importer.bindings import func_d, ir
-from fx_importer.rewrites.carriers import Carrier
+from fx_importer.bindings import ir
+from fx_importer.lowerings.building import Builder, CannotEmit, Number, Shape, product
 
-Number: TypeAlias = bool | int | float
 Operand: TypeAlias = ir.Value | Number
-Shape: TypeAlias = tuple[int | None, ...]
-"""Sizes; None is one that is not known yet."""
 
 
-class CannotEmit(Exception):
-    """A rule asked for what the target, or what it emits here, does not have; the message is a sentence."""
-
-
-class TargetEmitter(Carrier, ABC):
+class TargetEmitter(Builder, ABC):
     """Emits operations of a target. Tensors are builtin tensors; where one is taken, a Python number will do.
 
     Shapes broadcast as torch's do. A size that is not known is taken for other than 1. What is not in the vocabulary is
@@ -31,117 +23,15 @@ class TargetEmitter(Carrier, ABC):
 
     def __init__(self, point: ir.InsertionPoint, location: ir.Location, results: Sequence[ir.Type] = ()):
         super().__init__(point, location)
-        self._emitted: list[ir.Operation] = []
         self.results = tuple(results)
         """The types of what the operator returns, as its fake implementation has them."""
-
-    # --- types ------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def shape(x: ir.Value | ir.Type) -> Shape:
-        """Return the sizes of ``x``."""
-        kind = ir.RankedTensorType(x.type if isinstance(x, ir.Value) else x)
-        return tuple(None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank))
-
-    @staticmethod
-    def element(x: ir.Value | ir.Type) -> str:
-        """Return the element type of ``x``: ``"f32"``, ``"i64"``."""
-        return str(ir.RankedTensorType(x.type if isinstance(x, ir.Value) else x).element_type)
-
-    def tensor(self, shape: Sequence[int | None], element: str) -> ir.Type:
-        """Return the type of tensors of this shape."""
-        return self.type(f"tensor<{''.join('?x' if size is None else f'{size}x' for size in shape)}{element}>")
-
-    @staticmethod
-    def is_float(x: ir.Value) -> bool:
-        """Whether ``x`` is of floating point."""
-        return bool(re.match(r"b?f\d", TargetEmitter.element(x)))
-
-    def op(
-        self,
-        name: str,
-        results: Sequence[ir.Type | str],
-        operands: Sequence[ir.Value] = (),
-        attributes: Mapping[str, ir.Attribute] | None = None,
-        *,
-        regions: int = 0,
-    ) -> ir.Operation:
-        """Emit ``name``. Raises `CannotEmit` if it is not valid."""
-        try:
-            made = super().op(name, results, operands, attributes, regions=regions)
-        except ir.MLIRError as error:
-            raise CannotEmit(_said(error)) from None
-        self._emitted.append(made)
-        try:
-            made.verify()
-        except ir.MLIRError as error:
-            raise CannotEmit(_said(error)) from None
-        return made
-
-    def erase(self) -> None:
-        """Take back all that was emitted."""
-        while self._emitted:
-            self._emitted.pop().erase()
-
-    # --- anything ---------------------------------------------------------------------------------------------------
-
-    def inline(self, text: str, *operands: ir.Value) -> list[ir.Value]:
-        """Emit the body of a function that is given as MLIR's text, on ``operands``; return what it returns.
-
-        Raises:
-            CannotEmit: if the text is no function, or one of other arguments.
-        """
-        try:
-            module = ir.Module.parse(text, self.context)
-        except ir.MLIRError as error:
-            raise CannotEmit(f"the text is not MLIR: {_said(error)}") from None
-        functions = [each for each in module.body.operations if isinstance(each, func_d.FuncOp)]
-        block = functions[0].entry_block if len(functions) == 1 and not functions[0].is_external else None
-        if block is None:
-            raise CannotEmit("the text has to hold one function, with a body")
-        wanted, given = [each.type for each in block.arguments], [each.type for each in operands]
-        if wanted != given:
-            said = [", ".join(map(str, types)) for types in (wanted, given)]
-            raise CannotEmit(f"the function of the text takes ({said[0]}), and is given ({said[1]})")
-        known = dict(zip(block.arguments, operands, strict=True))
-        for each in block.operations:
-            if each.operation.name == "func.return":
-                return [known[value] for value in each.operands]
-            copy = self._point_insert(each.operation, known)
-            known.update(zip(each.results, copy.results, strict=True))
-        raise AssertionError("a function returns")
-
-    def _point_insert(self, op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
-        copy = op.clone(ip=self._point)
-        self._emitted.append(copy)
-
-        def rename(each: ir.Operation) -> ir.WalkResult:
-            for position, operand in enumerate(each.operands):
-                if operand in known:
-                    each.operands[position] = known[operand]
-            return ir.WalkResult.ADVANCE
-
-        copy.walk(rename)
-        return copy
 
     # --- constants --------------------------------------------------------------------------------------------------
 
     def constant(self, value: torch.Tensor | Number, element: str | None = None) -> ir.Value:
         """Emit a constant: a tensor, or a number as a tensor of rank 0, of ``element`` where it is given."""
-        if not isinstance(value, torch.Tensor):
-            value = torch.tensor(value)
-        if element is None and value.dtype not in _ELEMENTS:
-            raise CannotEmit(f"a constant of {value.dtype} has no element type here: pass element=")
-        element = element or _ELEMENTS[value.dtype]
-        numbers = value.detach().tolist()
-        if element == "i1":
-            text = str(value.bool().tolist()).lower()
-        elif element.startswith("i"):
-            text = str(value.to(torch.int64).tolist())
-        else:
-            text = _floats(numbers, element)
-        kind = self.tensor(value.shape, element)
-        return self._constant(ir.Attribute.parse(f"dense<{text}> : {kind}", self.context), kind)
+        dense = self.dense(value, element)
+        return self._constant(dense, dense.type)
 
     def _operands(self, operands: Sequence[Operand]) -> list[ir.Value]:
         """Return operands of one element type: a number takes that of the first tensor."""
@@ -434,55 +324,3 @@ class TargetEmitter(Carrier, ABC):
 
     @abstractmethod
     def _matmul(self, x: ir.Value, y: ir.Value, kind: ir.Type) -> ir.Value: ...
-
-
-_ELEMENTS = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.bool: "i1",
-}
-
-
-def _said(error: ir.MLIRError) -> str:
-    return "; ".join(each.message for each in error.error_diagnostics) or str(error)
-
-
-def product(sizes: Sequence[int | None]) -> int:
-    """Return how many elements a tensor of these sizes has."""
-    result = 1
-    for size in sizes:
-        result *= size or 0
-    return result
-
-
-def extreme(element: str, *, least: bool) -> Number:
-    """Return the least, or the greatest, number of an element type."""
-    if element == "i1":
-        return not least
-    if not element.startswith("i"):
-        return float("-inf") if least else float("inf")
-    bound = 2 ** (int(element[1:]) - 1)
-    return -bound if least else bound - 1
-
-
-_INFINITIES = {"f16": "0x{}C00", "bf16": "0x{}F80", "f32": "0x{}F800000", "f64": "0x{}FF0000000000000"}
-_NANS = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
-
-
-def _floats(numbers: float | list, element: str) -> str:
-    """Return numbers, nested in lists, as MLIR spells them."""
-    if isinstance(numbers, list):
-        return f"[{', '.join(_floats(each, element) for each in numbers)}]"
-    if numbers != numbers:
-        return _NANS[element]
-    if numbers in (float("inf"), float("-inf")):
-        return _INFINITIES[element].format("7" if numbers > 0 else "F")
-    text = repr(float(numbers))
-    mantissa, _, exponent = text.partition("e")
-    return text if "." in mantissa else f"{mantissa}.0e{exponent}"

@@ -18,7 +18,8 @@ from fx_importer.importing import NodeBuilder, Refused
 from fx_importer.importing.arguments import plan_for
 from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.aten import import_overload
-from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter
+from fx_importer.lowerings.building import CannotEmit
+from fx_importer.lowerings.emitting import TargetEmitter
 from fx_importer.lowerings.external import import_call_of, nested
 from fx_importer.lowerings.registry import Lowerings
 from fx_importer.lowerings.rule import EMITTERS, Declined, External, Lowering, NodeRule
@@ -159,7 +160,7 @@ class _Call:
         if len(lists) == 0:
             results = [] if returned is None else returned
         if not isinstance(results, list | tuple) or len(results) != len(lists):
-            raise self._wrong(f"returned {_said(returned)}, but {self._node.target} has {len(lists)} results")
+            raise self._wrong(f"returned {_said(returned)}, but {self._node.target} returns {len(lists)}")
         return [one for each, several in zip(results, lists, strict=True) for one in (each if several else [each])]
 
     def _received(self, values: Sequence[Any], types: Sequence[ir.Type]) -> list[ir.Value]:
@@ -169,7 +170,7 @@ class _Call:
         for value, kind, torch_type in zip(values, self._emit.results, types, strict=True):
             value = value.result if isinstance(value, ir.Operation | ir.OpView) else value
             if not isinstance(value, ir.Value):
-                raise self._wrong(f"returned {_said(value)}, and not a value")
+                raise self._wrong(f"returned {_said(value)}, and not one value")
             if not _agree(value.type, kind):
                 raise self._wrong(f"returned {value.type}, but {self._node.target} returns {kind} here")
             if value.type != kind:  # as much as the rule knows of it; then as much as the program does

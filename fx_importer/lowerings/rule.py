@@ -88,6 +88,8 @@ def lowers(
         said = ", ".join(each.value for each in wrong) or "nothing"
         raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {said}")
     found = tuple(overloads(operators))
+    if not found:
+        raise UsageError("lowers(...) names no operator: lowers(torch.ops.mylib.twice.default, into=...)")
     return lambda rule: Lowering(found, types, rule)
 
 
@@ -103,6 +105,8 @@ def external(*operators: Operator, symbol: str) -> External:
     """
     if not symbol.isidentifier():
         raise UsageError(f"symbol={symbol!r} is no name of a function: letters, digits and underscores make one")
+    if not operators:
+        raise UsageError("external(...) names no operator: external(torch.ops.mylib.twice.default, symbol=...)")
     return External(tuple(overloads(operators)), symbol)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.bindings import ir
-from fx_importer.lowerings.emitting import CannotEmit, TargetEmitter, extreme
+from fx_importer.lowerings.building import CannotEmit, extreme
+from fx_importer.lowerings.emitting import TargetEmitter
 
 _NAMES = {
     "sub": "stablehlo.subtract",

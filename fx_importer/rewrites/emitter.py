@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from fx_importer.bindings import ir
 
@@ -61,6 +61,19 @@ class Emitter:
 def producer(value: ir.Value) -> str:
     """Return the name of the operation that ``value`` is a result of; of a block's argument, nothing."""
     return "" if isinstance(value.owner, ir.Block) else value.owner.name
+
+
+def operations(module: ir.Operation, names: Container[str]) -> list[ir.Operation]:
+    """Return the operations of these names in ``module``, in regions too, before anything is changed."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in names:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    return found
 
 
 def is_used(value: ir.Value) -> bool:

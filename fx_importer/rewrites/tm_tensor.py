@@ -8,21 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fx_importer.bindings import ir
+from fx_importer.rewrites.emitter import operations
 from fx_importer.rewrites.loops import LoopEmitter
 from fx_importer.rewrites.sorting import sort
 
 
 def tm_tensor_to_loops(module: ir.Operation) -> None:
     """Replace every ``tm_tensor.scan``, ``tm_tensor.scatter`` and ``tm_tensor.sort``."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _RULES:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
+    for op in operations(module, _RULES):
         emit = LoopEmitter(ir.InsertionPoint(op), op.location)
         for old, new in zip(op.results, _RULES[op.name](op, emit), strict=True):
             old.replace_all_uses_with(new)

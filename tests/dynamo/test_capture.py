@@ -130,3 +130,13 @@ def test_options_that_are_none_stop_it_before_the_function_runs(options: Any, sa
     assert not ran
     with pytest.raises(UsageError, match="expected a function or an nn.Module, not int"):
         import_function(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_function_is_imported_as_often_as_one_likes():
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    found = [import_function(broken, torch.ones(2)) for _ in range(10)]  # more often than Dynamo looks at a function
+    assert [(len(each.graphs), len(each.breaks)) for each in found] == [(2, 1)] * 10

@@ -200,6 +200,8 @@ def test_mistakes():
 
     with pytest.raises(ExportError, match="TorchDynamo cannot make one graph of branches"):
         DynamoCompiler().importer(branches, torch.ones(2))
+    with pytest.raises(UsageError, match="expected a function or an nn.Module, not int"):
+        DynamoCompiler().importer(3)  # pyright: ignore
     with pytest.raises(ExportError, match="computes nothing with tensors"):
         DynamoCompiler().importer(lambda: 1)
     with pytest.raises(UsageError, match="primary_registry is the ops_registry of .* and not 'tosa'"):
@@ -209,7 +211,7 @@ def test_mistakes():
     with pytest.raises(UsageError, match="the rule of add.Tensor is not a function but 3"):
         tosa.ops_registry["add.Tensor"] = 3  # pyright: ignore
     tosa.ops_registry["add.Tensor"] = lambda node, table: None
-    with pytest.raises(UnsupportedProgramError, match=r"the rule .*<lambda> .* returned nothing, and not a value"):
+    with pytest.raises(UnsupportedProgramError, match=r"the rule .*<lambda> .* returned nothing, and not one value"):
         DynamoCompiler().importer(foo, torch.ones(2), torch.ones(2))
 
 

@@ -10,21 +10,13 @@ import math
 from collections.abc import Callable
 
 from fx_importer.bindings import ir, stablehlo_d
-from fx_importer.rewrites.emitter import producer
+from fx_importer.rewrites.emitter import operations, producer
 from fx_importer.rewrites.stablehlo.extents import integers
 
 
 def without_noise(module: ir.Operation) -> None:
     """Leave out what changes nothing."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _RULES:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
+    for op in operations(module, _RULES):
         value = _RULES[op.name](op)
         if value is not None and value.type == op.results[0].type:
             op.results[0].replace_all_uses_with(value)

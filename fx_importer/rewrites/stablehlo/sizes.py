@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.bindings import ir
-from fx_importer.rewrites.emitter import Emitter
+from fx_importer.rewrites.emitter import Emitter, operations
 
 
 def sizes_to_tensor(module: ir.Operation) -> None:
@@ -11,15 +11,7 @@ def sizes_to_tensor(module: ir.Operation) -> None:
 
     A size of an operand that is not known is taken for that of the result: a program that was exported has no others.
     """
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _RULES:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
+    for op in operations(module, _RULES):
         _RULES[op.name](op, Emitter(ir.InsertionPoint(op), op.location))
 
 
