@@ -88,6 +88,8 @@ class ImportOptions:
     """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``. Only the torch dialect can hold them."""
     runtime_asserts: bool = False
     """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
+    outline_layers: bool = False
+    """Make a function of submodules that compute the same, which is called for each: transformer layers, say."""
 
 
 _TOSA_ALLOWS = {
