@@ -38,6 +38,11 @@ def check_writable(path: str | os.PathLike[str], *, module: bool = True) -> Path
     return path
 
 
+def manifest_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the manifest of a module that is at ``path`` goes, if it needs one."""
+    return Path(path).with_suffix(".manifest.json")
+
+
 def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
     """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
 
@@ -51,7 +56,7 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
     needed = _weight_bytes(module) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         if path.suffix == ".mlirbc":
             module.operation.write_bytecode(str(temporary))
         else:
@@ -61,13 +66,13 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
 
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
     """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with _whole(check_writable(path, module=False)) as temporary:
+    with whole_file(check_writable(path, module=False)) as temporary:
         temporary.write_bytes(data)
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with _whole(check_writable(path, module=False)) as temporary:
+    with whole_file(check_writable(path, module=False)) as temporary:
         temporary.write_text(text)
 
 
@@ -94,7 +99,7 @@ def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """Give a new file beside ``path`` that takes its place in the end, or is removed."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
