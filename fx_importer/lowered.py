@@ -92,7 +92,7 @@ class Lowered:
         if Path(path).suffix == ARTIFACT:
             self.save_artifact(path)
         else:
-            save_module(self.module, path)
+            save_module(self.module, path, self.manifest.weights)
 
     def with_weights(self, weights: Source) -> Lowered:
         """Return this with other weights in its programs, for `run`, `verify`, `save` and all else; the module stays.

@@ -61,7 +61,8 @@ def general(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> E
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
         traced = respell_views(with_tensors(program, _fakes(program))).run_decompositions(rules)
-    return with_tensors(traced, {**program.constants, **program.state_dict})
+    held = {**program.constants, **program.state_dict}
+    return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
 
 
 def _fakes(program: ExportedProgram) -> dict[str, torch.Tensor]:

@@ -59,7 +59,7 @@ def on_the_cpu(
         if is_hollow(tensor)
     ]
     for held, name, tensor in places:
-        held[name] = fake(tensor)  # type: ignore[assignment]
+        held[name] = fake(tensor)
     try:
         yield pytree.tree_map(fake, given)
     finally:

@@ -36,8 +36,7 @@ class Mapped:
     @functools.cached_property
     def data(self) -> torch.Tensor:
         """Its bytes."""
-        storage = torch.UntypedStorage.from_file(str(self.path), False, self.path.stat().st_size)
-        return torch.tensor([], dtype=torch.uint8).set_(storage)
+        return torch.from_file(str(self.path), shared=False, size=self.path.stat().st_size, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def _safetensors(path: Path) -> dict[str, Stored]:
     return found
 
 
-DTYPES = {
+DTYPES: dict[str, str] = {
     "BOOL": "bool",
     "U8": "uint8",
     "I8": "int8",

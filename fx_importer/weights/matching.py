@@ -17,9 +17,7 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, ValueType
 from fx_importer.weights.files import Mapped, Stored, stored_in
 
-Source = (
-    Mapping[str, torch.Tensor] | torch.nn.Module | ExportedProgram | str | os.PathLike[str] | Sequence["Source"]  # type: ignore[misc]
-)
+Source = Mapping[str, torch.Tensor] | torch.nn.Module | ExportedProgram | str | os.PathLike[str] | Sequence["Source"]
 """Where weights come from: a state dict, a model, an exported program, a file or a directory (`ACCEPTED`); or several
 of these, of which the first has what it has."""
 
@@ -67,7 +65,7 @@ def offered_by(source: Source) -> dict[str, torch.Tensor | Stored]:
             parameters = source.named_parameters(remove_duplicate=False)
             return {**dict(parameters), **dict(source.named_buffers(remove_duplicate=False))}
         case ExportedProgram():
-            return {**source.constants, **source.state_dict}
+            return offered_by({**source.constants, **source.state_dict})
         case Mapping():
             return {name: each for name, each in source.items() if isinstance(each, torch.Tensor)}
         case Sequence():
@@ -102,7 +100,7 @@ def spelled(type_: ValueType) -> str:
 
 def sha256(data: np.ndarray) -> str:
     """Return what tells these bytes from others."""
-    return hashlib.sha256(data).hexdigest()
+    return hashlib.sha256(data.data).hexdigest()
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
