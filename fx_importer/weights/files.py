@@ -111,7 +111,7 @@ def _safetensors(path: Path) -> dict[str, Stored]:
     for name, each in header.items():
         if name != "__metadata__":
             start, end = each["data_offsets"]
-            type_ = ValueType(DTYPES.get(each["dtype"], each["dtype"]), tuple(each["shape"]))
+            type_ = ValueType(str(DTYPES.get(each["dtype"], each["dtype"])), tuple(each["shape"]))
             found[name] = Stored(mapped, 8 + size + start, end - start, type_)
     return found
 

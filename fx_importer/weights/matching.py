@@ -65,7 +65,8 @@ def offered_by(source: Source) -> dict[str, torch.Tensor | Stored]:
             parameters = source.named_parameters(remove_duplicate=False)
             return {**dict(parameters), **dict(source.named_buffers(remove_duplicate=False))}
         case ExportedProgram():
-            return offered_by({**source.constants, **source.state_dict})
+            held = {**source.constants, **source.state_dict}
+            return {name: each for name, each in held.items() if isinstance(each, torch.Tensor)}
         case Mapping():
             return {name: each for name, each in source.items() if isinstance(each, torch.Tensor)}
         case Sequence():
