@@ -10,9 +10,9 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
-from fx_importer.canonicalization import canonicalize, fold_constants, legalize, settle_sizes
+from fx_importer.canonicalization import canonicalize, fold_constants, legalize, outline_layers, settle_sizes
 from fx_importer.decompositions import Changes, decompose
-from fx_importer.errors import UnsupportedProgramError, UsageError
+from fx_importer.errors import UnsupportedProgramError, UsageError, not_imported
 from fx_importer.exporting import export_program
 from fx_importer.fallback import check_fallback
 from fx_importer.importing import FxImporter
@@ -139,6 +139,8 @@ def import_canonical(
                 name: fold_constants(program, state if inline else state | weights_of(program))
                 for name, program in legal.items()
             }
+        if options.importing.outline_layers:
+            legal = {name: outline_layers(program) for name, program in legal.items()}
         for name, program in legal.items():
             named = replace(target.importing(options.importing), func_name=name)
             importer.import_exported_program(program, named, state, tensors_only=target.tensors_only)
@@ -181,13 +183,17 @@ def _complete(
     if not any(each.node for each in error.refusals):
         return UnsupportedProgramError(headline, error.refusals)
 
+    inlined = replace(options, importing=replace(options.importing, outline_layers=False))  # of layers, each is listed
+
     def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
         new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
-        import_canonical(programs, new, options, Trace())
+        import_canonical(programs, new, inlined, Trace())
         return new.module.operation
 
     prober = prober_for(options)
     found = expected(programs, imported, lambda module: causes_of(module, options, prober))
+    if headline == not_imported(len(error.refusals)):
+        headline = not_imported(len(found.refusals))
     return UnsupportedProgramError(headline, found.refusals, found.causes)
 
 

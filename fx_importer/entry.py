@@ -83,6 +83,7 @@ def lower(
     experimental_support_mutation: bool = False,
     import_symbolic_shape_expressions: bool = False,
     runtime_asserts: bool = False,
+    outline_layers: bool = False,
     hooks: FxImporterHooks | None = None,
     decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
     keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
@@ -127,6 +128,8 @@ def lower(
             output type is of the torch dialect: no other can hold them.
         runtime_asserts: emit assertions: what the program asserts of its values, and what export took for granted of
             its inputs' sizes. Not for TOSA and StableHLO, which have none.
+        outline_layers: make one private function of submodules that compute the same, transformer layers say, and call
+            it for each, with its weights: then a deep model costs little more than one of a single layer.
         hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
         keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. Without
@@ -182,6 +185,7 @@ def lower(
             symbolic_shapes=import_symbolic_shape_expressions,
             runtime_asserts=runtime_asserts,
             weights=Weights.get(weights),
+            outline_layers=outline_layers,
         ),
         lowering=LoweringOptions(
             tuple(backend_legal_ops or ()),

@@ -101,6 +101,8 @@ class ImportOptions:
     """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
     weights: Weights = Weights.INLINE
     """Where parameters and buffers are. Unless they are inline, nothing that is made depends on their values."""
+    outline_layers: bool = False
+    """Make a function of submodules that compute the same, which is called for each: transformer layers, say."""
 
 
 _TOSA_ALLOWS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._pytree import tree_leaves
+
+SAME = "same_in_all_calls"
+"""In the metadata of an input of a graph that is called: whether all calls give the same."""
 
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
 """Changes a graph. The module is what the graph's attributes are read from."""
@@ -54,9 +58,16 @@ def with_graph(
     return changed
 
 
-def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
-    """Return a module of ``graph`` with the attributes of ``root`` that it names, compiled when it is first run."""
-    module = _LazyGraphModule(root, graph)
+def graph_module(
+    root: fx.GraphModule, graph: fx.Graph, added: Mapping[str, fx.GraphModule] | None = None
+) -> fx.GraphModule:
+    """Return a module of ``graph``, compiled when it is first run, with the attributes that it names: ``added``, or
+    else those of ``root``."""
+    held: Any = root
+    if added:
+        named = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+        held = {name: added[name] if name in added else operator.attrgetter(name)(root) for name in named}
+    module = _LazyGraphModule(held, graph)
     module.meta.update(root.meta)
     return module
 

@@ -23,6 +23,7 @@ HELP = {
     "weights": "Where parameters and buffers are: in the module, or elsewhere, named by it or as arguments.",
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
     "runtime_asserts": "Emit what the program asserts, and the ranges of its inputs' sizes, as assertions.",
+    "outline_layers": "Make a function of submodules that compute the same, and call it for each.",
     "backend_legal_ops": "A torch op to leave whole, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
     "contract": "What becomes of a module that holds what its output type may not: fail, or warn.",

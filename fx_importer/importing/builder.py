@@ -46,6 +46,8 @@ class NodeBuilder:
         self.location = importer.locations.unknown
         self.runtime_asserts = False
         """Whether what the program asserts becomes operations."""
+        self.outlines: str | None = None
+        """The name of the function, where graphs that it invokes are functions too."""
         self.refused: list[Refusal] = []
         """What subgraphs hold that cannot be imported, for the walker to collect."""
         self._context = importer.context
@@ -275,6 +277,12 @@ class NodeBuilder:
             return self.fx_importer.import_subgraph(module.graph, self, operands)
         finally:
             self.environment, self.owner, self.location = outer
+
+    def call(self, graph: Any, name: str, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Call the function ``name`` of the graph that a ``get_attr`` node names, which is imported once."""
+        function = self.fx_importer.callees.of(self.attribute_of_owner(graph.target), name, operands, self)
+        passed = [operands[position] for position in function.passed]
+        return list(self.op("func.call", function.results, passed, {"callee": function.symbol}).results)
 
     @contextmanager
     def inside(self, block: ir.Block) -> Iterator[None]:

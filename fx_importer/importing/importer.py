@@ -15,6 +15,7 @@ from fx_importer.bindings import func_d, ir, load_dialects, new_context
 from fx_importer.declarations import Defined
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.calls import Callees, give_type
 from fx_importer.importing.guards import InputGuards
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
@@ -73,6 +74,8 @@ class FxImporter:
         self.defined: dict[str, Defined] = {}
         """What functions compute that stand for operators which rules lower into another output type, by name."""
         self._registered: dict[str, bool] = {}
+        self.callees = Callees(self)
+        """What is called by the function that is being imported."""
         self.hooks.prepare_module(self._module.operation)
 
     @contextmanager
@@ -261,8 +264,11 @@ class FxImporter:
         try:
             self._fill(function, block, graph, owner, signature, options, program)
         except BaseException:
-            function.erase()
+            for each in (function, *self.callees.functions):
+                each.erase()
             raise
+        finally:
+            self.callees = Callees(self)
         return function.operation
 
     def _fill(
@@ -277,6 +283,7 @@ class FxImporter:
     ) -> None:
         build = NodeBuilder(self, owner, block)
         build.runtime_asserts = options.runtime_asserts
+        build.outlines = options.func_name if options.outline_layers else None
         ranges = program.range_constraints if program else {}
         symbols = Symbols(build, ranges) if options.symbolic_shapes else None
         walker = Walker(build, self.locations, symbols)
@@ -300,14 +307,13 @@ class FxImporter:
                     self.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
         results = build.values(signature.results)
         build.op("func.return", [], results)
-        inputs = [argument.type for argument in block.arguments]
-        type_ = ir.FunctionType.get(inputs, [result.type for result in results], self.context)
-        function.attributes["function_type"] = ir.TypeAttr.get(type_, self.context)
+        give_type(function, [argument.type for argument in block.arguments], results)
         if signature.function is not None:
             _name_values(function, signature.function)
         if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
             # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
-            function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
+            for each in (function, *self.callees.functions):
+                each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
 
 
 def _arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker) -> list[tuple[Argument, ir.Value]]:
