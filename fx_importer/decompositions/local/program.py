@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._export.verifier import Verifier
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import (
     ExportGraphSignature,
@@ -18,12 +18,11 @@ from torch.export.graph_signature import (
     OutputSpec,
     TensorArgument,
 )
-from torch.utils._pytree import tree_leaves
 
 from fx_importer.decompositions.local.recording import Declined, Rules
 from fx_importer.decompositions.local.sizes import SizeNodes
 from fx_importer.decompositions.local.walking import Pieces, Walk
-from fx_importer.programs import with_graph
+from fx_importer.programs import fake_mode_of, with_graph
 
 aten = torch.ops.aten
 
@@ -71,11 +70,9 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
 
 
 def _mode(graph: fx.Graph) -> FakeTensorMode:
-    for node in graph.nodes:
-        for each in tree_leaves(node.meta.get("val")):
-            if isinstance(each, FakeTensor):
-                return each.fake_mode
-    raise Declined("its nodes have no example values")
+    if (mode := fake_mode_of(graph)) is None:
+        raise Declined("its nodes have no example values")
+    return mode
 
 
 def _signature_of(program: ExportedProgram, walk: Walk, written: Mapping[str, fx.Node]) -> ExportGraphSignature:
