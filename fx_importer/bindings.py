@@ -31,8 +31,8 @@ stablehlo_d = _stablehlo
 # The wheel registers StableHLO's own passes, unlike all others, only when asked. Asking twice does no harm.
 _stablehlo.register_stablehlo_passes()
 
-# For each operation that they hand out, the bindings import the Python module of its dialect. That there is none they do
-# not remember: looking for it again takes 30 µs, where an empty one takes half of one.
+# For each operation that they hand out, the bindings import the Python module of its dialect. That there is none they
+# do not remember: looking for it again takes 30 µs, where an empty one takes half of one.
 for _dialect in ("stablehlo", "chlo", "torch_c", "tm_tensor"):
     if find_spec(_module := f"torch_mlir.dialects.{_dialect}") is None:
         sys.modules[_module] = ModuleType(_module)

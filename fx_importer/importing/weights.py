@@ -13,6 +13,7 @@ import torch
 
 from fx_importer.bindings import ir
 from fx_importer.importing.types import TypeCache
+from fx_importer.resources import resource
 
 INLINE_ELEMENTS = 64
 """Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
@@ -75,7 +76,7 @@ class Weights:
         # MLIR holds an i1 one byte an element in an attribute, but users of a resource disagree on its layout.
         if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
             return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
-        return ir.DenseResourceElementsAttr.get_from_buffer(data, name or "constant", type_, context=self._context)
+        return resource(data, name or "constant", type_)
 
 
 def check_importable(tensor: torch.Tensor) -> None:

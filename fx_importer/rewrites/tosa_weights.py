@@ -7,15 +7,18 @@ element by element by all that follows.
 from __future__ import annotations
 
 import math
+import warnings
 
-import numpy as np
+import torch
 
 from fx_importer.bindings import ir
-from fx_importer.resources import resource_bytes, resource_of
+from fx_importer.resources import resource, resource_bytes, resource_of
 from fx_importer.rewrites.emitter import producer
 
 _WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
 """In bytes."""
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""What elements of these widths are moved as."""
 
 
 def transpose_tosa_weights(module: ir.Operation) -> None:
@@ -60,8 +63,10 @@ def _transposed(values: ir.Attribute, order: tuple[int, ...], to: ir.Type) -> ir
     data = resource_bytes(values, math.prod(type_.shape) * width)
     if data is None:
         return None
-    array = np.frombuffer(data, f"i{width}").reshape(type_.shape).transpose(order)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it could write to what is only read
+        held = torch.from_numpy(data).view(_WORDS[width])
+    # torch's copy, in blocks of both layouts, takes half the time of numpy's.
+    array = held.view(type_.shape).permute(order).contiguous().numpy()
     name = str(values).partition("<")[2].partition(">")[0].strip('"')
-    return ir.DenseResourceElementsAttr.get_from_buffer(
-        np.ascontiguousarray(array), f"{name}.transposed", to, context=values.context
-    )
+    return resource(array, f"{name}.transposed", to)
