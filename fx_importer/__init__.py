@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fx_importer.options import Contract, Mutation
     from fx_importer.output_types import OutputType
     from fx_importer.pipelines import Nested, Pass, Pipeline, Stage
+    from fx_importer.progress import Progress
     from fx_importer.reducing import reduce
     from fx_importer.reduction import Reduction
     from fx_importer.verification import Divergence, Inputs, MismatchError, Verdict
@@ -68,6 +69,7 @@ __all__ = [
     "Pass",
     "Pipeline",
     "Place",
+    "Progress",
     "Reduction",
     "Refusal",
     "Refused",
@@ -120,6 +122,7 @@ _HOMES = {
     "options": ("Contract", "Mutation"),
     "output_types": ("OutputType",),
     "pipelines": ("Nested", "Pass", "Pipeline", "Stage"),
+    "progress": ("Progress",),
     "reducing": ("reduce",),
     "reduction": ("Reduction",),
     "verification": ("Divergence", "Inputs", "MismatchError", "Verdict"),

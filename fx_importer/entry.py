@@ -37,6 +37,7 @@ from fx_importer.options import (
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
 from fx_importer.pipelines.isolated import stage_runner
+from fx_importer.progress import Follow, followed_by
 from fx_importer.targets import target_for
 from fx_importer.verification import Divergence
 
@@ -102,6 +103,7 @@ def lower(
     memory_limit: int | None = None,
     dump_dir: str | os.PathLike[str] | None = None,
     dump_ir: str | None = None,
+    progress: bool | Follow = False,
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Lowered:
@@ -153,6 +155,8 @@ def lower(
             ``FX_IMPORTER_DUMP_DIR`` says, or temporary files are.
         dump_ir: a regular expression: what is before and after stages of such names is written down, weights elided,
             with the time of each stage.
+        progress: show on standard error how far the work has come, if that is a terminal, or in a notebook; or a
+            function that is told so, in a `Progress`, a few times a second.
         kwargs: the model's keyword arguments, for names that are options here too.
         **model_kwargs: the model's keyword arguments.
 
@@ -192,10 +196,13 @@ def lower(
     inputs = {**model_kwargs, **(kwargs or {})}
     importer = fx_importer or FxImporter(hooks=hooks)
     if isinstance(f, Mapping):
-        return compile_programs(_entry_points(f, args, inputs, func_name), importer, options)
-    if not isinstance(f, ExportedProgram):
-        check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
-    return compile_programs({func_name: (f, args, inputs)}, importer, options)
+        calls = _entry_points(f, args, inputs, func_name)
+    else:
+        if not isinstance(f, ExportedProgram):
+            check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
+        calls = {func_name: (f, args, inputs)}
+    with followed_by(progress):
+        return compile_programs(calls, importer, options)
 
 
 def _running(

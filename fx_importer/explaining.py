@@ -11,6 +11,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
+from fx_importer import progress
 from fx_importer.bindings import ir
 from fx_importer.compilation import canonical, import_canonical
 from fx_importer.errors import FxImporterError, Refusal
@@ -91,6 +92,7 @@ def explain_program(
 
 def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Expected:
     trace = Trace()
+    progress.enter(f"look into {options.output_type.value}")
 
     def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
         importer = FxImporter()

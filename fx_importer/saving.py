@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fx_importer import progress
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
 from fx_importer.resources import constants_in, size_of
@@ -52,6 +53,7 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
     with _whole(path) as temporary:
+        progress.enter(f"write {path.name}")
         if path.suffix == ".mlirbc":
             module.operation.write_bytecode(str(temporary))
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from fx_importer import progress
 from fx_importer.bindings import ir
 from fx_importer.causes import Cause, headline
 from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
@@ -112,6 +113,8 @@ class Trace:
             self.imported = self.imported or record.snapshot
         if self.entering:
             self.entering(record)
+        if self.planned:  # or it is one of many attempts
+            progress.enter(name)
         start = time.perf_counter()
         try:
             yield record
@@ -167,6 +170,7 @@ class Trace:
     def _find_causes(self, record: StageRecord) -> list[str]:
         """Note the operators that were refused; or return in a sentence why that cannot be found out."""
         if self.investigate and self.imported:
+            progress.enter(f"{record.name} failed: finding out why")
             try:
                 record.causes = self.investigate(self.imported)
             except Exception as problem:  # a defect of ours must not hide the failure itself

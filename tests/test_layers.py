@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 WORDS = {"errors", "output_types", "options", "option_values", "bindings", "collecting"}
 RECORDS = {
     *("trace", "causes", "census", "declarations", "diagnostics", "explanation", "isolation", "manifest"),
-    *("operators", "processes", "programs"),
+    *("operators", "processes", "programs", "progress", "progress_line"),
     *("regions", "resources", "saving"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}

@@ -16,6 +16,7 @@ from fx_importer.canonicalization.rewriting import Rules, emit
 from fx_importer.canonicalization.spelling import SPELLINGS
 from fx_importer.canonicalization.strides import STRIDES
 from fx_importer.programs import with_rewritten_graphs
+from fx_importer.progress import counted
 from fx_importer.regions import inline_regions
 
 aten = torch.ops.aten
@@ -51,7 +52,7 @@ def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -
             graph.erase_node(node)
     if not any(is_in_place(node) for node in graph.nodes):
         fold_empty(graph)
-        for rules in PASSES:
+        for rules in counted(PASSES, "passes"):
             _apply(rules, graph)
     graph.eliminate_dead_code()
 

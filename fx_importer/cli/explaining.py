@@ -10,6 +10,7 @@ from fx_importer.cli.importing import export_model
 from fx_importer.explaining import explain_program
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.progress import followed_by
 from fx_importer.saving import check_writable, save_text
 
 
@@ -25,7 +26,8 @@ def explain_model(model: str, options: Options, output_types: Sequence[OutputTyp
     """
     if json_file is not None:
         check_writable(json_file, module=False)
-    found = explain_program(export_model(model, options), options, output_types)
+    with followed_by(True):
+        found = explain_program(export_model(model, options), options, output_types)
     print(found)
     if json_file is not None:
         save_text(json.dumps(found.to_dict(), indent=1) + "\n", json_file)

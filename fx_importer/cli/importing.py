@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
+from fx_importer import progress
 from fx_importer.cli.model import load_model
 from fx_importer.compilation import Call, compile_programs
 from fx_importer.errors import UsageError
@@ -19,6 +20,7 @@ from fx_importer.importing import FxImporter
 from fx_importer.lowered import Lowered
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.progress import followed_by
 from fx_importer.saving import ARTIFACT, check_writable, save_text
 
 STDOUT = "-"
@@ -39,11 +41,12 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
             raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
     if manifest is not None:
         check_writable(manifest, module=False)
-    lowered = lower_model(model, options)
+    with followed_by(True):
+        lowered = lower_model(model, options)
+        if output != STDOUT:
+            lowered.save(output)
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
-    else:
-        lowered.save(output)
     if manifest is not None:
         save_text(lowered.manifest.to_json(), manifest)
     for name, hole in lowered.holes.items():
@@ -67,6 +70,7 @@ def export_model(model: str, options: Options) -> ExportedProgram:
 
 
 def _loaded(model: str) -> Call:
+    progress.enter(f"load {model}")
     f, args, kwargs = load_model(model)
     check_inputs(f, args, kwargs, options=())
     if "TORCH_LOGS" not in os.environ:

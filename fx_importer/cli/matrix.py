@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from fx_importer import progress
 from fx_importer.cli.importing import lower_model
 from fx_importer.errors import CrashedError, FxImporterError, UsageError
 from fx_importer.execution import RUNS, backend_named
 from fx_importer.isolation import Scratch, run_isolated
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
+from fx_importer.progress import counted, followed_by
 from fx_importer.saving import check_writable, save_text
 from fx_importer.verification import Inputs
 from fx_importer.verification.matrix import Matrix, Row
@@ -51,9 +53,11 @@ def show_matrix(
     for name in backends or ():
         backend_named(name)
     rows: list[Row] = []
-    for output_type in output_types:
-        chosen = [each for each in RUNS.get(output_type.root, ()) if not backends or each in backends]
-        rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
+    with followed_by(True):
+        progress.enter(f"lower and run {model}")
+        for output_type in counted(output_types, "output types"):
+            chosen = [each for each in RUNS.get(output_type.root, ()) if not backends or each in backends]
+            rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
     matrix = Matrix(tuple(rows))
     console = Console(width=WIDTH)
     if console.is_terminal:

@@ -10,6 +10,7 @@ from fx_importer.cli.importing import export_model
 from fx_importer.execution import backend_named
 from fx_importer.isolation import Scratch
 from fx_importer.options import Options
+from fx_importer.progress import followed_by
 from fx_importer.reducing import Job, job_of
 from fx_importer.reduction import Setting
 from fx_importer.verification import Tolerance
@@ -35,6 +36,11 @@ def reduce_model(
     else:
         scratch = Scratch()
         program = scratch.path / "program.pt2"
-        torch.export.save(export_model(model, options), program)
+        with followed_by(True):
+            exported = export_model(model, options)
+        torch.export.save(exported, program)
         job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
-    print(job.done(output, print).outcome)
+    # No thread may run beside this one, which forks.
+    with followed_by(True, ticking=False):
+        outcome = job.done(output, print).outcome
+    print(outcome)

@@ -9,6 +9,7 @@ from rich.console import Console
 from fx_importer.cli.importing import lower_model
 from fx_importer.execution import backend_named
 from fx_importer.options import Options
+from fx_importer.progress import followed_by
 from fx_importer.verification.verdict import WIDTH, Status
 
 
@@ -34,8 +35,9 @@ def verify_model(
     for name in backends or ():
         if name != "eager":
             backend_named(name)  # before any work
-    lowered = lower_model(model, options)
-    verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
+    with followed_by(True):
+        lowered = lower_model(model, options)
+        verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
     console = Console(width=WIDTH)
     if console.is_terminal:
         console.print(verdict.table())
@@ -44,5 +46,7 @@ def verify_model(
         print(verdict)
     for check in verdict.checks:
         if bisect and check.status is Status.MISMATCH:
-            print(f"\n{lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)}")
+            with followed_by(True):
+                divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
+            print(f"\n{divergence}")
     return verdict.passed

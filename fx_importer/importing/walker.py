@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import fx
 
@@ -16,6 +14,7 @@ from fx_importer.importing.locations import Locations
 from fx_importer.importing.symbols import Symbols
 from fx_importer.importing.types import UnknownDtype
 from fx_importer.programs import as_held
+from fx_importer.progress import Countable, counted
 
 
 class Walker:
@@ -35,10 +34,10 @@ class Walker:
         if self._symbols is not None:
             self._symbols.bind(node, value)
 
-    def walk(self, nodes: Iterable[fx.Node]) -> None:
+    def walk(self, nodes: Countable[fx.Node]) -> None:
         """Import the ``call_function`` and ``get_attr`` nodes among ``nodes``."""
         environment, build, locations = self._build.environment, self._build, self._locations
-        for node in nodes:
+        for node in counted(nodes, "nodes"):
             if node.op in ("placeholder", "output"):
                 continue
             build.location = locations.of(node)

@@ -12,6 +12,7 @@ from fx_importer.bindings import ir, load_dialects, passmanager
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.parse import parse_steps
 from fx_importer.pipelines.stage import BACKEND_TYPES, Nested, Pass, RewriteStep, Stage, Step
+from fx_importer.progress import ticker
 
 Problem = tuple[ir.Location, str]
 
@@ -33,6 +34,7 @@ def run_stage(
     """
     if any(isinstance(step, RewriteStep) for step in stage.passes):
         load_dialects(module.context)  # as MLIR itself does for the dialects that a pass is known to need
+    on_pass = on_pass or _counting(stage)
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
     with _listening(passes) as reported:
@@ -63,6 +65,12 @@ def run_stage(
 def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) -> None:
     """Run a pipeline in MLIR's syntax, ``builtin.module(...)``. Raises as `run_stage` does."""
     run_stage(Stage("pipeline", "", parse_steps(pipeline)), module, print_passes=print_passes)
+
+
+def _counting(stage: Stage) -> Callable[[str], None] | None:
+    """Return what counts the passes of ``stage``, if anybody follows."""
+    tick = ticker(sum(1 for _ in apart(stage)), "passes")
+    return None if tick is None else lambda _name: tick()
 
 
 def _together(stage: Stage) -> Iterator[Sequence[Step]]:

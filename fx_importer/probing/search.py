@@ -12,6 +12,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
 from fx_importer.probing.extract import call_of, overload, probes_of
 from fx_importer.probing.suggestions import suggestions
+from fx_importer.progress import counted
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept:
     """
     failed: dict[str, bool] = {}
     causes: dict[str, tuple[Cause, dict[ir.Operation, None]]] = {}
-    for probe in probes_of(module):
+    for probe in counted(probes_of(module), "operators"):
         failed[probe.text] = any(failed[each.text] for each in probe.inside)
         if failed[probe.text]:
             continue  # for what it holds

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO, NoReturn
 
+from fx_importer import progress
 from fx_importer.isolation import Scratch, signal_name
 from fx_importer.reduction.symptom import Kind, Symptom, crash, symptom_of
 
@@ -45,6 +46,7 @@ class Trials:
     def run(self, attempt: Attempt, seconds: float | None = None) -> Symptom | None:
         """Return how ``attempt`` fails; None if it does not. A stage may take ``seconds``, or as many as all may."""
         self.count += 1
+        progress.enter(f"trial {self.count:,}")
         receiving, sending = Pipe(duplex=False)
         with tempfile.TemporaryFile(dir=self._scratch.path) as said:
             sys.stdout.flush()
@@ -105,6 +107,7 @@ _PR_SET_PDEATHSIG = 1
 def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path) -> NoReturn:
     """Be the fork: nothing of what this process would do at its end is done."""
     try:
+        progress.unfollowed()
         os.setpgid(0, 0)
         _end_with_parent()
         faulthandler.disable()  # a crash is what is looked for, and no news

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from fx_importer import progress
 from fx_importer.bindings import ir
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.execution import (
@@ -28,6 +29,7 @@ from fx_importer.execution import (
 )
 from fx_importer.manifest import Manifest
 from fx_importer.options import Options
+from fx_importer.progress import counted
 from fx_importer.verification.comparing import Tolerance, compare
 from fx_importer.verification.reference import Reference, copied
 from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
@@ -79,6 +81,7 @@ def verify(
 ) -> Verdict:
     """Call ``subject`` with each of ``inputs``, in order, in eager and on each backend: see `Lowered.verify`."""
     calls = [named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
+    progress.enter("run in PyTorch")
     expected = expected_results(subject, calls)
     numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
     checks = [
@@ -184,6 +187,7 @@ def run(
     subject: Subject, backend: Chosen, calls: Sequence[tuple[Inputs, int, Named]], tolerance: Tolerance
 ) -> list[Check]:
     """Compile for ``backend`` what is called, and make the calls; the state is its own."""
+    progress.enter(f"run on {backend.name}")
     manifest = subject.manifest
     unloaded: dict[str, Exception] = {}
     loaded: dict[str, Loaded] = dict.fromkeys(manifest.functions, _never)
@@ -194,7 +198,7 @@ def run(
             unloaded[name] = error
     caller = Caller(manifest, loaded, subject.initial_state())
     checks: list[Check] = []
-    for inputs, number, expected in calls:
+    for inputs, number, expected in counted(calls, "calls"):
         name = inputs.function or ""
         start = time.perf_counter()
         try:

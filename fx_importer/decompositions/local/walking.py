@@ -22,6 +22,7 @@ from fx_importer.decompositions.local.operators import (
 from fx_importer.decompositions.local.recording import Declined, Piece, Rules, Sizes, Symbolic, number_of, record
 from fx_importer.decompositions.local.sizes import SizeNodes
 from fx_importer.decompositions.views import memory_groups, written_arguments
+from fx_importer.progress import counted
 
 aten = torch.ops.aten
 
@@ -131,7 +132,7 @@ class Walk:
         """Write ``nodes``, which are in ``old``; where they are not all of it, ``result`` is read after them."""
         nodes = list(nodes)
         writes = _Writes(nodes, old, result) if any(written_arguments(each) for each in nodes) else None
-        for node in nodes:
+        for node in counted(nodes, "nodes"):
             try:
                 self._write(node, writes)
             except Declined as reason:
