@@ -19,7 +19,7 @@ _PLOTS = {
 
 
 def write(root: Path, pairs: Sequence[Pair], machine: Mapping[str, str], tables: str) -> None:
-    """Put figures into the pages under ``root`` that have a place for them: the docs' has all, the README's the models'."""
+    """Put figures into the pages under ``root`` that have a place for them: the README has the models'."""
     said = ", ".join(f"{key} {value}" for key, value in machine.items())
     plots = [
         f"![{title}](performance/{name}.svg)"

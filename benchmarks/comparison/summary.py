@@ -100,7 +100,7 @@ class Scaling:
 
     @property
     def exponent(self) -> float:
-        """The slope of the whole time over the nodes, both as logarithms: 1 where a node costs the same in all graphs."""
+        """The slope of the time over the nodes, both as logarithms: 1 where a node costs the same in all graphs."""
         points = [(math.log(n), math.log(n * each)) for n, each in self.microseconds.items()]
         return linear_regression(*zip(*points, strict=True)).slope
 

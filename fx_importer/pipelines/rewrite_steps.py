@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fx_importer.pipelines.stage import RewriteStep
 from fx_importer.rewrites import (
     accumulate_in_float32,
+    allow_inlining,
     complex_parts_to_stablehlo,
     conditional_loops_to_scf,
     constants_to_stablehlo,
@@ -57,6 +58,7 @@ STABLEHLO_ACCUMULATION = RewriteStep("fx-importer-accumulate-in-float32", accumu
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
 LINALG_NOISE = RewriteStep("fx-importer-linalg-without-noise", linalg_without_noise)
 TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
+ALLOW_INLINING = RewriteStep("fx-importer-allow-inlining", allow_inlining)
 VALUES_TO_MEMORY = RewriteStep("fx-importer-values-to-memory", values_to_memory)
 
 REWRITES: Mapping[str, RewriteStep] = {
@@ -87,5 +89,6 @@ REWRITES: Mapping[str, RewriteStep] = {
         LINALG_NOISE,
         TM_TENSOR_LOOPS,
         VALUES_TO_MEMORY,
+        ALLOW_INLINING,
     )
 }

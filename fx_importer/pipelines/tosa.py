@@ -5,6 +5,7 @@ from __future__ import annotations
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.rewrite_steps import (
+    ALLOW_INLINING,
     NARROW_TOSA_INTEGERS,
     NARROW_TOSA_INTEGERS_UNPROVED,
     TOSA_CONSTANTS,
@@ -58,6 +59,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
+                ALLOW_INLINING,
                 TOSA_SIGNATURES,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),

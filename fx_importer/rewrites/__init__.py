@@ -7,6 +7,7 @@ of the operation concerned.
 from __future__ import annotations
 
 from fx_importer.rewrites.accumulation import accumulate_in_float32
+from fx_importer.rewrites.calls import allow_inlining
 from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.control_flow import (
     conditional_loops_to_scf,
@@ -32,6 +33,7 @@ from fx_importer.rewrites.tosa_weights import transpose_tosa_weights
 
 __all__ = [
     "accumulate_in_float32",
+    "allow_inlining",
     "complex_parts_to_stablehlo",
     "conditional_loops_to_scf",
     "constants_to_stablehlo",
