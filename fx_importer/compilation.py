@@ -22,12 +22,22 @@ from fx_importer.investigating import causes_of, investigator, prober_for
 from fx_importer.lowered import Lowered
 from fx_importer.lowering import admit, new_trace
 from fx_importer.lowerings import handlers_for, layers
-from fx_importer.manifest import NARROW, Manifest
-from fx_importer.options import DecompositionOptions, ExportOptions, Mutation, Options, PrintOptions, Unsupported
+from fx_importer.manifest import NARROW, Manifest, Weight
+from fx_importer.options import (
+    DecompositionOptions,
+    ExportOptions,
+    Mutation,
+    Options,
+    PrintOptions,
+    Unsupported,
+    Weights,
+)
 from fx_importer.outlined import lower_imported
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.probing import expected
+from fx_importer.programs import weights_of
+from fx_importer.resources import key_of, resources_in
 from fx_importer.targets import target_for
 from fx_importer.trace import Trace
 
@@ -79,6 +89,7 @@ def compile_programs(
         {name: held for function in programs for name, held in importer.constants[function].items()},
         outcome.holes,
         outcome.fallback,
+        _weights(importer, options.importing.weights),
     )
     if options.lowering.narrow_integers and target.narrows:
         manifest = manifest.passing(NARROW)
@@ -123,12 +134,24 @@ def import_canonical(
     with trace.stage("import", importer.module), importer.handling(handlers):
         state = shared_state(legal)
         if target.folds:
-            legal = {name: fold_constants(program, state) for name, program in legal.items()}
+            inline = options.importing.weights is Weights.INLINE
+            legal = {
+                name: fold_constants(program, state if inline else state | weights_of(program))
+                for name, program in legal.items()
+            }
         if options.importing.outline_layers:
             legal = {name: outline_layers(program) for name, program in legal.items()}
         for name, program in legal.items():
             named = replace(target.importing(options.importing), func_name=name)
             importer.import_exported_program(program, named, state, tensors_only=target.tensors_only)
+
+
+def _weights(importer: FxImporter, policy: Weights) -> dict[str, Weight]:
+    """Return what is not in the module; of resources, those that it names."""
+    if policy is not Weights.EXTERNAL:
+        return importer.external
+    there = {key_of(value) for _, _, value in resources_in(importer.module.operation)}
+    return {key: weight for key, weight in importer.external.items() if key in there}
 
 
 def _relower(

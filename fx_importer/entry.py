@@ -33,6 +33,7 @@ from fx_importer.options import (
     RunOptions,
     TosaTarget,
     Unsupported,
+    Weights,
 )
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
@@ -78,6 +79,7 @@ def lower(
     dynamic_shapes: Any = None,
     strict: bool = False,
     mutation: str | Mutation = Mutation.ERROR,
+    weights: str | Weights = Weights.INLINE,
     experimental_support_mutation: bool = False,
     import_symbolic_shape_expressions: bool = False,
     runtime_asserts: bool = False,
@@ -119,6 +121,8 @@ def lower(
         dynamic_shapes: as `torch.export.export` takes it.
         strict: as `torch.export.export` takes it.
         mutation: what becomes of state that the program mutates, a `Mutation` or its name.
+        weights: where parameters and buffers are, a `Weights` or its name: in the module, sharing their memory; or
+            elsewhere, so that nothing depends on their values. The model may then be on the meta device, or fake.
         experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
         import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, where the
             output type is of the torch dialect: no other can hold them.
@@ -180,6 +184,7 @@ def lower(
             mutation=Mutation.MUTABLE if experimental_support_mutation else Mutation.get(mutation),
             symbolic_shapes=import_symbolic_shape_expressions,
             runtime_asserts=runtime_asserts,
+            weights=Weights.get(weights),
             outline_layers=outline_layers,
         ),
         lowering=LoweringOptions(

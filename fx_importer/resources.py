@@ -18,6 +18,32 @@ def resource_of(constant: ir.Operation, name: str = "value") -> ir.Attribute | N
     return value if value is not None and is_resource(value) else None
 
 
+def declared(key: str, type_: ir.Type) -> ir.Attribute:
+    """Return a ``dense_resource`` of ``type_`` that is called ``key`` and holds nothing.
+
+    Its name may get a number at the end, if its context has a resource of that name: `key_of` says what came of it.
+    """
+    escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"\\{byte:02X}" for byte in key.encode())
+    return ir.Attribute.parse(f'dense_resource<"{escaped}"> : {type_}', type_.context)
+
+
+def key_of(resource: ir.Attribute) -> str:
+    """Return the name of a ``dense_resource``."""
+    found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(resource))
+    assert found
+    if found[2] is not None:
+        return found[2]
+    raw = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped, found[1].encode())
+    return raw.decode()
+
+
+def _unescaped(each: re.Match[bytes]) -> bytes:
+    return each[1] if each[1] == b"\\" else bytes.fromhex(each[1].decode())
+
+
+_PLAIN = {chr(code) for code in range(32, 127)} - {'"', "\\"}
+
+
 def is_resource(value: ir.Attribute) -> bool:
     try:
         ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell

@@ -40,12 +40,14 @@ def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> Exp
         return program
     specs = list(program.graph_signature.input_specs)
     first = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
-    before = program.graph.find_nodes(op="placeholder")[first:]
+    # A program without inputs has the constants after all that it holds.
+    placeholders = program.graph.find_nodes(op="placeholder")
+    before = placeholders[first] if first < len(placeholders) else (placeholders or [program.graph._root])[-1].next
     constants = dict(program.constants)
     for number, node in enumerate(ends):
         target = f"folded_{number}_{node.name}"
         constants[target] = found[node]
-        with program.graph.inserting_before(before[0] if before else next(iter(program.graph.nodes))):
+        with program.graph.inserting_before(before):
             held = program.graph.placeholder(target)
         held.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
         specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(held.name), target))

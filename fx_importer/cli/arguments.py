@@ -20,6 +20,7 @@ HELP = {
     "keep": "A torch op that is not decomposed, spelled aten.foo or aten.foo.default. May be repeated.",
     "func_name": "The name of the function.",
     "mutation": "What becomes of state that the program mutates: refuse it, make it results, or overwrite it in place.",
+    "weights": "Where parameters and buffers are: in the module, or elsewhere, named by it or as arguments.",
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
     "runtime_asserts": "Emit what the program asserts, and the ranges of its inputs' sizes, as assertions.",
     "outline_layers": "Make a function of submodules that compute the same, and call it for each.",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from fx_importer.bindings import func_d, ir
 from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
-from fx_importer.resources import resource_bytes, resource_of
+from fx_importer.resources import key_of, resource_bytes, resource_of
 
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them."""
@@ -77,10 +76,8 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
 
 def resource_name(constant: ir.Operation) -> str | None:
     """Return the name of the ``dense_resource`` that ``constant`` holds; None, if it holds none."""
-    if (value := resource_of(constant)) is None:
-        return None
-    found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(value))
-    return (found[1] or found[2]) if found else None
+    value = resource_of(constant)
+    return None if value is None else key_of(value)
 
 
 def _bytes_of(value: ir.Attribute) -> bytes | None:

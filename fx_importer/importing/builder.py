@@ -168,8 +168,12 @@ class NodeBuilder:
                 raise Refused(str(error)) from None
         return self.op("torch.prim.ListConstruct", [type_], elements).result
 
-    def literal(self, tensor: torch.Tensor, name: str | None = None, info: InputInfo | None = None) -> ir.Value:
+    def literal(
+        self, tensor: torch.Tensor, name: str | None = None, info: InputInfo | None = None, *, external: bool = False
+    ) -> ir.Value:
         """Return a constant tensor: what the hooks resolve it to, or a ``torch.vtensor.literal``.
+
+        One that is ``external`` has a name, and no values in the module.
 
         Raises:
             Refused: if the tensor has no values, or none that an attribute can hold.
@@ -183,7 +187,8 @@ class NodeBuilder:
         if resolved is not None:
             return resolved
         try:
-            attribute = self.fx_importer.weights.attribute(tensor, name)
+            weights = self.fx_importer.weights
+            attribute = weights.external(tensor, name) if external and name else weights.attribute(tensor, name)
         except (UnimportableTensor, UnknownDtype) as error:
             raise Refused(str(error)) from None
         found = self._literals.get(attribute)

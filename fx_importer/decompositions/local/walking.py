@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -124,6 +124,8 @@ class Walk:
         """The tensors that rules made of numbers, by identity, and the placeholders that stand for them."""
         self.first_input: fx.Node | None = None
         """The first placeholder that is not of what the program holds."""
+        self.writable: frozenset[fx.Node] = frozenset()
+        """The placeholders that nodes may write to: what they become is then their value."""
         self._pieces = pieces
         self._sizes = sizes
         """None: symbolic sizes stay `Symbolic`."""
@@ -131,7 +133,7 @@ class Walk:
     def run(self, nodes: Iterable[fx.Node], old: fx.Graph, result: Any = None) -> None:
         """Write ``nodes``, which are in ``old``; where they are not all of it, ``result`` is read after them."""
         nodes = list(nodes)
-        writes = _Writes(nodes, old, result) if any(written_arguments(each) for each in nodes) else None
+        writes = _Writes(nodes, old, result, self.writable) if any(written_arguments(each) for each in nodes) else None
         for node in counted(nodes, "nodes"):
             try:
                 self._write(node, writes)
@@ -225,7 +227,8 @@ class Walk:
 class _Writes:
     """Whether what nodes write to memory can be said without memory: nobody reads it under another name."""
 
-    def __init__(self, nodes: Sequence[fx.Node], graph: fx.Graph, result: Any):
+    def __init__(self, nodes: Sequence[fx.Node], graph: fx.Graph, result: Any, writable: Collection[fx.Node]):
+        self._writable = writable
         self._groups = memory_groups(graph)
         self._order = {node: position for position, node in enumerate(nodes)}
         self._same: dict[fx.Node, list[fx.Node]] = {}
@@ -236,7 +239,8 @@ class _Writes:
         """Return the nodes that stand for the tensor that ``node`` writes to, itself among them.
 
         Raises:
-            Declined: if the memory is not the graph's own, or is read later by another view.
+            Declined: if the memory is neither the graph's own nor all of what may be written to, or is read later by
+                another view.
         """
         written = written_arguments(node)[0]
         same = self._same.setdefault(written, [written])
@@ -245,8 +249,11 @@ class _Writes:
         now = self._order[node]
         for each in self._groups[written]:
             if each.op != "call_function":
-                raise Declined(f"it writes to the memory of '{each.name}'")
-            if self._order.get(each, now) < now and each not in same:
+                if each not in self._writable:
+                    raise Declined(f"it writes to the memory of '{each.name}'")
+                if each not in same:
+                    raise Declined(f"it writes to a part of '{each.name}'")
+            elif self._order.get(each, now) < now and each not in same:
                 readers = [f", by {user.name}" for user in each.users if self._order.get(user, -1) > now]
                 if readers or each in self._results:
                     raise Declined(f"it writes to memory that is read as '{each.name}' later{''.join(readers[:1])}")
