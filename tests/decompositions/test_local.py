@@ -201,8 +201,8 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor, at: Tensor, scratch: Tensor) -> tuple[Tensor, ...]:
         self.values.index_copy_(1, at, self.linear(x))
         self.keys[:, at] = x
-        self.count.add_(1)
-        scratch.mul_(2)
+        self.count.to(torch.int64).add_(1)  # the buffer itself, which is of this dtype
+        scratch.detach().mul_(2)
         scratch.copy_(scratch + self.count)
         return F.softmax(x @ self.keys.mT, -1) @ self.values, self.count, scratch.sum()
 

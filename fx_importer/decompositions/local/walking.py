@@ -17,6 +17,7 @@ from fx_importer.decompositions.local.operators import (
     functional_form,
     has_something_to_do,
     is_ordered,
+    renamed,
     updates_statistics,
 )
 from fx_importer.decompositions.local.recording import Declined, Piece, Rules, Sizes, Symbolic, number_of, record
@@ -232,6 +233,11 @@ class _Writes:
         self._groups = memory_groups(graph)
         self._order = {node: position for position, node in enumerate(nodes)}
         self._same: dict[fx.Node, list[fx.Node]] = {}
+        """The nodes that are names of one tensor."""
+        for node in graph.nodes:
+            if (source := renamed(node)) is not None:
+                same = self._same[node] = self._same.setdefault(source, [source])
+                same.append(node)
         self._results: set[fx.Node] = set()
         map_arg(result, self._results.add)
 
@@ -243,9 +249,7 @@ class _Writes:
                 another view.
         """
         written = written_arguments(node)[0]
-        same = self._same.setdefault(written, [written])
-        same.append(node)
-        self._same[node] = same
+        same = self._same[written]
         now = self._order[node]
         for each in self._groups[written]:
             if each.op != "call_function":
