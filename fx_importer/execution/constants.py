@@ -9,6 +9,7 @@ import ctypes
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from fx_importer.bindings import func_d, ir
@@ -51,7 +52,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
             for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
                 kind = ir.RankedTensorType(value.type)
                 data = contents[value]
-                ctypes.memmove(block.data_ptr() + start, data, len(data))
+                ctypes.memmove(block.data_ptr() + start, data.ctypes.data, len(data))
                 if order is not None:
                     _permute(block[start : start + len(data)], kind.shape, order)
                     kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
@@ -80,7 +81,7 @@ def resource_name(constant: ir.Operation) -> str | None:
     return None if value is None else key_of(value)
 
 
-def _bytes_of(value: ir.Attribute) -> bytes | None:
+def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says."""
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
@@ -140,7 +141,7 @@ def take_resources(
     for value in uses:
         kind = ir.RankedTensorType(value.type)
         tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
-        if data := resource_bytes(value, tensor.nbytes):
-            ctypes.memmove(tensor.data_ptr(), data, len(data))
+        if (data := resource_bytes(value, tensor.nbytes)) is not None:
+            ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
         tensors.append(tensor)
     return tensors
