@@ -97,8 +97,8 @@ class Trace:
     ) -> Iterator[StageRecord]:
         """Run the body as the stage ``name``.
 
-        ``again`` makes ``module`` as it is now, for a report. Without it a snapshot is taken before a ``pipeline``: cloned,
-        never printed.
+        ``again`` makes ``module`` as it is now, for a report. Without it, a snapshot is taken before a ``pipeline``: a
+        clone, never text.
 
         Raises:
             StageFailed: for any exception that is not ours.

@@ -52,7 +52,7 @@ def repeated(program: ExportedProgram, nodes: int) -> ExportedProgram:
     for node in placeholders:
         values[node] = graph.node_copy(node)
         values[node].name = node.name
-    first = next(each for each in placeholders if each.name == program.graph_signature.user_inputs[0])
+    first = next(each for each in placeholders if each.name == next(iter(program.graph_signature.user_inputs)))
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     end = program.graph.output_node()
     results: Any = end.args[0]
