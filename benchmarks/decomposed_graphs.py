@@ -77,7 +77,7 @@ def _too_long(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what is not the same, and counts; the exit code is 1 if a graph of ours is another than torch's, or none."""
+    """Print what is not the same, and counts; the exit code is 1 if one of ours is another, or none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", action="store_true", help="the models of the zoo instead of operators")
     parser.add_argument("--tables", default=",".join(TABLES), help=f"of {', '.join(TABLES)}")
