@@ -135,7 +135,7 @@ def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
     in one piece, and the rest of a module that holds nothing else is small.
     """
     lent = _LENT.get(hash(value))
-    if lent is not None and lent.nbytes == size:
+    if lent is not None and lent.base is not None and lent.nbytes == size:
         return lent.base.reshape(-1).view(np.uint8)
     holder = ir.Module.create(ir.Location.unknown(value.context))
     holder.operation.attributes["value"] = value

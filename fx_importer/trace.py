@@ -97,7 +97,8 @@ class Trace:
     ) -> Iterator[StageRecord]:
         """Run the body as the stage ``name``.
 
-        ``again`` makes ``module`` as it is now, for a report. Without it a snapshot is taken: cloned, never printed.
+        ``again`` makes ``module`` as it is now, for a report. Without it, a snapshot is taken before a ``pipeline``: a
+        clone, never text.
 
         Raises:
             StageFailed: for any exception that is not ours.
@@ -107,7 +108,7 @@ class Trace:
         self.stages.append(record)
         if self.dumps:
             self.dumps.before(self, record, module)
-        if module is not None and (again is None or self.entering):
+        if module is not None and (self.entering or (pipeline and again is None)):
             record.snapshot = module.operation.clone()
         if pipeline:
             self.imported = self.imported or record.snapshot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -51,14 +52,15 @@ def repeated(program: ExportedProgram, nodes: int) -> ExportedProgram:
     for node in placeholders:
         values[node] = graph.node_copy(node)
         values[node].name = node.name
-    first = next(each for each in placeholders if each.name == program.graph_signature.user_inputs[0])
+    first = next(each for each in placeholders if each.name == next(iter(program.graph_signature.user_inputs)))
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
     end = program.graph.output_node()
-    (returned,) = end.args[0]  # type: ignore[misc]
+    results: Any = end.args[0]
+    (returned,) = results
     for _ in range(max(nodes // len(calls), 1)):
         for node in calls:
             values[node] = graph.node_copy(node, values.__getitem__)
-        values[first] = values[returned]  # type: ignore[index]
+        values[first] = values[returned]
     graph.output((values[first],)).meta = dict(end.meta)
     signature = program.graph_signature
     (result,) = signature.output_specs

@@ -113,6 +113,20 @@ def test_the_module_grows_by_calls_alone():
     assert size(8) > 3 * size(2)
 
 
+@pytest.mark.parametrize(
+    "output_type, backend", [("linalg", "jit"), ("stablehlo", "stablehlo"), ("tosa", "tosa_reference")]
+)
+def test_weights_from_elsewhere(output_type, backend):
+    with torch.device("meta"):
+        empty = Stack(Feed).eval()
+    lowered = lower(
+        empty, torch.empty(4, WIDTH, device="meta"), output_type=output_type, weights="external", outline_layers=True
+    )
+    assert functions(lowered) == ["main", "main.Feed"]
+    model, x = stack(Feed), torch.randn(4, WIDTH)
+    torch.testing.assert_close(lowered.with_weights(model).caller(backend=backend)(x), model(x))
+
+
 @torch.library.custom_op("repeated_layers::unknown", mutates_args=())
 def unknown(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
