@@ -15,7 +15,7 @@ from fx_importer.bindings import func_d, ir
 from fx_importer.errors import UsageError
 from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
-from fx_importer.resources import key_of, resource_bytes, resource_of
+from fx_importer.resources import is_held, key_of, resource_bytes, resource_of
 
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them."""
@@ -76,13 +76,17 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
 
 
 def _bytes_of(value: ir.Attribute) -> bytes | None:
-    """Return the contents of a resource, or None for one that is to stay. Raises `UsageError` if it holds nothing."""
+    """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says.
+
+    Raises `UsageError` if it holds nothing.
+    """
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
     size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
     if not size:
         return None
-    if (data := resource_bytes(value, size)) is None:
+    data = resource_bytes(value, size)
+    if data is None and not is_held(value):
         raise not_there(value)
     stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM takes no complex resource
     return None if stays else data
