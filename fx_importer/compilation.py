@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
 from fx_importer.canonicalization import canonicalize, fold_constants, legalize, outline_layers, settle_sizes
+from fx_importer.collecting import without_collections
 from fx_importer.decompositions import Changes, decompose
 from fx_importer.errors import UnsupportedProgramError, UsageError, not_imported
 from fx_importer.exporting import export_program
@@ -98,6 +99,7 @@ def compile_programs(
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower, outcome.census)
 
 
+@without_collections()
 def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: Trace) -> dict[str, ExportedProgram]:
     """Return programs as the importer reads them, with what the output type does not take decomposed."""
     target = target_for(options.output_type)
@@ -117,6 +119,7 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
     return programs
 
 
+@without_collections()
 def import_canonical(
     programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace
 ) -> None:

@@ -5,11 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from fx_importer.bindings import ir
 
 _SMALLEST = 1024
 """In bytes. A smaller resource cannot be told from the rest of the bytecode by its size."""
+
+_LENT: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+"""What contexts hold, by the address of the attribute. Nobody else has these arrays: they end with the context."""
+
+
+def resource(data: np.ndarray, name: str, type_: ir.Type) -> ir.Attribute:
+    """Return ``data`` as a ``dense_resource`` called ``name``, without copying it: the context keeps it alive."""
+    lent = data.view()
+    made = ir.DenseResourceElementsAttr.get_from_buffer(lent, name, type_, context=type_.context)
+    _LENT[hash(made)] = lent
+    return made
 
 
 def resource_of(constant: ir.Operation, name: str = "value") -> ir.Attribute | None:
@@ -121,18 +135,22 @@ def is_held(value: ir.Attribute) -> bool:
     return "dialect_resources" in holder.operation.get_asm()
 
 
-def resource_bytes(value: ir.Attribute, size: int) -> bytes | None:
-    """Return the ``size`` bytes of the resource ``value``, or None if it is not as large as that.
+def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
+    """Return the ``size`` bytes of the resource ``value``, only to be read, or None if it is not as large as that.
 
-    In bytecode, each resource is written in one piece, and the rest of a module that holds nothing else is small.
+    Where `resource` made it, they are not copied. Else they are read from bytecode, in which each resource is written
+    in one piece, and the rest of a module that holds nothing else is small.
     """
+    lent = _LENT.get(hash(value))
+    if lent is not None and lent.base is not None and lent.nbytes == size:
+        return lent.base.reshape(-1).view(np.uint8)
     holder = ir.Module.create(ir.Location.unknown(value.context))
     holder.operation.attributes["value"] = value
     if size >= _SMALLEST:
         chunks = _Chunks(size)
         holder.operation.write_bytecode(chunks)
-        return chunks.found[0] if len(chunks.found) == 1 else None
+        return np.frombuffer(chunks.found[0], np.uint8) if len(chunks.found) == 1 else None
     # A small one is cheap to spell: hexadecimal digits, of which the first four bytes are the alignment.
     digits = re.search(r': "0x([0-9A-F]*)"', holder.operation.get_asm())
     data = bytes.fromhex(digits[1])[4:] if digits else b""
-    return data if len(data) == size else None
+    return np.frombuffer(data, np.uint8) if len(data) == size else None

@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
-WORDS = {"errors", "output_types", "options", "option_values", "bindings"}
+WORDS = {"errors", "output_types", "options", "option_values", "bindings", "collecting"}
 RECORDS = {
     *("trace", "causes", "census", "declarations", "diagnostics", "explanation", "isolation", "manifest"),
     *("elements", "operators", "processes", "programs", "progress", "progress_line"),

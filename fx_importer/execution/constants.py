@@ -9,6 +9,7 @@ import ctypes
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from fx_importer.bindings import func_d, ir
@@ -52,7 +53,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
             for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
                 kind = ir.RankedTensorType(value.type)
                 data = contents[value]
-                ctypes.memmove(block.data_ptr() + start, data, len(data))
+                ctypes.memmove(block.data_ptr() + start, data.ctypes.data, len(data))
                 if order is not None:
                     _permute(block[start : start + len(data)], kind.shape, order)
                     kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
@@ -75,7 +76,7 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
     elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
 
 
-def _bytes_of(value: ir.Attribute) -> bytes | None:
+def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says.
 
     Raises `UsageError` if it holds nothing.
@@ -133,7 +134,7 @@ def take_resources(
         tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
         if (data := resource_bytes(value, tensor.nbytes)) is None:
             raise not_there(value)
-        ctypes.memmove(tensor.data_ptr(), data, len(data))
+        ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
         tensors.append(tensor)
     return tensors
 

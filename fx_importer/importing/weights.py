@@ -15,7 +15,7 @@ from fx_importer.bindings import ir
 from fx_importer.elements import as_array
 from fx_importer.importing.types import TypeCache
 from fx_importer.programs import place_of
-from fx_importer.resources import declared
+from fx_importer.resources import declared, resource
 
 INLINE_ELEMENTS = 64
 """Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
@@ -90,7 +90,7 @@ class TensorAttributes:
         # MLIR holds an i1 one byte an element in an attribute, but users of a resource disagree on its layout.
         if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
             return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
-        return ir.DenseResourceElementsAttr.get_from_buffer(data, name or "constant", type_, context=self._context)
+        return resource(data, name or "constant", type_)
 
 
 def _may_be_one(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -29,6 +29,7 @@ from fx_importer.rewrites import (
     sizes_to_tensor,
     state_to_values,
     tm_tensor_to_loops,
+    transpose_tosa_arguments,
     transpose_tosa_weights,
     values_to_memory,
     without_noise,
@@ -41,6 +42,7 @@ TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_re
 TOSA_SUMS = RewriteStep("fx-importer-long-sums-to-tosa", long_sums_to_tosa)
 TOSA_SIGNATURES = RewriteStep("fx-importer-refuse-numbers", refuse_numbers)
 TOSA_WEIGHTS = RewriteStep("fx-importer-transpose-tosa-weights", transpose_tosa_weights)
+TOSA_ARGUMENTS = RewriteStep("fx-importer-transpose-tosa-arguments", transpose_tosa_arguments)
 TOSA_INTEGERS = RewriteStep("fx-importer-fit-tosa-integers", fit_tosa_integers)
 NARROW_TOSA_INTEGERS = RewriteStep("fx-importer-narrow-tosa-integers", narrow_tosa_integers)
 NARROW_TOSA_INTEGERS_UNPROVED = RewriteStep("fx-importer-narrow-tosa-integers-unproved", narrow_tosa_integers_unproved)
@@ -71,6 +73,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         TOSA_SUMS,
         TOSA_SIGNATURES,
         TOSA_WEIGHTS,
+        TOSA_ARGUMENTS,
         TOSA_INTEGERS,
         NARROW_TOSA_INTEGERS,
         NARROW_TOSA_INTEGERS_UNPROVED,

@@ -8,6 +8,7 @@ from fx_importer.pipelines.rewrite_steps import (
     ALLOW_INLINING,
     NARROW_TOSA_INTEGERS,
     NARROW_TOSA_INTEGERS_UNPROVED,
+    TOSA_ARGUMENTS,
     TOSA_CONSTANTS,
     TOSA_CONTROL_FLOW,
     TOSA_INTEGERS,
@@ -67,8 +68,8 @@ def tosa(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "tosa-integers",
-                "Constant tensors are TOSA's; integers have 32 bits where they fit, or everywhere.",
-                (TOSA_CONSTANTS, _integers(options), on_functions("canonicalize", "cse")),
+                "Constants are TOSA's, as functions want them; integers have 32 bits where they fit, or everywhere.",
+                (TOSA_CONSTANTS, TOSA_ARGUMENTS, _integers(options), on_functions("canonicalize", "cse")),
             ),
             Stage(
                 "tosa-regions",

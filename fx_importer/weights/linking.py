@@ -12,7 +12,7 @@ from fx_importer.bindings import ir
 from fx_importer.elements import as_array
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
-from fx_importer.resources import declared, key_of, resources_in
+from fx_importer.resources import declared, key_of, resource, resources_in
 from fx_importer.saving import carried, manifest_path, read_module
 from fx_importer.weights.matching import Source, read_weights
 
@@ -109,7 +109,7 @@ def _attribute(tensor: torch.Tensor, key: str, type_: ir.Type) -> ir.Attribute:
     data = as_array(tensor)
     if tensor.dtype == torch.bool:  # users of a resource disagree on its layout
         return ir.DenseElementsAttr.get(data, type=type_, context=type_.context)
-    return ir.DenseResourceElementsAttr.get_from_buffer(data, key, type_, context=type_.context)
+    return resource(data, key, type_)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:

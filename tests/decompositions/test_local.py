@@ -72,6 +72,9 @@ def test_models_become_the_graphs_that_torch_makes_of_them(name: str, dynamic: b
         pytest.param(lambda x: torch.einsum("ij,kj->ik", x, x + 1) @ x, id="products"),
         pytest.param(lambda x: (F.dropout(x, 0.5, False).contiguous().to(torch.float64), x), id="nothing"),
         pytest.param(lambda x: F.relu(x + 1, inplace=True).add_(x).mul_(2).add_(x), id="in place"),
+        pytest.param(lambda x: (y := x * 2, y[:, 1:3].add_(x[:, :2]), y[0].mul_(2), y * 3)[3], id="parts"),
+        pytest.param(lambda x: (x[1].copy_(x[0]), x.sum())[1], id="a part of an input"),
+        pytest.param(lambda x: (y := x * 2, y[:, :2][0].relu_(), y[0][1].fill_(3), y)[3], id="parts of parts"),
         pytest.param(lambda x: (x * 2).index_fill_(1, torch.tensor([1]), 3.0).sub_(1), id="a tensor of numbers"),
     ],
 )
@@ -84,6 +87,13 @@ def _two_views(x: Tensor) -> Tensor:
     first = y[0]
     y.add_(1)
     return first + y
+
+
+def _two_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x + 1
+    first = y[0]
+    y[1].add_(1)
+    return first, y
 
 
 def _a_result_of_before(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,7 +130,8 @@ NORM = nn.BatchNorm1d(4)
 @pytest.mark.parametrize(
     ("function", "rule", "reason"),
     [
-        pytest.param(lambda x: x[0].mul_(2), None, r"mul_ .*: it writes to a part of '\w+'", id="part of an input"),
+        pytest.param(lambda x: x.t().mul_(2), None, r"mul_ .*: it writes to the memory of '\w+'", id="turned input"),
+        pytest.param(_two_parts, None, "it writes to memory that is read as 'select' later", id="two parts"),
         pytest.param(_a_view_of_an_input, None, "it writes to memory that is read as 'view' later", id="input"),
         pytest.param(_two_views, None, "it writes to memory that is read as 'select' later, by add", id="two views"),
         pytest.param(_a_result_of_before, None, "it writes to memory that is read as 'view' later", id="result"),
@@ -165,11 +176,18 @@ def test_programs_without_example_values_are_declined() -> None:
 
 
 def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
-    lowered = lower(Model(lambda x: x[0].add_(1)), X.clone(), mutation="functional")
+    lowered = lower(Model(lambda x: x.t().add_(1)), X.clone(), mutation="functional")
     remarks = {stage.name: stage.remarks for stage in lowered.trace.stages}
     assert len(remarks["decompose"]) == 1
     assert remarks["decompose"][0].startswith("the whole program was traced again: add_")
     assert remarks["canonicalize"] == []
+
+
+def _a_part_and_all(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x + 1
+    first = y[0]
+    first.mul_(2)
+    return first, y
 
 
 @pytest.mark.parametrize(
@@ -177,6 +195,7 @@ def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
     [
         pytest.param(lambda x: (x + 1).view(-1).add_(1).view_as(x), id="through a view"),
         pytest.param(lambda x: (x + 1)[0].mul_(2), id="a part"),
+        pytest.param(_a_part_and_all, id="a part and all of it"),
         pytest.param(lambda x: (x > 0).to(torch.int32).add_(torch.ones(4, dtype=torch.int64)), id="of another dtype"),
         pytest.param(lambda x: (x + 1).relu_().neg_().copy_(x[0]).add_(1), id="one after the other"),
     ],
@@ -201,8 +220,8 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor, at: Tensor, scratch: Tensor) -> tuple[Tensor, ...]:
         self.values.index_copy_(1, at, self.linear(x))
         self.keys[:, at] = x
-        self.count.add_(1)
-        scratch.mul_(2)
+        self.count.to(torch.int64).add_(1)  # the buffer itself, which is of this dtype
+        scratch.detach().mul_(2)
         scratch.copy_(scratch + self.count)
         return F.softmax(x @ self.keys.mT, -1) @ self.values, self.count, scratch.sum()
 

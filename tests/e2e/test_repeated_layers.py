@@ -82,6 +82,7 @@ def test_state_of_each_layer(output_type, mutation, backend):
 def test_the_reference_model_takes_calls():
     lowered = lower(stack(Feed), torch.randn(4, WIDTH), output_type="tosa", outline_layers=True)
     assert functions(lowered) == ["main", "main.Feed"]
+    assert "tosa.transpose" not in str(lowered.module)  # weights are constants as the function wants them
     assert lowered.verify(backends=["tosa_reference"])
 
 
@@ -110,6 +111,20 @@ def test_the_module_grows_by_calls_alone():
 
     assert size(8, outline_layers=True) == size(2, outline_layers=True)
     assert size(8) > 3 * size(2)
+
+
+@pytest.mark.parametrize(
+    "output_type, backend", [("linalg", "jit"), ("stablehlo", "stablehlo"), ("tosa", "tosa_reference")]
+)
+def test_weights_from_elsewhere(output_type, backend):
+    with torch.device("meta"):
+        empty = Stack(Feed).eval()
+    lowered = lower(
+        empty, torch.empty(4, WIDTH, device="meta"), output_type=output_type, weights="external", outline_layers=True
+    )
+    assert functions(lowered) == ["main", "main.Feed"]
+    model, x = stack(Feed), torch.randn(4, WIDTH)
+    torch.testing.assert_close(lowered.with_weights(model).caller(backend=backend)(x), model(x))
 
 
 @torch.library.custom_op("repeated_layers::unknown", mutates_args=())
