@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,25 @@ from fx_importer.output_types import OutputType
 from fx_importer.saving import ARTIFACT, check_writable, save_bytes, save_module
 from fx_importer.trace import Trace
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
+
+
+class Later(Mapping[str, ExportedProgram]):
+    """Programs that are made when one is asked for. Their names are known."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[], Mapping[str, ExportedProgram]]):
+        self._names = tuple(names)
+        self._made = functools.cache(make)
+
+    def __getitem__(self, name: str) -> ExportedProgram:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True)
@@ -113,6 +132,8 @@ class Lowered:
 
     def initial_state(self) -> dict[str, torch.Tensor]:
         """Return the state that the programs were exported with, by its name in the state dict."""
+        if not self.manifest.state:
+            return {}
         return {
             name: tensor
             for program in self.programs.values()

@@ -6,13 +6,14 @@ module. What cannot be lent as it lies (strided views) is made contiguous first;
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from fx_importer.bindings import ir
 from fx_importer.importing.types import TypeCache
+from fx_importer.withheld import stand_in
 
 INLINE_ELEMENTS = 64
 """Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
@@ -31,8 +32,10 @@ class Weights:
         self._context = context
         self._types = types
         # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
-        self._known: dict[tuple[Any, ...], tuple[torch.Tensor, ir.Attribute]] = {}
+        self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
+        self.withheld: Mapping[object, int] = {}
+        """The numbers of tensors that the module is to name only, by `place_of` and name, and by `place_of`."""
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
         """Return the attribute that holds ``tensor``: a splat, a short ``dense``, or a resource called ``name``.
@@ -42,16 +45,13 @@ class Weights:
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
         check_importable(tensor)
-        key = (
-            tensor.untyped_storage().data_ptr(),
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-            tensor.dtype,
-        )
+        key = place_of(tensor)
         if (found := self._known.get(key)) is not None:
             return found[1]
-        made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
+        if self.withheld and (number := self.withheld.get((key, name), self.withheld.get(key))) is not None:
+            made = stand_in(number, self._types.literal(tensor.dtype, tensor.shape))
+        else:
+            made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
         if tensor.numel():
             self._known[key] = (tensor, made)
         if name is not None:
@@ -76,6 +76,12 @@ class Weights:
         if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
             return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
         return ir.DenseResourceElementsAttr.get_from_buffer(data, name or "constant", type_, context=self._context)
+
+
+def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return what two tensors share that are one: memory, shape and dtype."""
+    address = tensor.untyped_storage().data_ptr()
+    return address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def check_importable(tensor: torch.Tensor) -> None:
