@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format bench ratios clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch and torch-mlir are large, this takes a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) setuptools hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[demo,test,dev,tosa]'
+	@$(PIP) --no-build-isolation --editable '.[demo,test,dev,tosa,bench]'
 	@touch $@
 
 demo: $(INSTALLED) ## Carry a sentence encoder with its real weights to all five output types, and run it.
@@ -41,6 +41,9 @@ format: $(INSTALLED) ## Format the code, and mend what ruff can.
 
 bench: $(INSTALLED) ## Measure against torch_mlir.fx.
 	$(BIN)/python benchmarks/against_torch_mlir.py
+
+ratios: $(INSTALLED) ## Fail where less is gained over torch_mlir.fx than was: small programs, a minute or two.
+	$(BIN)/python benchmarks/ratios.py
 
 clean: ## Remove .venv, caches and what the demo wrote.
 	rm -rf $(VENV) .pytest_cache .ruff_cache out

@@ -1,7 +1,8 @@
 """Measure `torch_mlir.fx.export_and_import` and `fx_importer.export_and_import` on the same exported programs.
 
-Each program is exported and saved once. Every measured run loads it in a process of its own, so that neither side's
-memory or caches reach the other, and the sides take turns. docs/performance.md says how to read the figures.
+Each program is exported and saved once, or made anew where it is large. Every measured run has a process of its own, so
+that neither side's memory or caches reach the other, and the sides take turns. docs/performance.md says how to read the
+figures.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +26,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a checkout need not be installed to be measured
 
-from benchmarks.comparison.cases import CASES, Case
+from benchmarks.comparison.cases import CASES, MADE, Case
 from benchmarks.comparison.limited import GIGA, ChildError, run_python
 from benchmarks.comparison.sides import SIDES
 from benchmarks.comparison.summary import Measurement, Result
@@ -45,22 +49,17 @@ class Limits:
     seconds: float
 
 
-def measure(case: Case, limits: Limits) -> tuple[Result, Result]:
-    """Run both sides on ``case``, taking turns. A side that fails is not run again on it."""
+def measure(case: Case, program: str, limits: Limits) -> tuple[Result, Result]:
+    """Run both sides on ``program``, which is that of ``case``, taking turns. A side that fails is not run again."""
+    results = {side: Result(case, side) for side in SIDES if case.peer or side == OURS}
     with tempfile.TemporaryDirectory() as directory:
-        program, output = Path(directory, "program.pt2"), Path(directory, "result.json")
-        results = {side: Result(case.name, side, case.output_type, case.weights_only) for side in SIDES}
-        try:
-            _child("export", case.name, str(program), limits=limits)
-        except ChildError as error:
-            failure = f"not exported: {error}"
-            return replace(results[PEER], failure=failure), replace(results[OURS], failure=failure)
+        output = Path(directory, "result.json")
         for _ in range(limits.repetitions):
             for side, result in results.items():
                 if result.failure or sum(run.seconds for run in result.runs) > limits.budget:
                     continue
                 try:
-                    _child("measure", side, case.output_type, str(program), str(output), limits=limits)
+                    _child("measure", side, case.output_type, program, str(output), limits=limits)
                     run = Measurement(**json.loads(output.read_text()))
                     results[side] = replace(result, runs=(*result.runs, run))
                     outcome = f"{run.seconds:.2f} CPU s, {run.peak_bytes / 2**20:.0f} MB"
@@ -68,7 +67,23 @@ def measure(case: Case, limits: Limits) -> tuple[Result, Result]:
                     outcome = str(error)
                     results[side] = replace(result, failure=outcome)
                 PROGRESS.print(f"{case.name}  {side}  {outcome}", highlight=False, soft_wrap=True)
-    return results[PEER], results[OURS]
+    return results.get(PEER, Result(case, PEER)), results[OURS]
+
+
+def measure_all(cases: Sequence[Case], limits: Limits) -> Iterator[tuple[Result, Result]]:
+    """Measure ``cases``. A program that several share is exported and saved once."""
+    for name, shared in groupby(cases, lambda case: case.program):
+        with tempfile.TemporaryDirectory() as directory:
+            program = name if name in MADE else str(Path(directory, "program.pt2"))
+            try:
+                if name not in MADE:
+                    _child("export", name, program, limits=limits)
+            except ChildError as error:
+                failure = f"not exported: {error}"
+                yield from ((Result(case, PEER, (), failure), Result(case, OURS, (), failure)) for case in shared)
+                continue
+            for case in shared:
+                yield measure(case, program, limits)
 
 
 def _child(*arguments: str, limits: Limits) -> None:
@@ -81,6 +96,9 @@ def machine() -> dict[str, str]:
     """Return what the figures depend on."""
     model = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ": unknown processor")
     return {
+        "commit": subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip(),
         "date": date.today().isoformat(),
         "processor": f"{os.cpu_count()} x {model.split(': ')[1]}",
         "memory": f"{_kilobytes('/proc/meminfo', 'MemTotal') / 2**20:.0f} GB",
@@ -105,31 +123,56 @@ def main(
     time_limit: Annotated[float, typer.Option(help="Seconds that a run may take.")] = 600,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write every measurement to this file.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
+    docs: Annotated[bool, typer.Option(help="Write tables and plots into the documentation.")] = False,
+    given: Annotated[Path | None, typer.Option("--from", help="Measure nothing: read what --json wrote.")] = None,
 ) -> None:
     """Measure torch_mlir.fx and fx_importer on the same exported programs: CPU time and peak memory."""
     names = list(CASES) if cases == "all" else cases.split(",")
     if unknown := [name for name in names if name not in CASES]:
         raise typer.BadParameter(f"unknown: {', '.join(unknown)}; there are {', '.join(CASES)}", param_hint="--cases")
-    limits = Limits(repetitions, budget, memory_limit * GIGA, time_limit)
-    pairs = [measure(CASES[name], limits) for name in names]
-
-    described = machine()
-    if json_path is not None:
-        results = [asdict(side) for pair in pairs for side in pair]
-        json_path.write_text(json.dumps({"machine": described, "results": results}, indent=1))
+    if given is not None:
+        described, pairs = _read(given)
+    else:
+        limits = Limits(repetitions, budget, memory_limit * GIGA, time_limit)
+        described, pairs = machine(), []
+        for pair in measure_all([CASES[name] for name in names], limits):
+            pairs.append(pair)
+            if json_path is not None:  # after each, so that a run that is ended has not been for nothing
+                results = [asdict(side) for each in pairs for side in each]
+                json_path.write_text(json.dumps({"machine": described, "results": results}, indent=1))
     # Piped, a table is as wide as it needs to be.
     console = Console() if sys.stdout.isatty() and not markdown else Console(width=400)
     console.print(", ".join(f"{key} {value}" for key, value in described.items()), highlight=False)
+    console.print(_said(pairs, console, markdown=markdown), markup=False, highlight=False, soft_wrap=True)
+    if docs:
+        from benchmarks.comparison import page, plots  # only here: plots need matplotlib, the extra bench
+
+        plots.draw([side for pair in pairs for side in pair], ROOT / "docs" / "performance")
+        page.write(ROOT, pairs, described, _said(pairs, Console(width=400), markdown=True))
+
+
+def _said(pairs: Sequence[tuple[Result, Result]], console: Console, *, markdown: bool) -> str:
+    """Return the tables as text, and what did not finish."""
+    lines: list[str] = []
     for title, table in tables(pairs, markdown=markdown):
-        console.print(f"\n**{title}**\n" if markdown else f"\n[bold]{title}[/]", highlight=False)
         with console.capture() as text:
             console.print(table)
-        print("\n".join(line.rstrip() for line in text.get().splitlines() if line.strip()))
+        shown = (line.rstrip() for line in text.get().splitlines() if line.strip())
+        lines += ["", f"**{title}**" if markdown else title, "", *shown]
     failed = [side for pair in pairs for side in pair if side.failure]
     if failed:
-        console.print("\nDid not finish:\n")
-    for side in failed:
-        console.print(f"- {side.case}, {side.side}: {side.failure}", highlight=False, markup=False)
+        lines += ["", "Did not finish:", "", *(f"- {each.case.name}, {each.side}: {each.failure}" for each in failed)]
+    return "\n".join(lines)
+
+
+def _read(path: Path) -> tuple[dict[str, str], list[tuple[Result, Result]]]:
+    """Return what ``--json`` wrote."""
+    held = json.loads(path.read_text())
+    results = [
+        replace(Result(**each), case=Case(**each["case"]), runs=tuple(Measurement(**run) for run in each["runs"]))
+        for each in held["results"]
+    ]
+    return held["machine"], list(zip(results[::2], results[1::2], strict=True))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
 UP_TO_SIGN = ("linalg.eigh", "linalg.svd", "svd")
 """What returns vectors that may have the other sign: OpInfo says what of its results is unique."""
 
+IN_ANY_ORDER = ("linalg.eig", "linalg.eigvals")
+"""What returns eigenvalues that have no order, and vectors of which each may have another phase."""
+
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 """What returns whatever was in memory."""
 
@@ -95,7 +98,17 @@ def _unique(name: str, sample: Any) -> Callable[[Any], Any] | None:
     if name == "topk":
         dim = sample.kwargs.get("dim", sample.args[1] if len(sample.args) > 1 else -1)
         return lambda results: (results[0], torch.gather(sample.input, dim, results[1]))
+    if name in IN_ANY_ORDER:
+        return _in_order
     return sample.output_process_fn_grad if name in UP_TO_SIGN else None
+
+
+def _in_order(results: Any) -> Any:
+    """Return eigenvalues sorted along a line on which conjugates differ, and the sizes of their vectors' elements."""
+    values, *vectors = (results,) if isinstance(results, Tensor) else results
+    order = torch.argsort(0.6 * values.real + 0.8 * values.imag, -1)
+    sizes = [torch.gather(each.abs(), -1, order.unsqueeze(-2).expand(each.shape)) for each in vectors]
+    return torch.gather(values, -1, order), *sizes
 
 
 class Exported:

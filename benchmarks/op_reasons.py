@@ -13,11 +13,9 @@ REASONS: Mapping[str, str] = {
     r"item": "the result is a Python number that is computed, and TOSA and StableHLO have tensors only",
     r"double|to|float_power|.*with_dtype": "TOSA has no float64",
     r"cdouble|chalf": "TOSA has no float64, and StableHLO no complex numbers of half precision",
-    r"linalg\.eig(vals)?": "eigenvalues of a matrix that is not symmetric are complex, and have no rule yet",
     r"hash_tensor": "it reads the bits of floats as uint64, which no lowering does yet",
     r"sparse\..*|to_sparse": "linalg's sparse tensors run on no backend here; TOSA and StableHLO have dense ones only",
     r"nn\.functional\.max_unpool.*": "indices may repeat, and TOSA leaves open which write wins: its model stops there",
-    r"linalg\.ldl_.*": "the pivoting of Bunch and Kaufman has no rule yet",
     r"histogramdd": "its edges are a list of tensors, which only the torch dialect holds",
 }
 """What matches a whole name, and why; the first match says it."""

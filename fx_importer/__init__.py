@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     )
     from fx_importer.lowerings import Declined, Lowerings, external, lowers
     from fx_importer.manifest import Manifest
-    from fx_importer.options import Contract, Mutation
+    from fx_importer.options import Contract, Mutation, Weights
     from fx_importer.output_types import OutputType
     from fx_importer.pipelines import Nested, Pass, Pipeline, Stage
     from fx_importer.progress import Progress
     from fx_importer.reducing import reduce
     from fx_importer.reduction import Reduction
     from fx_importer.verification import Divergence, Inputs, MismatchError, Verdict
+    from fx_importer.weights import link, read_weights
 
 __all__ = [
     "BackendLoweringOptions",
@@ -80,6 +81,7 @@ __all__ = [
     "UnsupportedProgramError",
     "UsageError",
     "Verdict",
+    "Weights",
     "compare_decompositions",
     "decomposes",
     "doctor",
@@ -87,10 +89,12 @@ __all__ = [
     "export_and_import",
     "external",
     "get_decomposition_table",
+    "link",
     "lower",
     "lower_mlir_module",
     "lowers",
     "pipeline_for",
+    "read_weights",
     "reduce",
     "run_pipeline_with_repro_report",
     "stateless_fx_import",
@@ -121,12 +125,13 @@ _HOMES = {
     "lowerings": ("Declined", "Lowerings", "external", "lowers"),
     "execution": ("Caller",),
     "manifest": ("Manifest",),
-    "options": ("Contract", "Mutation"),
+    "options": ("Contract", "Mutation", "Weights"),
     "output_types": ("OutputType",),
     "pipelines": ("Nested", "Pass", "Pipeline", "Stage"),
     "progress": ("Progress",),
     "reducing": ("reduce",),
     "reduction": ("Reduction",),
+    "weights": ("link", "read_weights"),
     "verification": ("Divergence", "Inputs", "MismatchError", "Verdict"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

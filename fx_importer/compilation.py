@@ -11,9 +11,10 @@ from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
 from fx_importer.caching import Place, place_of
-from fx_importer.canonicalization import canonicalize, fold_constants, legalize, settle_sizes
+from fx_importer.canonicalization import canonicalize, fold_constants, legalize, outline_layers, settle_sizes
+from fx_importer.collecting import without_collections
 from fx_importer.decompositions import Changes, decompose
-from fx_importer.errors import FxImporterError, UnsupportedProgramError, UsageError
+from fx_importer.errors import FxImporterError, UnsupportedProgramError, UsageError, not_imported
 from fx_importer.exporting import export_program
 from fx_importer.fallback import check_fallback
 from fx_importer.importing import FxImporter
@@ -23,12 +24,22 @@ from fx_importer.investigating import causes_of, investigator, prober_for
 from fx_importer.lowered import Later, Lowered
 from fx_importer.lowering import admit, new_trace
 from fx_importer.lowerings import handlers_for, layers
-from fx_importer.manifest import NARROW, Manifest
-from fx_importer.options import DecompositionOptions, ExportOptions, Mutation, Options, PrintOptions, Unsupported
+from fx_importer.manifest import NARROW, Manifest, Weight
+from fx_importer.options import (
+    DecompositionOptions,
+    ExportOptions,
+    Mutation,
+    Options,
+    PrintOptions,
+    Unsupported,
+    Weights,
+)
 from fx_importer.outlined import lower_imported
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.probing import expected
+from fx_importer.programs import weights_of
+from fx_importer.resources import key_of, resources_in
 from fx_importer.targets import target_for
 from fx_importer.trace import Trace
 
@@ -123,6 +134,7 @@ def _lowered(
         {name: held for function in programs for name, held in importer.constants[function].items()},
         outcome.holes,
         outcome.fallback,
+        _weights(importer, options.importing.weights),
     )
     if options.lowering.narrow_integers and target.narrows:
         manifest = manifest.passing(NARROW)
@@ -130,6 +142,7 @@ def _lowered(
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower, outcome.census)
 
 
+@without_collections()
 def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: Trace) -> dict[str, ExportedProgram]:
     """Return programs as the importer reads them, with what the output type does not take decomposed."""
     target = target_for(options.output_type)
@@ -149,6 +162,7 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
     return programs
 
 
+@without_collections()
 def import_canonical(
     programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace
 ) -> None:
@@ -167,10 +181,24 @@ def import_canonical(
     with trace.stage("import", importer.module), importer.handling(handlers):
         state = shared_state(legal)
         if target.folds:
-            legal = {name: fold_constants(program, state) for name, program in legal.items()}
+            inline = options.importing.weights is Weights.INLINE
+            legal = {
+                name: fold_constants(program, state if inline else state | weights_of(program))
+                for name, program in legal.items()
+            }
+        if options.importing.outline_layers:
+            legal = {name: outline_layers(program) for name, program in legal.items()}
         for name, program in legal.items():
             named = replace(target.importing(options.importing), func_name=name)
             importer.import_exported_program(program, named, state, tensors_only=target.tensors_only)
+
+
+def _weights(importer: FxImporter, policy: Weights) -> dict[str, Weight]:
+    """Return what is not in the module; of resources, those that it names."""
+    if policy is not Weights.EXTERNAL:
+        return importer.external
+    there = {key_of(value) for _, _, value in resources_in(importer.module.operation)}
+    return {key: weight for key, weight in importer.external.items() if key in there}
 
 
 def _relower(
@@ -202,13 +230,17 @@ def _complete(
     if not any(each.node for each in error.refusals):
         return UnsupportedProgramError(headline, error.refusals)
 
+    inlined = replace(options, importing=replace(options.importing, outline_layers=False))  # of layers, each is listed
+
     def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
         new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
-        import_canonical(programs, new, options, Trace())
+        import_canonical(programs, new, inlined, Trace())
         return new.module.operation
 
     prober = prober_for(options)
     found = expected(programs, imported, lambda module: causes_of(module, options, prober))
+    if headline == not_imported(len(error.refusals)):
+        headline = not_imported(len(found.refusals))
     return UnsupportedProgramError(headline, found.refusals, found.causes)
 
 

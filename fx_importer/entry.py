@@ -33,6 +33,7 @@ from fx_importer.options import (
     RunOptions,
     TosaTarget,
     Unsupported,
+    Weights,
 )
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
@@ -78,9 +79,11 @@ def lower(
     dynamic_shapes: Any = None,
     strict: bool = False,
     mutation: str | Mutation = Mutation.ERROR,
+    weights: str | Weights = Weights.INLINE,
     experimental_support_mutation: bool = False,
     import_symbolic_shape_expressions: bool = False,
     runtime_asserts: bool = False,
+    outline_layers: bool = False,
     hooks: FxImporterHooks | None = None,
     decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
     keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
@@ -119,11 +122,15 @@ def lower(
         dynamic_shapes: as `torch.export.export` takes it.
         strict: as `torch.export.export` takes it.
         mutation: what becomes of state that the program mutates, a `Mutation` or its name.
+        weights: where parameters and buffers are, a `Weights` or its name: in the module, sharing their memory; or
+            elsewhere, so that nothing depends on their values. The model may then be on the meta device, or fake.
         experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
         import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, where the
             output type is of the torch dialect: no other can hold them.
         runtime_asserts: emit assertions: what the program asserts of its values, and what export took for granted of
             its inputs' sizes. Not for TOSA and StableHLO, which have none.
+        outline_layers: make one private function of submodules that compute the same, transformer layers say, and call
+            it for each, with its weights: then a deep model costs little more than one of a single layer.
         hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
         keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. Without
@@ -180,6 +187,8 @@ def lower(
             mutation=Mutation.MUTABLE if experimental_support_mutation else Mutation.get(mutation),
             symbolic_shapes=import_symbolic_shape_expressions,
             runtime_asserts=runtime_asserts,
+            weights=Weights.get(weights),
+            outline_layers=outline_layers,
         ),
         lowering=LoweringOptions(
             tuple(backend_legal_ops or ()),

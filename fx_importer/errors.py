@@ -75,6 +75,12 @@ class UnsupportedProgramError(FxImporterError):
         super().__init__("\n".join(lines))
 
 
+def not_imported(count: int) -> str:
+    """Return the headline of a program that holds ``count`` things that the importer refuses."""
+    things = "1 thing" if count == 1 else f"{count} things"
+    return f"{things} in the program cannot be imported:"
+
+
 class StageFailed(FxImporterError):
     """A stage of the compilation failed.
 

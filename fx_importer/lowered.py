@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,13 @@ from fx_importer.execution.artifact import Weights, artifact_of
 from fx_importer.lowerings import layers, stubs_of
 from fx_importer.manifest import Hole, Manifest
 from fx_importer.options import DecompositionOptions, Options
+from fx_importer.options import Weights as WeightPolicy
 from fx_importer.output_types import OutputType
-from fx_importer.saving import ARTIFACT, check_writable, save_bytes, save_module
+from fx_importer.programs import with_tensors
+from fx_importer.saving import ARTIFACT, check_writable, manifest_path, save_bytes, save_module, save_text
 from fx_importer.trace import Trace
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
+from fx_importer.weights import Source, linked, read_weights, save_weights
 
 
 class Later(Mapping[str, ExportedProgram]):
@@ -79,15 +82,78 @@ class Lowered:
         """What PyTorch runs instead of operators that are external calls, by name."""
         return stubs_of(layers(self.options.lowering.lowerings))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
 
-        Raises `UsageError` if it cannot be.
+        Of a module without its weights, the manifest is written too, beside it: ``model.manifest.json``.
+
+        Args:
+            path: the file.
+            weights: of such a module: the file, or transformers' directory, that has them, which the manifest then says
+                for each; or, if it is not there, where to write them: a .safetensors or .irpa file.
+
+        Raises:
+            UsageError: if a file cannot be written, or weights are not what the module was made for.
         """
+        if not self.manifest.weights:
+            if weights is not None:
+                raise UsageError("the weights are in the module: lower with weights='external' to have them elsewhere")
+            self._save_module(path)
+            return
+        check_writable(path)
+        manifest, beside = self.manifest, manifest_path(path)
+        if weights is not None:
+            manifest = save_weights(manifest, self.held(manifest.weights_by_name), weights, beside.parent)
+        self._save_module(path)
+        save_text(manifest.to_json(), beside)
+
+    def _save_module(self, path: str | os.PathLike[str]) -> None:
         if Path(path).suffix == ARTIFACT:
             self.save_artifact(path)
         else:
-            save_module(self.module, path)
+            save_module(self.module, path, self.manifest.weights)
+
+    def with_weights(self, weights: Source) -> Lowered:
+        """Return this with other weights in its programs, for `run`, `verify`, `save` and all else; the module stays.
+
+        Args:
+            weights: a state dict, a model, an exported program, a file or a directory, or a list of such, as `link`
+                takes it.
+
+        Raises:
+            UsageError: if the weights are in the module; or listing all that do not fit.
+        """
+        if self.options.importing.weights is WeightPolicy.INLINE:
+            raise UsageError("the weights are in the module: lower with weights='external' or 'args' to change them")
+        tensors = read_weights(self.manifest, weights)
+        names = {name: each.name for each in self.manifest.weights.values() for name in (each.name, *each.also)}
+        given = {name: tensors[first] for name, first in names.items()}
+        return replace(
+            self,
+            programs={name: with_tensors(each, given) for name, each in self.programs.items()},
+            exported={name: with_tensors(each, given) for name, each in self.exported.items()},
+        )
+
+    @functools.cached_property
+    def linked(self) -> ir.Module:
+        """The module with its weights in it: those that the programs hold.
+
+        Raises `UsageError` that lists those without values.
+        """
+        if self.options.importing.weights is not WeightPolicy.EXTERNAL:
+            return self.module
+        return linked(self.module, self.manifest.weights, self._weights())
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        """Return what the module does not hold, and the programs do, by name."""
+        held = self.held(self.manifest.weights_by_name)
+        if empty := [name for name, each in held.items() if each.is_meta]:
+            more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+            raise UsageError(
+                f"the model has no values for {', '.join(map(repr, empty[:3]))}{more}: it is on the meta device. Take "
+                "Lowered.with_weights(...), of a state dict, a model or a file"
+            )
+        return held
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = "week-12", weights: Weights = "inline"
@@ -114,7 +180,8 @@ class Lowered:
         """Return the module's functions, ready to run on ``backend``, with a state of their own.
 
         Args:
-            state: what it is to begin with; without it, what the programs were exported with.
+            state: what it is to begin with; without it, what the programs were exported with. Weights that functions
+                take may be in it.
             backend: a name, of `BACKENDS` or ``"eager"`` for the programs themselves, or one of your own; without it,
                 the output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With holes, the JIT.
 
@@ -127,18 +194,28 @@ class Lowered:
         if isinstance(backend, str):
             eager = backend == "eager"
             backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend, self.stubs)
-        loaded = {name: backend.load(self.module, name) for name in self.manifest.functions}
-        return Caller(self.manifest, loaded, self.initial_state() if state is None else state)
+        loaded = {name: backend.load(self.linked, name) for name in self.manifest.functions}
+        initial = self.initial_state()
+        weights = {name: tensor for name, tensor in initial.items() if name not in self.manifest.state}
+        return Caller(self.manifest, loaded, initial if state is None else {**weights, **state})
 
     def initial_state(self) -> dict[str, torch.Tensor]:
-        """Return the state that the programs were exported with, by its name in the state dict."""
-        if not self.manifest.state:
+        """Return the state that the programs were exported with, by its name in the state dict.
+
+        Weights are in it where functions take them.
+        """
+        state = self.held(self.manifest.state)
+        return {**self._weights(), **state} if self.options.importing.weights is WeightPolicy.ARGS else state
+
+    def held(self, names: Collection[str]) -> dict[str, torch.Tensor]:
+        """Return the tensors that the programs hold under ``names`` in the state dict."""
+        if not names:
             return {}
         return {
             name: tensor
             for program in self.programs.values()
             for name, tensor in {**program.constants, **program.state_dict}.items()
-            if name in self.manifest.state
+            if name in names
         }
 
     @functools.cached_property
@@ -189,6 +266,7 @@ class Lowered:
         """
         if (args or kwargs) and inputs:
             raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
+        self._weights()  # without values, there is nothing to compare
         sets = [Inputs(args, kwargs)] if args or kwargs else inputs
         return verify(self, sets, backends, Tolerance(rtol, atol), isolate)
 
@@ -222,6 +300,7 @@ class Lowered:
         """
         if (args or kwargs) and inputs:
             raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
+        self._weights()
         if not inputs:
             inputs = Inputs(args, kwargs) if args or kwargs else example_inputs(self.exported)[0]
         backend = default_for(self.manifest) if backend is None else backend

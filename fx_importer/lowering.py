@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +13,7 @@ from fx_importer import pipelines
 from fx_importer.bindings import ir, load_dialects
 from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch
+from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch, run_stage
 from fx_importer.pipelines.isolated import RunStage, stage_runner
 from fx_importer.reports import Dumps, Reporter
 from fx_importer.trace import Investigator, Trace
@@ -55,13 +57,30 @@ def run_pipeline(
     pipeline: Pipeline, module: ir.Module, trace: Trace, run: RunStage, printing: PrintOptions = SILENT
 ) -> None:
     """Run the stages of ``pipeline`` on ``module`` in place; ``run`` is what runs stages on it."""
-    for stage in pipeline.stages:
-        with trace.stage(stage.name, module, pipeline=str(stage)):
+    first = module.operation.clone()
+    trace.imported = trace.imported or first
+    for number, stage in enumerate(pipeline.stages):
+        again = functools.partial(_after, pipeline.stages[:number], first)
+        with trace.stage(stage.name, module, pipeline=str(stage), again=again):
             run(stage, print_passes=printing.passes)
         if printing.stages:
             print(f"// ----- after stage '{stage.name}'")
             # Local scope leaves out the resource section, which would spell every weight in hexadecimal.
             print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
+
+
+def _after(stages: Sequence[Stage], first: ir.Operation) -> ir.Operation:
+    """Return what ``stages``, which passed, make of ``first``: a copy before each stage would cost every success."""
+    module, copy = ir.Module.create(first.location), first.clone()
+    for op in list(copy.regions[0].blocks[0].operations):
+        module.body.append(op)
+    for name in first.attributes:
+        module.operation.attributes[name] = first.attributes[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were said
+        for stage in stages:
+            run_stage(stage, module)
+    return module.operation
 
 
 def run_pipeline_with_repro_report(

@@ -59,9 +59,9 @@ class Tree:
 class Argument:
     """An argument of a function."""
 
-    kind: Literal["input", "state"]
+    kind: Literal["input", "state", "weight"]
     name: str
-    """Of an input, the placeholder's name; of state, the name in the state dict."""
+    """Of an input, the placeholder's name; of state and of a weight, the name in the state dict."""
     type: ValueType
     leaf: int | None = None
     """Of an input: which leaf of the inputs it is."""
@@ -108,6 +108,33 @@ class Held:
     type: ValueType
     persistent: bool = True
     """Whether it is in the state dict."""
+
+
+@dataclass(frozen=True)
+class File:
+    """Where in a file the elements of a tensor are, in order and without gaps."""
+
+    path: str
+    """As seen from the manifest's directory; or an absolute one."""
+    offset: int
+    nbytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter or a buffer that is not in the module: a resource without bytes there, or an argument."""
+
+    name: str
+    """In the state dict."""
+    type: ValueType
+    passed_as: str | None = None
+    """The dtype that it has in the module, where it is not the model's: that of the same bits, or of the two parts of
+    complex numbers."""
+    also: tuple[str, ...] = ()
+    """Other names of the same tensor in the state dict."""
+    file: File | None = None
+    """Where it is, if it was saved, or found."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +197,13 @@ class Manifest:
     """What the module declares and does not define, by the names of the functions."""
     fallback: tuple[str, ...] = ()
     """Other output types of which there are parts in the module."""
+    weights: Mapping[str, Weight] = field(default_factory=dict)
+    """What is not in the module, by the names of its resources, or of the arguments of its functions."""
+
+    @property
+    def weights_by_name(self) -> dict[str, Weight]:
+        """What is not in the module, by name in the state dict."""
+        return {each.name: each for each in self.weights.values()}
 
     def passing(self, dtypes: Mapping[str, str]) -> Manifest:
         """Return the manifest of functions that take and return tensors of other dtypes than the model, by name."""
@@ -235,6 +269,7 @@ def _manifest(found: Any) -> Manifest:
         {name: Held(**_typed(each)) for name, each in found["constants"].items()},
         {name: _hole(each) for name, each in found.get("holes", {}).items()},
         tuple(found.get("fallback", ())),
+        {name: _weight(each) for name, each in found.get("weights", {}).items()},
     )
 
 
@@ -256,6 +291,12 @@ def _hole(found: Any) -> Hole:
         tuple(Returned(_type(each["type"]), tuple(each.get("path", ()))) for each in found["returns"]),
         tuple(found.get("places", ())),
     )
+
+
+def _weight(found: Any) -> Weight:
+    fields = _typed(found)
+    file = fields.get("file")
+    return Weight(**fields | {"also": tuple(fields.get("also", ())), "file": None if file is None else File(**file)})
 
 
 def _operator_argument(found: Any) -> OperatorArgument:

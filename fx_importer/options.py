@@ -39,6 +39,17 @@ class Mutation(_Policy):
     """Mutated inputs are ``!torch.tensor`` arguments that are overwritten in place."""
 
 
+class Weights(_Policy):
+    """Where parameters and buffers are: those in the state dict, and others that have no memory."""
+
+    INLINE = "inline"
+    """In the module, which shares their memory."""
+    EXTERNAL = "external"
+    """Elsewhere: the module names them, and the manifest says what they are. `link` puts them in."""
+    ARGS = "args"
+    """Elsewhere: each is an argument of the functions, before the inputs."""
+
+
 class Contract(_Policy):
     """What becomes of a module that holds what its output type may not hold."""
 
@@ -88,6 +99,10 @@ class ImportOptions:
     """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``. Only the torch dialect can hold them."""
     runtime_asserts: bool = False
     """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
+    weights: Weights = Weights.INLINE
+    """Where parameters and buffers are. Unless they are inline, nothing that is made depends on their values."""
+    outline_layers: bool = False
+    """Make a function of submodules that compute the same, which is called for each: transformer layers, say."""
 
 
 _TOSA_ALLOWS = {

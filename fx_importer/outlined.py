@@ -54,8 +54,8 @@ def lower_imported(
     """
     fallback, outlines = Fallback(options), options.lowering.unsupported is Unsupported.OUTLINE
     fallback.take_defined(defined, module.operation)
-    if options.lowering.lowerings or declared_in(module.operation):
-        pipeline = pipeline.without_passes(*VERIFIERS)  # rules may emit what is ours to judge
+    if options.lowering.lowerings or options.importing.outline_layers or declared_in(module.operation):
+        pipeline = pipeline.without_passes(*VERIFIERS)  # which refuse calls, and what rules emit is ours to judge
     done = False
     for _ in range(_ROUNDS if outlines or options.lowering.fallback else 0):
         # Of an attempt that fails, no report is written.

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
 from torch._export.verifier import Verifier
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputSpec
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.utils._pytree import tree_leaves
+
+SAME = "same_in_all_calls"
+"""In the metadata of an input of a graph that is called: whether all calls give the same."""
 
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
 """Changes a graph. The module is what the graph's attributes are read from."""
@@ -52,9 +58,16 @@ def with_graph(
     return changed
 
 
-def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
-    """Return a module of ``graph`` with the attributes of ``root`` that it names, compiled when it is first run."""
-    module = _LazyGraphModule(root, graph)
+def graph_module(
+    root: fx.GraphModule, graph: fx.Graph, added: Mapping[str, fx.GraphModule] | None = None
+) -> fx.GraphModule:
+    """Return a module of ``graph``, compiled when it is first run, with the attributes that it names: ``added``, or
+    else those of ``root``."""
+    held: Any = root
+    if added:
+        named = {str(node.target) for node in graph.find_nodes(op="get_attr")}
+        held = {name: added[name] if name in added else operator.attrgetter(name)(root) for name in named}
+    module = _LazyGraphModule(held, graph)
     module.meta.update(root.meta)
     return module
 
@@ -101,6 +114,37 @@ def held_value(program: ExportedProgram, spec: InputSpec) -> Any:
     return program.constants[spec.target] if held is None else held
 
 
+def is_weight(spec: InputSpec, tensor: torch.Tensor) -> bool:
+    """Whether ``tensor``, which ``spec`` stands for, may be held outside of a module, under its name.
+
+    It is in the state dict, or has no memory that could be in the module.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized or not tensor.numel():
+        return False
+    kept = spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.persistent is not False)
+    return kept or tensor.is_meta
+
+
+def weights_of(program: ExportedProgram) -> set[str]:
+    """Return the names of what ``program`` holds and may be held outside of a module."""
+    held = [spec for spec in program.graph_signature.input_specs if spec.kind in _HELD and spec.target is not None]
+    return {spec.target for spec in held if spec.target and is_weight(spec, held_value(program, spec))}
+
+
+_HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return a number that tells one piece of memory from another, for as long as there are tensors in it."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr() or storage._cdata  # what is on the meta device has no address
+
+
+def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what two tensors have in common if they are one."""
+    return memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
 def as_held(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     """Return what ``node`` stands for, of a tensor that the program holds.
 
@@ -112,6 +156,36 @@ def as_held(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         return torch.view_as_real(tensor.resolve_conj())
     return tensor.view(example.dtype)
+
+
+def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> ExportedProgram:
+    """Return ``program`` with other tensors, of the same types, under those of its names that ``tensors`` has."""
+    changed = copy.copy(program)
+    changed._state_dict = {name: tensors.get(name, each) for name, each in program.state_dict.items()}
+    changed._constants = {name: tensors.get(name, each) for name, each in program.constants.items()}
+    return changed
+
+
+def like(tensor: torch.Tensor, device: torch.device, mode: FakeTensorMode | None = None) -> torch.Tensor:
+    """Return a tensor of the type and strides of ``tensor`` on ``device``, a fake one if there is a ``mode``."""
+
+    def empty() -> torch.Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+    if mode is None:
+        made = empty()
+    else:
+        with mode:
+            made = empty()
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(made, tensor.requires_grad)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def fake_mode_of(graph: fx.Graph) -> FakeTensorMode | None:
+    """Return the mode that the example values of ``graph`` are of, if there are any."""
+    leaves = (each for node in graph.nodes for each in tree_leaves(node.meta.get("val")))
+    return next((each.fake_mode for each in leaves if isinstance(each, FakeTensor)), None)
 
 
 def is_empty(value: object) -> bool:

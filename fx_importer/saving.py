@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fx_importer import progress
 from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
-from fx_importer.resources import constants_in, size_of
+from fx_importer.resources import constants_in, is_resource, key_of, size_of
 
 ARTIFACT = ".stablehlo"
 SUFFIXES = (".mlir", ".mlirbc", ARTIFACT)
@@ -39,20 +39,26 @@ def check_writable(path: str | os.PathLike[str], *, module: bool = True) -> Path
     return path
 
 
-def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
+def manifest_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the manifest of a module that is at ``path`` goes, if it needs one."""
+    return Path(path).with_suffix(".manifest.json")
+
+
+def save_module(module: ir.Module, path: str | os.PathLike[str], external: Collection[str] = ()) -> None:
     """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
 
-    Bytecode takes no extra memory; text spells every weight in hexadecimal, in four times the memory.
+    Bytecode takes no extra memory; text spells every weight in hexadecimal, in four times the memory. ``external`` are
+    the names of resources that hold nothing.
 
     Raises:
         UsageError: if the file cannot be written; nothing is left behind then.
     """
     path = check_writable(path)
     # MLIR ends the process when a disk runs full while it writes.
-    needed = _weight_bytes(module) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
+    needed = _weight_bytes(module, external) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
-    with _whole(path) as temporary:
+    with whole_file(path) as temporary:
         progress.enter(f"write {path.name}")
         if path.suffix == ".mlirbc":
             module.operation.write_bytecode(str(temporary))
@@ -63,13 +69,13 @@ def save_module(module: ir.Module, path: str | os.PathLike[str]) -> None:
 
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
     """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with _whole(check_writable(path, module=False)) as temporary:
+    with whole_file(check_writable(path, module=False)) as temporary:
         temporary.write_bytes(data)
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with _whole(check_writable(path, module=False)) as temporary:
+    with whole_file(check_writable(path, module=False)) as temporary:
         temporary.write_text(text)
 
 
@@ -96,7 +102,7 @@ def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """Give a new file beside ``path`` that takes its place in the end, or is removed."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
@@ -112,9 +118,10 @@ def _whole(path: Path) -> Iterator[Path]:
         raise UsageError(f"cannot save to '{path}': {error.strerror or error}") from None
 
 
-def _weight_bytes(module: ir.Module) -> int:
+def _weight_bytes(module: ir.Module, external: Collection[str]) -> int:
     """Return how many bytes the constant tensors of ``module`` take, each counted once, splats left out."""
-    return sum(map(size_of, {value for _, _, value in constants_in(module.operation)}))
+    found = {value for _, _, value in constants_in(module.operation)}
+    return sum(size_of(value) for value in found if not (external and is_resource(value) and key_of(value) in external))
 
 
 def _umask() -> int:

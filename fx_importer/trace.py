@@ -35,7 +35,7 @@ class StageRecord:
     """Wall time."""
     failure: Exception | None = None
     snapshot: ir.Operation | None = None
-    """The module as it was before the stage; kept only while the stage runs, and where it failed."""
+    """The module as it was before the stage, where it failed; while it runs, only if nothing else can make it again."""
     pipeline: str = ""
     """The pass pipeline of the stage, in MLIR's syntax; empty where the stage runs none."""
     causes: tuple[Cause, ...] = ()
@@ -87,8 +87,18 @@ class Trace:
     """The module as it was before the first stage of passes."""
 
     @contextmanager
-    def stage(self, name: str, module: ir.Module | None = None, *, pipeline: str = "") -> Iterator[StageRecord]:
-        """Run the body as the stage ``name``. A ``module`` is snapshot first: cloned, never printed.
+    def stage(
+        self,
+        name: str,
+        module: ir.Module | None = None,
+        *,
+        pipeline: str = "",
+        again: Callable[[], ir.Operation] | None = None,
+    ) -> Iterator[StageRecord]:
+        """Run the body as the stage ``name``.
+
+        ``again`` makes ``module`` as it is now, for a report. Without it, a snapshot is taken before a ``pipeline``: a
+        clone, never text.
 
         Raises:
             StageFailed: for any exception that is not ours.
@@ -98,10 +108,10 @@ class Trace:
         self.stages.append(record)
         if self.dumps:
             self.dumps.before(self, record, module)
-        if module is not None:
+        if module is not None and (self.entering or (pipeline and again is None)):
             record.snapshot = module.operation.clone()
-            if pipeline:
-                self.imported = self.imported or record.snapshot
+        if pipeline:
+            self.imported = self.imported or record.snapshot
         if self.entering:
             self.entering(record)
         if self.planned:  # or it is one of many attempts
@@ -115,6 +125,7 @@ class Trace:
             error.stage = name
             self._find_causes(record)
             error.causes = record.causes
+            self._take_snapshot(record, again)
             error.report = self.reporter(self, record, ()) if self.reporter else None
             raise
         except FxImporterError as error:
@@ -123,6 +134,7 @@ class Trace:
         except Exception as error:
             record.failure = error
             record.seconds = time.perf_counter() - start
+            self._take_snapshot(record, again)
             raise self._failed(record, error) from error
         finally:
             if record.failure is None:
@@ -131,6 +143,13 @@ class Trace:
             if self.dumps:
                 self.dumps.after(self, record, module)
             record.programs = None
+
+    def _take_snapshot(self, record: StageRecord, again: Callable[[], ir.Operation] | None) -> None:
+        if self.reporter and again and record.snapshot is None:
+            try:
+                record.snapshot = again()
+            except Exception as problem:  # what passed once need not pass twice, and must not hide the failure
+                record.remarks.append(f"the module before the stage could not be made again: {problem}")
 
     def not_reached(self) -> tuple[str, ...]:
         """Return the names of the planned stages that have not begun."""

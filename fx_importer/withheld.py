@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fx_importer.bindings import ir
-from fx_importer.resources import resources_in, size_of
+from fx_importer.resources import resource, resources_in, size_of
 
 _PREFIX = "fx_importer.withheld"
 _NAME = re.compile(rf'dense_resource<"{_PREFIX}/(\d+)/(?:([\dx]*)/([\d.]*)/)?(?:_\d+)*">')
@@ -80,4 +80,4 @@ def _linked(value: ir.Attribute, found: re.Match[str], weights: list[Lent]) -> i
     if found[2] is not None:
         array = np.ascontiguousarray(array.reshape(_numbers(found[2], "x")).transpose(_numbers(found[3], ".")))
         name = f"{name}.transposed"
-    return ir.DenseResourceElementsAttr.get_from_buffer(array, name, value.type, context=value.context)
+    return resource(array, name, value.type)

@@ -10,14 +10,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
-WORDS = {"loaded", "errors", "output_types", "options", "option_values", "bindings"}
+WORDS = {"errors", "output_types", "options", "option_values", "bindings", "collecting", "loaded"}
 RECORDS = {
     *("trace", "causes", "census", "declarations", "diagnostics", "explanation", "isolation", "manifest"),
-    *("operators", "processes", "programs", "progress", "progress_line"),
+    *("elements", "operators", "processes", "programs", "progress", "progress_line"),
     *("regions", "resources", "saving", "withheld"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
-AFTER = {"execution", "probing", "reduction", "verification"}
+AFTER = {"execution", "probing", "reduction", "verification", "weights"}
 SPINE = {
     *("caching", "compilation", "entry", "explaining", "fallback", "investigating", "lowered", "lowering", "outlined"),
     *("reducing", "reproducing", "targets"),
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "probing": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"pipelines", "execution"},
     "reduction": BELOW_STAGES | {"pipelines", "verification"},
+    "weights": BELOW_STAGES | {"execution"},
     **dict.fromkeys(SPINE, BELOW_SPINE | SPINE),
     **dict.fromkeys(DOORS, BELOW_SPINE | SPINE | DOORS),
 }

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from benchmarks.comparison.graphs import blocks, chain
 from benchmarks.zoo import ZOO
 
 MEBI = 2**20
@@ -20,17 +21,27 @@ MEBI = 2**20
 class Case:
     """One program and where it is carried to."""
 
-    name: str
-    build: Callable[[], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]
-    """Returns a model in eval mode with positional and keyword example inputs; the same at every call."""
+    program: str
+    """The name of one of `PROGRAMS`."""
     output_type: str
-    weights_only: bool = False
-    """Whether the program is next to nothing but weights: its import stage gives the cost per GB."""
+    nodes: int = 0
+    """Of a graph whose cost for each node is what is looked at: how many it has, about."""
+    peer: bool = True
+    """Whether torch_mlir.fx is measured too."""
 
-    def export(self) -> ExportedProgram:
-        """Build and export the model."""
-        model, args, kwargs = self.build()
-        return torch.export.export(model, args, kwargs, strict=False)
+    @property
+    def name(self) -> str:
+        return f"{self.program} → {_SHORT.get(self.output_type, self.output_type)}"
+
+    @property
+    def weights_only(self) -> bool:
+        """Whether the program is next to nothing but weights: its import stage gives the cost per GB."""
+        return self.program.startswith("weights_")
+
+    @property
+    def family(self) -> str:
+        """What the name of the program begins with, that graphs of several sizes share."""
+        return self.program.rpartition("_")[0]
 
 
 def _weights(mebibytes: int, dtype: torch.dtype) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
@@ -41,22 +52,22 @@ def _weights(mebibytes: int, dtype: torch.dtype) -> tuple[nn.Module, tuple[Tenso
     return nn.Linear(inputs, outputs, bias=False, dtype=dtype).eval(), (torch.ones(1, inputs, dtype=dtype),), {}
 
 
-class Elementwise(nn.Module):
-    """A chain of ``nodes`` elementwise operations on one small tensor: what a node costs, without weights."""
+class Many(nn.Module):
+    """Adds up ``count`` small parameters."""
 
-    def __init__(self, nodes: int):
+    def __init__(self, count: int):
         super().__init__()
-        self.rounds = nodes // 4
+        self.weights = nn.ParameterList(torch.full((64, 64), 1.0 + i) for i in range(count))
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return ``x`` after the chain; ``y`` has the same shape."""
-        for _ in range(self.rounds):
-            x = torch.tanh(torch.sin(x) * y + x)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x`` and all of them, added."""
+        for weight in self.weights:
+            x = x + weight
         return x
 
 
-def _elementwise(nodes: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
-    return Elementwise(nodes).eval(), (torch.ones(16, 16), torch.ones(16, 16)), {}
+def _many(count: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
+    return Many(count).eval(), (torch.ones(64, 64),), {}
 
 
 def _zoo(name: str) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Tensor]]:
@@ -70,18 +81,51 @@ def _zoo(name: str) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Tensor]]:
     return model, tuple(x[:1] for x in args), {key: x[:1] for key, x in kwargs.items()}
 
 
-_CASES = (
-    *(
-        Case(f"weights_{size}mb_{label}", partial(_weights, size, dtype), "raw", weights_only=True)
-        for label, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
-        for size in (64, 256, 1024)
-    ),
-    *(
-        Case(name, partial(_zoo, name), "linalg-on-tensors")
-        for name in ("bert_base", "resnet50", "gpt2", "vit_b_16", "llama_small")
-    ),
-    Case("elementwise_4000", partial(_elementwise, 4000), "linalg-on-tensors"),
-)
+Build = Callable[[], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]
+"""Returns a model in eval mode with positional and keyword example inputs; the same at every call."""
 
-CASES: dict[str, Case] = {case.name: case for case in _CASES}
+_DTYPES = (("fp32", torch.float32), ("bf16", torch.bfloat16))
+_SIZES = (1, 16, 64, 256, 1024)
+MODELS = ("bert_base", "gpt2", "resnet50", "vit_b_16", "llama_small")
+NODES = (1000, 4000, 16000, 64000)
+OUTPUTS = ("linalg-on-tensors", "tosa", "stablehlo")
+_SHORT = {"linalg-on-tensors": "linalg"}
+
+EXPORTED: dict[str, Build] = {
+    **{name: partial(_zoo, name) for name in MODELS},
+    **{f"weights_{size}mb_{label}": partial(_weights, size, dtype) for label, dtype in _DTYPES for size in _SIZES},
+    "many_weights_1000": partial(_many, 1000),
+}
+"""Programs that are exported and saved once, by name."""
+
+MADE: dict[str, Callable[[], ExportedProgram]] = {
+    **{f"elementwise_{nodes}": partial(chain, nodes) for nodes in NODES},
+    **{f"blocks_{nodes}": partial(blocks, nodes) for nodes in NODES},
+}
+"""Programs that each run makes for itself: saving and loading large graphs takes longer than what is measured."""
+
+
+def export(program: str) -> ExportedProgram:
+    """Build and export the model of one of `EXPORTED`."""
+    model, args, kwargs = EXPORTED[program]()
+    return torch.export.export(model, args, kwargs, strict=False)
+
+
+def _of_size(family: str, nodes: int, output_type: str) -> Case:
+    # Of torch_mlir.fx, larger graphs take minutes for each output type, most of which pass before they differ.
+    most = 16000 if (family, output_type) == ("elementwise", OUTPUTS[0]) else 4000
+    return Case(f"{family}_{nodes}", output_type, nodes, peer=nodes <= most)
+
+
+CASES: dict[str, Case] = {
+    case.name: case
+    for case in (
+        *(Case(f"weights_{size}mb_{label}", "raw") for label, _ in _DTYPES for size in _SIZES),
+        Case("many_weights_1000", "raw"),
+        Case("many_weights_1000", "linalg-on-tensors"),
+        *(Case(name, output_type) for name in MODELS for output_type in OUTPUTS),
+        *(_of_size("elementwise", nodes, output_type) for output_type in OUTPUTS for nodes in NODES),
+        *(_of_size("blocks", nodes, output_type) for output_type in OUTPUTS for nodes in NODES),
+    )
+}
 """Every case, by name."""

@@ -1,9 +1,9 @@
 """Runs in a process of its own: export a case to a file, or measure one side on that file.
 
-    python -m benchmarks.comparison.child export CASE PROGRAM
+    python -m benchmarks.comparison.child export NAME PROGRAM
     python -m benchmarks.comparison.child measure SIDE OUTPUT_TYPE PROGRAM RESULT
 
-``RESULT`` is a `Measurement` as JSON.
+``PROGRAM`` is a file, or the name of a program that is made and not loaded. ``RESULT`` is a `Measurement` as JSON.
 """
 
 from __future__ import annotations
@@ -13,22 +13,32 @@ import dataclasses
 import gc
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.export import ExportedProgram
+from torch_mlir import ir
 
 from benchmarks.comparison.sides import SIDES, StageClock
 from benchmarks.comparison.summary import Measurement
 
 
-def export(case: str, program: str) -> None:
-    """Export the case and save it."""
-    from benchmarks.comparison.cases import CASES  # not at the top: it brings transformers, which a side does not need
+def export(name: str, program: str) -> None:
+    """Export the program of that name and save it."""
+    from benchmarks.comparison import cases
 
-    torch.export.save(CASES[case].export(), program)
+    torch.export.save(cases.export(name), program)
+
+
+def _read(program: str) -> ExportedProgram:
+    if program.endswith(".pt2"):
+        return torch.export.load(program)
+    from benchmarks.comparison.cases import MADE  # not at the top: it brings transformers, which a side does not need
+
+    return MADE[program]()
 
 
 def measure(side: str, output_type: str, program_path: str, result_path: str) -> None:
@@ -36,17 +46,19 @@ def measure(side: str, output_type: str, program_path: str, result_path: str) ->
     torch.set_num_threads(1)
     clock = StageClock()
     lower = SIDES[side](clock)
-    program = torch.export.load(program_path)
+    program = _read(program_path)
     # What a process pays once (imports on demand, dialects, caches) is no property of the program.
     lower(torch.export.export(nn.Linear(2, 2).eval(), (torch.ones(1, 2),)), output_type)
 
     before = _start_peak()
     clock.reset()
+    start = time.perf_counter()
     module = lower(program, output_type)
-    stages = clock.read()
+    stages, wall = clock.read(), time.perf_counter() - start
     peak = _kilobytes("VmHWM") - before
     measurement = Measurement(
         stages=stages,
+        wall_seconds=wall,
         peak_bytes=peak * 1024,
         weights_bytes=weights_bytes(program),
         operations=_count(module.operation),
@@ -76,7 +88,15 @@ def _kilobytes(field: str) -> int:
 
 def _count(operation: Any) -> int:
     """Return how many operations lie in ``operation``, at any depth."""
-    return sum(1 + _count(inner.operation) for region in operation.regions for block in region for inner in block)
+    found = 0
+
+    def see(_: Any) -> ir.WalkResult:
+        nonlocal found
+        found += 1
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(see)
+    return found - 1
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import linear_regression, median
+
+from benchmarks.comparison.cases import Case
 
 GIGA = 1e9
 
@@ -15,6 +18,7 @@ class Measurement:
 
     stages: dict[str, float]
     """CPU seconds by stage; together, the run."""
+    wall_seconds: float
     peak_bytes: int
     """The most memory that was in use at once, over what the process held before: libraries, program, weights."""
     weights_bytes: int
@@ -60,10 +64,8 @@ class Spread:
 class Result:
     """All runs of one side on one case, or why there is none."""
 
-    case: str
+    case: Case
     side: str
-    output_type: str
-    weights_only: bool
     runs: Sequence[Measurement] = ()
     failure: str = ""
 
@@ -79,3 +81,35 @@ class Result:
 def ratio(of: Spread | None, to: Spread | None) -> Spread | None:
     """Return ``of / to``; None unless both were measured and ``to`` is more than nothing."""
     return of / to if of is not None and to is not None and to.low > 0 else None
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What a node costs, in graphs of several sizes."""
+
+    family: str
+    output_type: str
+    side: str
+    microseconds: dict[int, float]
+    """CPU time for each node, by how many there are: medians."""
+
+    @property
+    def growth(self) -> float:
+        """The most that a node costs in any graph, over the least."""
+        return max(self.microseconds.values()) / min(self.microseconds.values())
+
+    @property
+    def exponent(self) -> float:
+        """The slope of the time over the nodes, both as logarithms: 1 where a node costs the same in all graphs."""
+        points = [(math.log(n), math.log(n * each)) for n, each in self.microseconds.items()]
+        return linear_regression(*zip(*points, strict=True)).slope
+
+
+def scalings(results: Iterable[Result]) -> list[Scaling]:
+    """Return what was measured of graphs of several sizes."""
+    found: dict[tuple[str, str, str], dict[int, float]] = {}
+    for each in results:
+        if each.case.nodes and (total := each.spread(lambda run: run.seconds)):
+            key = each.case.family, each.case.output_type, each.side
+            found.setdefault(key, {})[each.case.nodes] = total.middle / each.case.nodes * 1e6
+    return [Scaling(*key, costs) for key, costs in found.items() if len(costs) > 1]

@@ -9,7 +9,7 @@ from rich.box import MARKDOWN, SIMPLE_HEAD, Box
 from rich.table import Table
 
 from benchmarks.comparison.sides import STAGES
-from benchmarks.comparison.summary import Measurement, Result, Spread, ratio
+from benchmarks.comparison.summary import Measurement, Result, Scaling, Spread, ratio, scalings
 
 MEBI = 2**20
 Pair = tuple[Result, Result]
@@ -19,19 +19,26 @@ Pair = tuple[Result, Result]
 def tables(pairs: Sequence[Pair], *, markdown: bool) -> list[tuple[str, Table]]:
     """Return the tables, each with its title; those that nothing was measured for are left out."""
     box = MARKDOWN if markdown else SIMPLE_HEAD
-    weights = [pair for pair in pairs if pair[0].weights_only]
-    made = [("From the exported program to the module", _totals(pairs, box))]
+    compared = [pair for pair in pairs if pair[0].case.peer]
+    weights = [pair for pair in compared if pair[0].case.weights_only]
+    scaled = scalings(result for pair in pairs for result in pair)
+    made: list[tuple[str, Table]] = []
+    if compared:
+        made.append(("From the exported program to the module", _totals(compared, box)))
     if weights:
         made.append(("Importing weights", _weights(weights, box)))
+    if scaled:
+        made.append(("CPU time for each node, by how many there are", _scaling(scaled, box)))
     return [*made, ("CPU seconds by stage", _stages(pairs, box))]
 
 
 def _totals(pairs: Sequence[Pair], box: Box) -> Table:
-    table = _table(box, "case", "output type", "weights MB", *_columns("CPU s"), *_columns("peak MB"))
+    table = _table(box, "case", "weights MB", *_columns("CPU s"), "of wall time", *_columns("peak MB"))
     for peer, ours in pairs:
         table.add_row(
-            *(ours.case, ours.output_type, _weights_size(peer, ours)),
+            *(ours.case.name, _weights_size(peer, ours)),
             *_compared(peer, ours, _seconds),
+            _compared(peer, ours, lambda run: run.wall_seconds)[2],
             *_compared(peer, ours, _peak_mebibytes),
         )
     return table
@@ -41,7 +48,7 @@ def _weights(pairs: Sequence[Pair], box: Box) -> Table:
     table = _table(box, "case", *_columns("import, CPU s per GB"), *_columns("memory / weights")[:2])
     for peer, ours in pairs:
         multiples = [_number(side, lambda run: run.peak_over_weights, 4) for side in (peer, ours)]
-        table.add_row(ours.case, *_compared(peer, ours, lambda run: run.import_seconds_per_gb), *multiples)
+        table.add_row(ours.case.name, *_compared(peer, ours, lambda run: run.import_seconds_per_gb), *multiples)
     return table
 
 
@@ -50,7 +57,19 @@ def _stages(pairs: Sequence[Pair], box: Box) -> Table:
     for result in (side for pair in pairs for side in pair if side.runs):
         times = [spread_text(result.stage(name), with_range=False) for name in STAGES]
         total = spread_text(result.spread(_seconds), with_range=False)
-        table.add_row(result.case, result.side, *times, total, str(len(result.runs)), str(result.runs[-1].operations))
+        table.add_row(
+            result.case.name, result.side, *times, total, str(len(result.runs)), str(result.runs[-1].operations)
+        )
+    return table
+
+
+def _scaling(scaled: Sequence[Scaling], box: Box) -> Table:
+    sizes = sorted({size for each in scaled for size in each.microseconds})
+    table = _table(box, "graph", "side", *(f"µs of {size}" for size in sizes), "most / least", "exponent")
+    for each in scaled:
+        costs = [short(each.microseconds[size]) if size in each.microseconds else "" for size in sizes]
+        name = f"{each.family} → {each.output_type}"
+        table.add_row(name, each.side, *costs, short(each.growth), short(each.exponent))
     return table
 
 

@@ -26,11 +26,11 @@ from torch.utils import _pytree as pytree
 from fx_importer.caching.reasons import NotCached
 from fx_importer.caching.versions import settings, versions
 from fx_importer.caching.withheld import Withheld
+from fx_importer.elements import as_array
 from fx_importer.importing.locations import module_name
-from fx_importer.importing.weights import as_array, place_of
-from fx_importer.options import Contract, Options, Unsupported
+from fx_importer.options import Contract, Options, Unsupported, Weights
 from fx_importer.output_types import OutputType
-from fx_importer.programs import held_value
+from fx_importer.programs import held_value, place_of
 from fx_importer.targets import TARGETS
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
@@ -96,6 +96,8 @@ def options_text(options: Options) -> str:
         "a pipeline is given": lowering.pipeline is not None,
         "a fallback is given": bool(lowering.fallback),
         "what is unsupported is outlined": lowering.unsupported is not Unsupported.ERROR,
+        "weights are outside of the module": options.importing.weights is not Weights.INLINE,
+        "layers are outlined": options.importing.outline_layers,
         "the contract may warn": lowering.contract is not Contract.ERROR,
         "something is printed": dataclasses.astuple(options.printing) != (False, False, False),
         "stages are dumped": options.running.dump_ir is not None,

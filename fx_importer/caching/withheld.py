@@ -8,7 +8,9 @@ from functools import partial
 from torch import Tensor
 from torch.export.graph_signature import InputKind, InputSpec
 
-from fx_importer.importing.weights import as_array, is_splat, place_of
+from fx_importer.elements import as_array
+from fx_importer.importing.weights import is_splat
+from fx_importer.programs import place_of
 from fx_importer.withheld import Lent
 
 _LIFTED = "lifted_tensor_"

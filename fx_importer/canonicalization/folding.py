@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.rewriting import value_of
-from fx_importer.programs import as_held, signature_of, with_rewritten_graphs
+from fx_importer.programs import as_held, with_graph, with_rewritten_graphs
 
 _LARGEST = 1 << 16
 """In bytes, of a constant ..."""
@@ -31,37 +31,36 @@ def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> Exp
     constant of floats from numbers alone stays, and so do large tensors. One of integers does not: the C++ lowerings
     cut its numbers off at 32 bits.
     """
-    program = with_rewritten_graphs(program, lambda graph, owner: None)
-    found = _constants(program, state)
-    ends = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
-    ends = [node for node in ends if node.all_input_nodes or not found[node].is_floating_point()]
-    ends = [node for node in ends if found[node].numel()]
-    if not ends:
+    values = _ends(program, state)
+    if not values:
         return program
+    program = with_rewritten_graphs(program, lambda graph, owner: None)
+    found = {node: values[node.name] for node in program.graph.nodes if node.name in values}
     specs = list(program.graph_signature.input_specs)
     first = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
-    before = program.graph.find_nodes(op="placeholder")[first:]
+    # A program without inputs has the constants after all that it holds.
+    placeholders = program.graph.find_nodes(op="placeholder")
+    before = placeholders[first] if first < len(placeholders) else (placeholders or [program.graph._root])[-1].next
     constants = dict(program.constants)
-    for number, node in enumerate(ends):
+    for number, node in enumerate(found):
         target = f"folded_{number}_{node.name}"
         constants[target] = found[node]
-        with program.graph.inserting_before(before[0] if before else next(iter(program.graph.nodes))):
+        with program.graph.inserting_before(before):
             held = program.graph.placeholder(target)
         held.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
         specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(held.name), target))
         node.replace_all_uses_with(held)
     program.graph.eliminate_dead_code()
-    return ExportedProgram(
-        root=program.graph_module,
-        graph=program.graph,
-        graph_signature=signature_of(ExportGraphSignature(specs, program.graph_signature.output_specs), program.graph),
-        state_dict=program.state_dict,
-        range_constraints=program.range_constraints,
-        module_call_graph=program.module_call_graph,
-        example_inputs=program.example_inputs,
-        constants=constants,
-        verifiers=program.verifiers,
-    )
+    signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
+    return with_graph(program, program.graph, signature, root=program.graph_module, constants=constants)
+
+
+def _ends(program: ExportedProgram, state: Collection[str]) -> dict[str, torch.Tensor]:
+    """Return the values of the nodes that constants take the places of, by name: other nodes use them."""
+    found = _constants(program, state)
+    ends = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
+    ends = [node for node in ends if node.all_input_nodes or not found[node].is_floating_point()]
+    return {node.name: found[node] for node in ends if found[node].numel()}
 
 
 def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node, torch.Tensor]:

@@ -6,7 +6,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
 from fx_importer.decompositions.flex_attention import write_out_flex_attention
@@ -15,7 +17,7 @@ from fx_importer.decompositions.shadowed import write_out_shadowed
 from fx_importer.decompositions.table import DecompositionTable, overloads
 from fx_importer.decompositions.views import is_functional, respell_views
 from fx_importer.errors import UsageError
-from fx_importer.programs import with_rewritten_graphs
+from fx_importer.programs import fake_mode_of, like, place_of, with_rewritten_graphs, with_tensors
 from fx_importer.regions import has_regions, inline_regions
 
 
@@ -58,7 +60,20 @@ def general(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> E
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        return respell_views(program).run_decompositions(rules)
+        traced = respell_views(with_tensors(program, _fakes(program))).run_decompositions(rules)
+    held = {**program.constants, **program.state_dict}
+    return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
+
+
+def _fakes(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Return a fake CPU tensor, as the nodes of ``program`` have, for each that it holds on the meta device."""
+    held = {**program.constants, **program.state_dict}
+    hollow = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}
+    made: dict[Any, torch.Tensor] = {}
+    for each in hollow.values():
+        if (place := place_of(each)) not in made:
+            made[place] = like(each, torch.device("cpu"), fake_mode_of(program.graph) or FakeTensorMode())
+    return {name: made[place_of(each)] for name, each in hollow.items()}
 
 
 def by_overload(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:

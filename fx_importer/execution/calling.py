@@ -24,7 +24,8 @@ class Caller:
     Args:
         manifest: of the module.
         functions: what runs each function of the manifest, by name.
-        state: what the state is to begin with, by name; a whole state dict may be given. It is copied.
+        state: what the state is to begin with, by name; a whole state dict may be given. It is copied. Weights that
+            functions take are there too, and are not.
 
     Raises:
         UsageError: if a function or a part of the state is missing, or the state is no tensors.
@@ -39,6 +40,10 @@ class Caller:
         _require("state", manifest.state, state or {})
         self.state = {name: _copied(name, (state or {})[name]) for name in manifest.state}
         """The state as of now, by its name in the state dict."""
+        functions_of = manifest.functions.values()
+        weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}
+        _require("weight", weights, state or {})
+        self._weights = {name: (state or {})[name].detach() for name in weights}
         self.gradients: dict[str, torch.Tensor] = {}
         """Of a training program: the gradients that the last call returned, by the name of what they belong to."""
 
@@ -65,11 +70,12 @@ class Caller:
     def _call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         function = self.manifest.functions[name]
         leaves = _leaves(function, args, kwargs)
+        held = {"state": self.state, "weight": self._weights}
         for argument in function.arguments:
             if argument.kind == "input" and argument.leaf is not None:
                 _check_dtype(argument.name, leaves[argument.leaf], argument.type.dtype)
         flat = [
-            _as_taken(each, self.state[each.name] if each.kind == "state" else self._passed(leaves[each.leaf or 0]))
+            _as_taken(each, held[each.kind][each.name] if each.kind in held else self._passed(leaves[each.leaf or 0]))
             for each in function.arguments
         ]
         returned = self._functions[name](*flat)
@@ -184,6 +190,8 @@ def as_declared(value: Any, record: Argument | Result) -> Any:
 def _copied(name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise UsageError(f"the state '{name}' is of type {type(value).__name__}, and not a tensor")
+    if value.is_meta:
+        raise UsageError(f"the state '{name}' is on the meta device, and has no values: pass what it is to begin with")
     return value.detach().clone()
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from fx_importer.bindings import func_d, ir
 from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
-from fx_importer.resources import resource_bytes, resource_of
+from fx_importer.resources import key_of, resource_bytes, resource_of
 
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them."""
@@ -52,7 +52,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
             for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
                 kind = ir.RankedTensorType(value.type)
                 data = contents[value]
-                ctypes.memmove(block.data_ptr() + start, data, len(data))
+                ctypes.memmove(block.data_ptr() + start, data.ctypes.data, len(data))
                 if order is not None:
                     _permute(block[start : start + len(data)], kind.shape, order)
                     kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
@@ -77,13 +77,11 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
 
 def resource_name(constant: ir.Operation) -> str | None:
     """Return the name of the ``dense_resource`` that ``constant`` holds; None, if it holds none."""
-    if (value := resource_of(constant)) is None:
-        return None
-    found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(value))
-    return (found[1] or found[2]) if found else None
+    value = resource_of(constant)
+    return None if value is None else key_of(value)
 
 
-def _bytes_of(value: ir.Attribute) -> bytes | None:
+def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says."""
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
@@ -143,7 +141,7 @@ def take_resources(
     for value in uses:
         kind = ir.RankedTensorType(value.type)
         tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
-        if data := resource_bytes(value, tensor.nbytes):
-            ctypes.memmove(tensor.data_ptr(), data, len(data))
+        if (data := resource_bytes(value, tensor.nbytes)) is not None:
+            ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
         tensors.append(tensor)
     return tensors

@@ -118,8 +118,9 @@ def _placeholder(program: ExportedProgram, spec: InputSpec, node: fx.Node, given
             return given["input", spec.arg.name]
         return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
     target = spec.target or ""
-    if ("state", target) in given:
-        return given["state", target]
+    for kind in ("state", "weight"):
+        if (kind, target) in given:
+            return given[kind, target]
     return held_value(program, spec)
 
 

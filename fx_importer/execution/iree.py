@@ -15,7 +15,7 @@ from fx_importer.errors import CrashedError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.extras import imported, require
 from fx_importer.execution.memref import dense
-from fx_importer.execution.modules import alone, dialects_of
+from fx_importer.execution.modules import alone, dialects_of, inline_calls
 from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.isolation import Scratch, run_command
@@ -68,6 +68,8 @@ class IreeBackend:
         signature = read_signature(function, IREE)
         there = dialects_of(copy)
         kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
+        if kind == "torch":
+            inline_calls(copy)  # IREE 3.13 finds no function that is called in this dialect
         if kind == "stablehlo" and is_dynamic(signature):
             # IREE 3.13 lowers no dynamic_reshape.
             return Specialized(signature, copy, lambda module, static: _load(module, static, kind))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fx_importer.bindings import func_d, ir
+from fx_importer.bindings import func_d, ir, passmanager
 from fx_importer.errors import UsageError
 from fx_importer.execution.signature import Passes
+from fx_importer.pipelines.rewrite_steps import ALLOW_INLINING
 
 
 def copied(module: ir.Module) -> ir.Module:
@@ -59,6 +60,12 @@ def alone(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
             functions[each].attributes["sym_visibility"] = ir.StringAttr.get(visibility)
         _rename(copy, functions[name], "main")
     return copy, functions[name]
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Inline the functions of ``module`` that others call, for a backend that takes one function."""
+    ALLOW_INLINING.run(module.operation)
+    passmanager.PassManager.parse("builtin.module(inline{default-pipeline=})", module.context).run(module.operation)
 
 
 def _rename(module: ir.Module, function: func_d.FuncOp, name: str) -> None:

@@ -152,7 +152,7 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
         return ()
 
     def name(attributes: ir.DictAttr) -> str | None:
-        found = [key for key in ("fx_importer.name", "fx_importer.state") if key in attributes]
+        found = [key for key in ("fx_importer.name", "fx_importer.state", "fx_importer.weight") if key in attributes]
         return ir.StringAttr(attributes[found[0]]).value if found else None
 
     return tuple(name(ir.DictAttr(each)) for each in ir.ArrayAttr(function.attributes["arg_attrs"]))

@@ -17,7 +17,7 @@ from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.extras import require
 from fx_importer.execution.memref import DTYPES, dense
-from fx_importer.execution.modules import alone, refuse_foreign_dialects
+from fx_importer.execution.modules import alone, inline_calls, refuse_foreign_dialects
 from fx_importer.execution.signature import Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.tosa_child import run_model
 from fx_importer.isolation import Scratch, run_command, run_isolated
@@ -51,6 +51,7 @@ class TosaReferenceBackend:
         """
         require(self.name, "tosa", "tosa_reference_model")
         copy, function = alone(module, func_name)
+        inline_calls(copy)
         signature = read_signature(function, TOSA)
         refuse_foreign_dialects(copy, ("builtin", "func", "tosa"), TOSA)
         scratch = Scratch()

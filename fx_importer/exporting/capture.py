@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.exporting.aliases import check_writes, separate
 from fx_importer.exporting.attributes import attributes_as_buffers
+from fx_importer.exporting.hollow import on_the_cpu, with_meta_weights
 from fx_importer.exporting.inputs import check_quantized
 from fx_importer.exporting.stack_traces import lines_of_calls
 from fx_importer.exporting.undo import writes_undone
@@ -26,7 +27,8 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
         UsageError: if ``f`` is none of these, or a tensor has a quantized dtype.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
-    program = attributes_as_buffers(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
+    program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
+    program = attributes_as_buffers(program)
     check_writes(program, args, kwargs)
     return program
 
@@ -38,8 +40,9 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
     check_quantized(module, args, kwargs)
     example = separate(args, kwargs, module)
     try:
-        with lines_of_calls(), writes_undone(module):
-            return torch.export.export(module, *example, dynamic_shapes=options.dynamic_shapes, strict=options.strict)
+        with lines_of_calls(), writes_undone(module), on_the_cpu(module, *example) as (inputs, keywords):
+            shapes, strict = options.dynamic_shapes, options.strict
+            return torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict)
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(

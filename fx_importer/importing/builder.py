@@ -46,6 +46,8 @@ class NodeBuilder:
         self.location = importer.locations.unknown
         self.runtime_asserts = False
         """Whether what the program asserts becomes operations."""
+        self.outlines: str | None = None
+        """The name of the function, where graphs that it invokes are functions too."""
         self.refused: list[Refusal] = []
         """What subgraphs hold that cannot be imported, for the walker to collect."""
         self._context = importer.context
@@ -166,8 +168,12 @@ class NodeBuilder:
                 raise Refused(str(error)) from None
         return self.op("torch.prim.ListConstruct", [type_], elements).result
 
-    def literal(self, tensor: torch.Tensor, name: str | None = None, info: InputInfo | None = None) -> ir.Value:
+    def literal(
+        self, tensor: torch.Tensor, name: str | None = None, info: InputInfo | None = None, *, external: bool = False
+    ) -> ir.Value:
         """Return a constant tensor: what the hooks resolve it to, or a ``torch.vtensor.literal``.
+
+        One that is ``external`` has a name, and no values in the module.
 
         Raises:
             Refused: if the tensor has no values, or none that an attribute can hold.
@@ -181,7 +187,8 @@ class NodeBuilder:
         if resolved is not None:
             return resolved
         try:
-            attribute = self.fx_importer.weights.attribute(tensor, name)
+            weights = self.fx_importer.weights
+            attribute = weights.external(tensor, name) if external and name else weights.attribute(tensor, name)
         except (UnimportableTensor, UnknownDtype) as error:
             raise Refused(str(error)) from None
         found = self._literals.get(attribute)
@@ -270,6 +277,12 @@ class NodeBuilder:
             return self.fx_importer.import_subgraph(module.graph, self, operands)
         finally:
             self.environment, self.owner, self.location = outer
+
+    def call(self, graph: Any, name: str, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Call the function ``name`` of the graph that a ``get_attr`` node names, which is imported once."""
+        function = self.fx_importer.callees.of(self.attribute_of_owner(graph.target), name, operands, self)
+        passed = [operands[position] for position in function.passed]
+        return list(self.op("func.call", function.results, passed, {"callee": function.symbol}).results)
 
     @contextmanager
     def inside(self, block: ir.Block) -> Iterator[None]:

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.importing.signature import HELD, mutated_state
-from fx_importer.programs import held_value
+from fx_importer.programs import held_value, memory_of
 
 
 def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
@@ -27,7 +27,7 @@ def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
                 continue
             tensor = held_value(program, spec)
             strided = tensor.layout is torch.strided  # a sparse tensor has several storages, and shows none
-            memory = tensor.untyped_storage().data_ptr() if strided else id(tensor)
+            memory = memory_of(tensor) if strided else id(tensor)
             other, name = names.setdefault(memory, (function, spec.target))
             if name != spec.target and other != function and state & {name, spec.target}:
                 raise UsageError(

@@ -15,6 +15,7 @@ from fx_importer.bindings import func_d, ir, load_dialects, new_context
 from fx_importer.declarations import Defined
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.calls import Callees, give_type
 from fx_importer.importing.guards import InputGuards
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
@@ -24,9 +25,10 @@ from fx_importer.importing.symbols import Symbols
 from fx_importer.importing.trees import value_type
 from fx_importer.importing.types import TypeCache, static_dimension
 from fx_importer.importing.walker import Walker
-from fx_importer.importing.weights import Weights
-from fx_importer.options import ImportOptions, Mutation
-from fx_importer.programs import as_held, held_value
+from fx_importer.importing.weights import TensorAttributes
+from fx_importer.options import ImportOptions, Mutation, Weights
+from fx_importer.programs import as_held, held_value, is_weight, place_of
+from fx_importer.resources import key_of
 
 
 class FxImporter:
@@ -58,7 +60,7 @@ class FxImporter:
         self.handlers: Mapping[Any, Handler] = {**HIGHER_ORDER, **(handlers or {})}
         self.types = TypeCache(self.context)
         self.locations = Locations(self.context)
-        self.weights = Weights(self.context, self.types)
+        self.weights = TensorAttributes(self.context, self.types)
         self.resolves_inputs = False
         """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
         self.functions: dict[str, manifest.Function] = {}
@@ -67,9 +69,13 @@ class FxImporter:
         """By function, the state that it takes, by its name in the state dict."""
         self.constants: dict[str, dict[str, manifest.Held]] = {}
         """By function, the tensors that it holds, by name."""
+        self.external: dict[str, manifest.Weight] = {}
+        """What is not in the module, by the names of resources or arguments."""
         self.defined: dict[str, Defined] = {}
         """What functions compute that stand for operators which rules lower into another output type, by name."""
         self._registered: dict[str, bool] = {}
+        self.callees = Callees(self)
+        """What is called by the function that is being imported."""
         self.hooks.prepare_module(self._module.operation)
 
     @contextmanager
@@ -155,27 +161,50 @@ class FxImporter:
         """
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
-        signature = read_signature(program, options.mutation, stores, state, tensors_only=tensors_only)
+        signature = read_signature(
+            program, options.mutation, stores, state, tensors_only=tensors_only, weights=options.weights
+        )
         self.resolves_inputs = mutable
         try:
             function = self._import(program.graph, program.graph_module, signature, options, program)
         finally:
             self.resolves_inputs = False
-        self._record(program, signature, options.func_name)
+        self._record(program, signature, options.func_name, options.weights)
         return function
 
-    def _record(self, program: ExportedProgram, signature: Signature, name: str) -> None:
+    def _record(self, program: ExportedProgram, signature: Signature, name: str, weights: Weights) -> None:
         """Note what the function ``name`` takes, returns and holds."""
         assert signature.function is not None
         self.functions[name] = signature.function
         state, kept = self.state[name], self.constants[name] = {}, {}
-        arguments = {each.node.name: each.name for each in signature.arguments if each.state}
+        arguments = {each.node.name: each.name for each in signature.arguments if each.kind == "state"}
         constants = {each.node.name: each.spec.target for each in signature.constants}
         for spec in program.graph_signature.input_specs:
             for names, held in ((arguments, state), (constants, kept)):
                 if (target := names.get(spec.arg.name)) is not None:
                     type_ = value_type(held_value(program, spec))
                     held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
+        if weights is not Weights.INLINE:
+            self._record_weights(program, signature, weights)
+
+    def _record_weights(self, program: ExportedProgram, signature: Signature, weights: Weights) -> None:
+        """Note what the program holds and the module does not."""
+        names: dict[Any, list[str]] = {}
+        for target, held in program.state_dict.items():
+            if isinstance(held, torch.Tensor) and held.layout is torch.strided:
+                names.setdefault(place_of(held), []).append(target)
+        if weights is Weights.ARGS:
+            found = [(each.name, each.node) for each in signature.arguments if each.kind == "weight"]
+        else:
+            found = [(each.spec.target or "", each.node) for each in signature.constants if _is_external(each, weights)]
+        specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+        for name, node in found:
+            held = held_value(program, specs[node.name])
+            passed = as_held(node, held)
+            key = name if weights is Weights.ARGS else key_of(self.weights.external(passed, name))
+            passed_as = None if passed.dtype == held.dtype else str(passed.dtype).removeprefix("torch.")
+            first, *also = [name, *(each for each in names.get(place_of(held), ()) if each != name)]
+            self.external.setdefault(key, manifest.Weight(first, value_type(held), passed_as, tuple(also)))
 
     def import_graph_module(
         self,
@@ -241,8 +270,11 @@ class FxImporter:
         try:
             self._fill(function, block, graph, owner, signature, options, program)
         except BaseException:
-            function.erase()
+            for each in (function, *self.callees.functions):
+                each.erase()
             raise
+        finally:
+            self.callees = Callees(self)
         return function.operation
 
     def _fill(
@@ -257,12 +289,13 @@ class FxImporter:
     ) -> None:
         build = NodeBuilder(self, owner, block)
         build.runtime_asserts = options.runtime_asserts
+        build.outlines = options.func_name if options.outline_layers else None
         ranges = program.range_constraints if program else {}
         symbols = Symbols(build, ranges) if options.symbolic_shapes else None
         walker = Walker(build, self.locations, symbols)
         mutable = _arguments(signature.arguments, build, walker)
         for constant in signature.constants:
-            _constant(constant, build, walker, program)
+            _constant(constant, build, walker, program, options.weights)
         if options.runtime_asserts and not walker.refusals:
             InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
         walker.walk(graph.nodes)
@@ -280,14 +313,13 @@ class FxImporter:
                     self.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
         results = build.values(signature.results)
         build.op("func.return", [], results)
-        inputs = [argument.type for argument in block.arguments]
-        type_ = ir.FunctionType.get(inputs, [result.type for result in results], self.context)
-        function.attributes["function_type"] = ir.TypeAttr.get(type_, self.context)
+        give_type(function, [argument.type for argument in block.arguments], results)
         if signature.function is not None:
             _name_values(function, signature.function)
         if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
             # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
-            function.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
+            for each in (function, *self.callees.functions):
+                each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
 
 
 def _arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker) -> list[tuple[Argument, ir.Value]]:
@@ -307,23 +339,33 @@ def _arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker
         if argument.overwritten_by is not None:
             mutable.append((argument, value))
             value = build.op("torch.copy.to_vtensor", [build.type_of(node)], [value]).result
-        walker.bind(node, value)
+        for each in (node, *argument.also):
+            walker.bind(each, value)
     return mutable
 
 
-def _constant(constant: Constant, build: NodeBuilder, walker: Walker, program: ExportedProgram | None) -> None:
+def _constant(
+    constant: Constant, build: NodeBuilder, walker: Walker, program: ExportedProgram | None, weights: Weights
+) -> None:
     """Bind the node of a parameter, buffer or tensor constant to its literal."""
     assert program is not None
     target = constant.spec.target
     assert target is not None
     build.location = build.fx_importer.locations.named(target)
     lifted = target.startswith("lifted_tensor_")  # export's own name for a tensor that stood in the code
+    external = _is_external(constant, weights)
     try:
         info = _info(program, constant, build)
         tensor = as_held(constant.node, constant.tensor)
-        walker.bind(constant.node, build.literal(tensor, None if lifted else target, info))
+        name = None if lifted and not external else target
+        walker.bind(constant.node, build.literal(tensor, name, info, external=external))
     except Refused as reason:
         walker.refuse(constant.node, f"'{target}': {reason}")
+
+
+def _is_external(constant: Constant, weights: Weights) -> bool:
+    """Whether a constant is named in the module, and its values are elsewhere."""
+    return weights is Weights.EXTERNAL and is_weight(constant.spec, constant.tensor) and constant.stored is None
 
 
 def _info(program: ExportedProgram, constant: Constant, build: NodeBuilder) -> InputInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx
@@ -15,8 +15,8 @@ from fx_importer import manifest
 from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
 from fx_importer.importing.trees import symbol_ranges, tree_of, value_type
-from fx_importer.options import Mutation
-from fx_importer.programs import held_value, is_empty
+from fx_importer.options import Mutation, Weights
+from fx_importer.programs import held_value, is_empty, is_weight, place_of
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,10 @@ class Argument:
     name: str
     constant: ConstantArgument | None = None
     """Set where the program was exported for one value of this (Python) argument."""
-    state: bool = False
-    """Whether it is a buffer or a parameter, and ``name`` its name in the state dict."""
+    kind: Literal["input", "state", "weight"] = "input"
+    """Of a buffer or a parameter, which it is unless it is an input, ``name`` is the name in the state dict."""
+    also: tuple[fx.Node, ...] = ()
+    """Of a weight: the nodes of its other names."""
     leaf: int | None = None
     """Of a user's input: which leaf of the inputs it is."""
     overwritten_by: fx.Node | None = None
@@ -66,12 +68,13 @@ def read_signature(
     state: Collection[str] = (),
     *,
     tensors_only: bool = False,
+    weights: Weights = Weights.INLINE,
 ) -> Signature:
     """Sort the inputs and outputs of ``program`` under a mutation policy.
 
     ``hooks_store`` says that hooks store mutated buffers (under `Mutation.MUTABLE`); otherwise these are arguments.
     ``state`` names parameters and buffers that are state though this program only reads them. ``tensors_only`` leaves
-    fixed numbers out, and tensors without elements.
+    fixed numbers out, and tensors without elements. ``weights`` says whether parameters and buffers are arguments.
 
     Raises:
         UnsupportedProgramError: listing all that is mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
@@ -90,6 +93,7 @@ def read_signature(
     arguments: list[Argument] = []
     constants: list[Constant] = []
     refusals: list[Refusal] = []
+    taken: dict[tuple[Any, ...], int] = {}
     leaf = -1
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
@@ -103,9 +107,13 @@ def read_signature(
                 arguments.append(Argument(node, name, constant=spec.arg, leaf=leaf))
         elif spec.kind in HELD:
             if (name in mutated or spec.target in state) and not hooks_store:
-                arguments.append(Argument(node, spec.target or name, state=True, overwritten_by=writes.get(name)))
+                arguments.append(Argument(node, spec.target or name, kind="state", overwritten_by=writes.get(name)))
             elif node.users or name in mutated:
-                constants.append(Constant(node, spec, held_value(program, spec), writes.get(name)))
+                held = held_value(program, spec)
+                if weights is Weights.ARGS and is_weight(spec, held) and name not in mutated:
+                    _add_weight(arguments, taken, Argument(node, spec.target or name, kind="weight"), place_of(held))
+                else:
+                    constants.append(Constant(node, spec, held, writes.get(name)))
         elif spec.kind is not InputKind.TOKEN:
             refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
     in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
@@ -118,6 +126,14 @@ def read_signature(
         raise UnsupportedProgramError("the program's signature cannot be imported:", refusals)
     function = _function(program, nodes, arguments, [record for _, record in results])
     return Signature(tuple(arguments), tuple(constants), tuple(value for value, _ in results), function)
+
+
+def _add_weight(arguments: list[Argument], taken: dict[Any, int], new: Argument, place: tuple[Any, ...]) -> None:
+    """Add an argument, unless there is one for what is in this ``place``."""
+    if (number := taken.setdefault(place, len(arguments))) == len(arguments):
+        arguments.append(new)
+    else:
+        arguments[number] = replace(arguments[number], also=(*arguments[number].also, new.node))
 
 
 HELD: dict[InputKind, manifest.HeldKind] = {
@@ -187,7 +203,7 @@ def _function(
         outputs,
         tuple(
             manifest.Argument(
-                "state" if each.state else "input",
+                each.kind,
                 each.name,
                 _argument_type(each),
                 each.leaf,

@@ -7,7 +7,7 @@ from torch import fx
 
 from fx_importer.bindings import ir
 from fx_importer.diagnostics import refusal_of
-from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.errors import Refusal, UnsupportedProgramError, not_imported
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.handlers import import_call
 from fx_importer.importing.locations import Locations
@@ -96,6 +96,4 @@ class Walker:
     def finish(self) -> None:
         """Raise `UnsupportedProgramError` if anything was refused."""
         if self.refusals:
-            count = len(self.refusals)
-            things = "1 thing" if count == 1 else f"{count} things"
-            raise UnsupportedProgramError(f"{things} in the program cannot be imported:", self.refusals)
+            raise UnsupportedProgramError(not_imported(len(self.refusals)), self.refusals)

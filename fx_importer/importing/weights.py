@@ -12,20 +12,21 @@ import numpy as np
 import torch
 
 from fx_importer.bindings import ir
+from fx_importer.elements import as_array
 from fx_importer.importing.types import TypeCache
+from fx_importer.programs import place_of
+from fx_importer.resources import declared, resource
 from fx_importer.withheld import stand_in
 
 INLINE_ELEMENTS = 64
 """Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class UnimportableTensor(Exception):
     """A tensor without memory of its own, or of a kind that no attribute holds."""
 
 
-class Weights:
+class TensorAttributes:
     """The tensor attributes of one context. Tensors that share memory, shape and dtype share an attribute."""
 
     def __init__(self, context: ir.Context, types: TypeCache):
@@ -36,6 +37,7 @@ class Weights:
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
         self.withheld: Mapping[object, int] = {}
         """The numbers of tensors that the module is to name only, by `place_of` and name, and by `place_of`."""
+        self._external: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
         """Return the attribute that holds ``tensor``: a splat, a short ``dense``, or a resource called ``name``.
@@ -58,6 +60,25 @@ class Weights:
             self._named.setdefault(name, (tensor, made))
         return made
 
+    def external(self, tensor: torch.Tensor, name: str) -> ir.Attribute:
+        """Return a resource that stands for ``tensor``, has none of its values, and is called ``name``.
+
+        Raises:
+            UnimportableTensor: where a program that was imported before has another tensor of that name.
+            UnknownDtype: for a dtype that the torch dialect cannot spell.
+        """
+        key = ("external", *place_of(tensor))
+        if (found := self._known.get(key)) is not None:
+            return found[1]
+        other, made = self._external.get(name, (None, None))
+        if other is None or made is None:
+            made = declared(name, self._types.literal(tensor.dtype, tensor.shape))
+            self._external[name] = tensor, made
+        elif not _may_be_one(tensor, other):
+            raise UnimportableTensor("another program of this module has another tensor of that name")
+        self._known[key] = (tensor, made)
+        return made
+
     def _of_name(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute | None:
         """Return the attribute of an equal tensor called ``name``: of a program of the same model, read from a file."""
         found, attribute = self._named.get(name or "", (None, None))
@@ -75,13 +96,14 @@ class Weights:
         # MLIR holds an i1 one byte an element in an attribute, but users of a resource disagree on its layout.
         if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
             return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
-        return ir.DenseResourceElementsAttr.get_from_buffer(data, name or "constant", type_, context=self._context)
+        return resource(data, name or "constant", type_)
 
 
-def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what two tensors share that are one: memory, shape and dtype."""
-    address = tensor.untyped_storage().data_ptr()
-    return address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+def _may_be_one(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one name, as of programs that were read from files, are equal as far as can be told."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return one.is_meta or other.is_meta or np.array_equal(as_array(one), as_array(other))
 
 
 def check_importable(tensor: torch.Tensor) -> None:
@@ -89,7 +111,8 @@ def check_importable(tensor: torch.Tensor) -> None:
     if isinstance(tensor, torch._subclasses.FakeTensor) or tensor.is_meta:
         raise UnimportableTensor(
             "a fake or meta tensor has no values to put into the module: materialize it first "
-            "(`module.to_empty(device='cpu')` and `load_state_dict`), or build the model outside FakeTensorMode"
+            "(`module.to_empty(device='cpu')` and `load_state_dict`), or pass weights='external' or weights='args', "
+            "which need none"
         )
     if tensor.is_quantized:
         raise UnimportableTensor(
@@ -101,19 +124,6 @@ def check_importable(tensor: torch.Tensor) -> None:
             f"a {tensor.layout} tensor of {tensor.dtype} cannot be a literal: densify it first (`to_dense()`), or "
             "take it as an input, whose type says how it is stored"
         )
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """Return the elements of a CPU tensor, in order, as a flat array over the same memory where it is contiguous.
-
-    numpy has no bfloat16 and no fp8: all but complex numbers come as integers of the same bits.
-    """
-    flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    if flat.dtype == torch.complex32:
-        return torch.view_as_real(flat).view(torch.int16).numpy().view(np.int32).reshape(-1)
-    if flat.is_complex():
-        return flat.numpy()
-    return flat.view(_BITS[flat.element_size()]).numpy()
 
 
 def is_splat(data: np.ndarray) -> bool:

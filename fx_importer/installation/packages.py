@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 DISTRIBUTION = "fx-importer"
-_OURS = ("test", "dev")
+_OURS = ("test", "dev", "bench")
 """Extras for those who work on this package."""
 
 

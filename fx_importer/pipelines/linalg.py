@@ -7,6 +7,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.rewrite_steps import (
+    ALLOW_INLINING,
     LINALG_NANS,
     LINALG_NOISE,
     SCF_LOOPS,
@@ -46,6 +47,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
+                ALLOW_INLINING,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-linalg-on-tensors-backend-contract"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fx_importer.pipelines.stage import RewriteStep
 from fx_importer.rewrites import (
     accumulate_in_float32,
+    allow_inlining,
     complex_parts_to_stablehlo,
     conditional_loops_to_scf,
     constants_to_stablehlo,
@@ -28,6 +29,7 @@ from fx_importer.rewrites import (
     sizes_to_tensor,
     state_to_values,
     tm_tensor_to_loops,
+    transpose_tosa_arguments,
     transpose_tosa_weights,
     values_to_memory,
     without_noise,
@@ -40,6 +42,7 @@ TOSA_ISOLATION = RewriteStep("fx-importer-isolate-tosa-regions", isolate_tosa_re
 TOSA_SUMS = RewriteStep("fx-importer-long-sums-to-tosa", long_sums_to_tosa)
 TOSA_SIGNATURES = RewriteStep("fx-importer-refuse-numbers", refuse_numbers)
 TOSA_WEIGHTS = RewriteStep("fx-importer-transpose-tosa-weights", transpose_tosa_weights)
+TOSA_ARGUMENTS = RewriteStep("fx-importer-transpose-tosa-arguments", transpose_tosa_arguments)
 TOSA_INTEGERS = RewriteStep("fx-importer-fit-tosa-integers", fit_tosa_integers)
 NARROW_TOSA_INTEGERS = RewriteStep("fx-importer-narrow-tosa-integers", narrow_tosa_integers)
 NARROW_TOSA_INTEGERS_UNPROVED = RewriteStep("fx-importer-narrow-tosa-integers-unproved", narrow_tosa_integers_unproved)
@@ -57,6 +60,7 @@ STABLEHLO_ACCUMULATION = RewriteStep("fx-importer-accumulate-in-float32", accumu
 STATE_TO_VALUES = RewriteStep("fx-importer-state-to-values", state_to_values)
 LINALG_NOISE = RewriteStep("fx-importer-linalg-without-noise", linalg_without_noise)
 TM_TENSOR_LOOPS = RewriteStep("fx-importer-tm-tensor-to-loops", tm_tensor_to_loops)
+ALLOW_INLINING = RewriteStep("fx-importer-allow-inlining", allow_inlining)
 VALUES_TO_MEMORY = RewriteStep("fx-importer-values-to-memory", values_to_memory)
 
 REWRITES: Mapping[str, RewriteStep] = {
@@ -69,6 +73,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         TOSA_SUMS,
         TOSA_SIGNATURES,
         TOSA_WEIGHTS,
+        TOSA_ARGUMENTS,
         TOSA_INTEGERS,
         NARROW_TOSA_INTEGERS,
         NARROW_TOSA_INTEGERS_UNPROVED,
@@ -87,5 +92,6 @@ REWRITES: Mapping[str, RewriteStep] = {
         LINALG_NOISE,
         TM_TENSOR_LOOPS,
         VALUES_TO_MEMORY,
+        ALLOW_INLINING,
     )
 }

@@ -7,6 +7,7 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.rewrite_steps import (
+    ALLOW_INLINING,
     STABLEHLO_ACCUMULATION,
     STABLEHLO_COMPLEX,
     STABLEHLO_CONSTANTS,
@@ -45,6 +46,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
+                ALLOW_INLINING,
                 Pass("torch-func-backend-type-conversion-for-stablehlo"),
                 on_functions("canonicalize"),
                 STABLEHLO_LITERALS,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.rewrite_steps import (
+    ALLOW_INLINING,
     NARROW_TOSA_INTEGERS,
     NARROW_TOSA_INTEGERS_UNPROVED,
+    TOSA_ARGUMENTS,
     TOSA_CONSTANTS,
     TOSA_CONTROL_FLOW,
     TOSA_INTEGERS,
@@ -58,6 +60,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
+                ALLOW_INLINING,
                 TOSA_SIGNATURES,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
@@ -65,8 +68,8 @@ def tosa(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "tosa-integers",
-                "Constant tensors are TOSA's; integers have 32 bits where they fit, or everywhere.",
-                (TOSA_CONSTANTS, _integers(options), on_functions("canonicalize", "cse")),
+                "Constants are TOSA's, as functions want them; integers have 32 bits where they fit, or everywhere.",
+                (TOSA_CONSTANTS, TOSA_ARGUMENTS, _integers(options), on_functions("canonicalize", "cse")),
             ),
             Stage(
                 "tosa-regions",

@@ -18,7 +18,7 @@ from typing import Any
 from fx_importer.diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.option_values import spelled
-from fx_importer.options import DecompositionOptions, Options
+from fx_importer.options import DecompositionOptions, Options, Weights
 from fx_importer.reports.command import import_command, stage_command
 from fx_importer.reports.failure import Failure
 from fx_importer.reports.page import page
@@ -66,7 +66,7 @@ def _write(trace: Trace, record: StageRecord, error: Exception, options: Options
     directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{stage}-failed-", dir=parent)).absolute()
     try:
         facts = _facts(trace, record, error, options)
-        facts["files"] = _save(trace, record, directory)
+        facts["files"] = _save(trace, record, directory, options)
         facts["programs"] = {name: _file_of(name, trace) for name in trace.programs}
         facts["command"] = _command(record, directory, facts)
         if facts["command"]:
@@ -79,7 +79,7 @@ def _write(trace: Trace, record: StageRecord, error: Exception, options: Options
     return directory
 
 
-def _save(trace: Trace, record: StageRecord, directory: Path) -> dict[str, str]:
+def _save(trace: Trace, record: StageRecord, directory: Path, options: Options) -> dict[str, str]:
     """Write the programs and the module. Return a sentence for each file, there or not."""
     said: dict[str, str] = {}
     for name, program in trace.programs.items():
@@ -93,7 +93,8 @@ def _save(trace: Trace, record: StageRecord, directory: Path) -> dict[str, str]:
     if not trace.programs:
         said["program.pt2"] = "There is no `program.pt2`: there was no exported program when it failed."
     if record.snapshot is not None and record.pipeline:
-        said[BYTECODE] = save_bytecode(record.snapshot, directory / BYTECODE)
+        external = options.importing.weights is Weights.EXTERNAL
+        said[BYTECODE] = save_bytecode(record.snapshot, directory / BYTECODE, external=external)
         (directory / "before.mlir").write_text(readable(record.snapshot), encoding="utf-8")
         said["before.mlir"] = "`before.mlir` is the same without weights, to read."
     return said

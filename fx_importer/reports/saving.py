@@ -70,13 +70,16 @@ def _with_zeros(program: ExportedProgram) -> ExportedProgram:
     return bare
 
 
-def save_bytecode(module: ir.Operation, path: Path) -> str:
+def save_bytecode(module: ir.Operation, path: Path, *, external: bool = False) -> str:
     """Write ``module``, which stays as it is, as bytecode. Return a sentence about its weights.
 
-    More than `WEIGHTS_LIMIT` of them are left out: each is a ``dense_resource`` without bytes there.
+    More than `WEIGHTS_LIMIT` of them are left out: each is a ``dense_resource`` without bytes there. With ``external``
+    weights they are that already.
     """
     size = sum(map(size_of, {value for _, _, value in constants_in(module)}))
-    if size > WEIGHTS_LIMIT:
+    if external:
+        said = "without its weights, which are elsewhere: it fails without them."
+    elif size > WEIGHTS_LIMIT:
         module = _without_weights(module)
         said = f"without the bytes of its weights, which are {size:,}: passes that look into weights see none."
     else:

@@ -7,6 +7,7 @@ of the operation concerned.
 from __future__ import annotations
 
 from fx_importer.rewrites.accumulation import accumulate_in_float32
+from fx_importer.rewrites.calls import allow_inlining
 from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.control_flow import (
     conditional_loops_to_scf,
@@ -28,10 +29,11 @@ from fx_importer.rewrites.state import state_to_values, values_to_memory
 from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.tosa_integers import fit_tosa_integers, narrow_tosa_integers, narrow_tosa_integers_unproved
 from fx_importer.rewrites.tosa_sums import long_sums_to_tosa
-from fx_importer.rewrites.tosa_weights import transpose_tosa_weights
+from fx_importer.rewrites.tosa_weights import transpose_tosa_arguments, transpose_tosa_weights
 
 __all__ = [
     "accumulate_in_float32",
+    "allow_inlining",
     "complex_parts_to_stablehlo",
     "conditional_loops_to_scf",
     "constants_to_stablehlo",
@@ -53,6 +55,7 @@ __all__ = [
     "sizes_to_tensor",
     "state_to_values",
     "tm_tensor_to_loops",
+    "transpose_tosa_arguments",
     "transpose_tosa_weights",
     "values_to_memory",
     "without_noise",

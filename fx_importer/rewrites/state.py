@@ -49,8 +49,7 @@ def _return_new_values(function: func_d.FuncOp, mutable: Sequence[ir.BlockArgume
 def values_to_memory(module: ir.Operation) -> None:
     """Make functions write the new values of such arguments to memory: the arguments are memrefs then."""
     for function in _functions(module):
-        kept = len(_results(function))
-        attributes = _attributes(function, "res_attrs", kept)
+        attributes = _attributes(function, "res_attrs", len(function.type.results))
         targets = [_target(each) for each in attributes]
         if any(target is not None for target in targets):
             _write_in_place(function, targets, attributes)

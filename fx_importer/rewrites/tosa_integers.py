@@ -192,7 +192,7 @@ class _Narrowing:
         results = list(op.results)
         long = [position for position in operands if op.operands[position] in self._long]
         short = all(self._fits(value) for value in (*results, *(op.operands[p] for p in long)) if value in self._long)
-        if op.name in _LONG_POSITIONS and element_bits(op.operands[0]) in (32, 64):
+        if op.name == "func.call" or (op.name in _LONG_POSITIONS and element_bits(op.operands[0]) in (32, 64)):
             short = self._everything
         for position in operands:
             self._use(op, position, short=short)

@@ -7,12 +7,14 @@ element by element by all that follows.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
-from fx_importer.bindings import ir
-from fx_importer.resources import resource_bytes, resource_of
-from fx_importer.rewrites.emitter import producer
+from fx_importer.bindings import func_d, ir
+from fx_importer.resources import resource, resource_bytes, resource_of
+from fx_importer.rewrites.emitter import operations, producer
 from fx_importer.withheld import transposed_stand_in
 
 _WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
@@ -21,6 +23,45 @@ _WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2
 
 _SAME = ("tosa.reshape", "tensor.cast")
 """What leaves elements, and their order, as they are."""
+
+
+def transpose_tosa_arguments(module: ir.Operation) -> None:
+    """Have callers give private functions what these only transpose as they want it: of weights, that is a constant."""
+    calls: dict[str, list[ir.Operation]] = defaultdict(list)
+    for call in operations(module, {"func.call"}):
+        calls[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].append(call)
+    if not calls:
+        return
+    functions = [op for op in module.regions[0].blocks[0].operations if isinstance(op, func_d.FuncOp)]
+    for function in reversed(functions):  # what is called stands behind what calls it
+        if callers := calls[function.name.value] if function.regions[0].blocks else []:
+            for position, argument in enumerate(function.arguments):
+                _transpose_outside(argument, position, callers)
+            inputs = [argument.type for argument in function.arguments]
+            type_ = ir.FunctionType.get(inputs, function.type.results, module.context)
+            function.attributes["function_type"] = ir.TypeAttr.get(type_, module.context)
+    transpose_tosa_weights(module)
+
+
+def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.Operation]) -> None:
+    uses = [use.owner for use in argument.uses]
+    orders = {each.attributes["perms"] for each in uses if each.name == "tosa.transpose"}
+    if len(orders) != 1 or any(each.name != "tosa.transpose" for each in uses):
+        return
+    type_, order = uses[0].results[0].type, orders.pop()
+    argument.set_type(type_)
+    for each in uses:
+        each.results[0].replace_all_uses_with(argument)
+        each.erase()
+    for call in callers:
+        call.operands[position] = ir.Operation.create(
+            "tosa.transpose",
+            results=[type_],
+            operands=[call.operands[position]],
+            attributes={"perms": order},
+            loc=call.location,
+            ip=ir.InsertionPoint(call),
+        ).result
 
 
 def transpose_tosa_weights(module: ir.Operation) -> None:
@@ -81,8 +122,8 @@ def _transposed(
     data = resource_bytes(values, math.prod(shape) * width)
     if data is None:
         return None
-    array = np.frombuffer(data, f"i{width}").reshape(shape).transpose(order)
+    # In pages that come as they are written: numpy's own arrays ask for huge ones, which takes twice the time.
+    transposed = np.frombuffer(bytearray(data.nbytes), f"i{width}").reshape(ir.RankedTensorType(to).shape)
+    np.copyto(transposed, data.view(f"i{width}").reshape(shape).transpose(order))
     name = str(values).partition("<")[2].partition(">")[0].strip('"')
-    return ir.DenseResourceElementsAttr.get_from_buffer(
-        np.ascontiguousarray(array), f"{name}.transposed", to, context=values.context
-    )
+    return resource(transposed, f"{name}.transposed", to)

@@ -84,7 +84,7 @@ class Alone:
         if call.key not in self._callers:
             subject = self._relower(call.module, call.inputs, None)
             (name,) = subject.manifest.functions
-            loaded = self._load(subject).load(subject.module, name)
+            loaded = self._load(subject).load(subject.linked, name)
             self._callers[call.key] = Caller(subject.manifest, {name: loaded}, subject.initial_state())
         caller = self._callers[call.key]
         (name,) = caller.manifest.functions

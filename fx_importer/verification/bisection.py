@@ -156,7 +156,7 @@ class _Search:
         self.eager(keep)
         subject = self.relower(tapped(self.program, names), (), None)
         (function,) = subject.manifest.functions
-        loaded = self.load(subject).load(subject.module, function)
+        loaded = self.load(subject).load(subject.linked, function)
         caller = Caller(subject.manifest, {function: loaded}, subject.initial_state())
         results = call_named(caller, Inputs(self.inputs.args, self.inputs.kwargs, function))
         for (name, wanted), (_, result) in zip(values.items(), results, strict=False):  # new state comes after them

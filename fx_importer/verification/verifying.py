@@ -43,7 +43,7 @@ class Subject(Protocol):
     @property
     def programs(self) -> Mapping[str, ExportedProgram]: ...
     @property
-    def module(self) -> ir.Module: ...
+    def linked(self) -> ir.Module: ...
     @property
     def manifest(self) -> Manifest: ...
     @property
@@ -193,7 +193,7 @@ def run(
     loaded: dict[str, Loaded] = dict.fromkeys(manifest.functions, _never)
     for name in dict.fromkeys(each.function or "" for each, _, _ in calls):
         try:
-            loaded[name] = backend.load(subject.module, name)
+            loaded[name] = backend.load(subject.linked, name)
         except Exception as error:  # all that a backend can do wrong is an answer here
             unloaded[name] = error
     caller = Caller(manifest, loaded, subject.initial_state())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fx_importer.decompositions.dense import functions, householder, jacobi, lu, triangular
+from fx_importer.decompositions.dense import functions, householder, jacobi, ldl, lu, schur, triangular
 
 FLAGS = (False, True)
 DTYPES = (torch.float32, torch.float64)
@@ -222,6 +222,77 @@ def test_errors_in_float32_are_a_few_units(size: int) -> None:
         (jacobi.svd(a)[1], torch.linalg.svdvals(a.double())),
     ):
         assert (found - wanted).abs().max() <= 8 * unit * wanted.abs().max()
+
+
+def companion(*coefficients: float) -> Tensor:
+    """Return the matrix whose eigenvalues are the roots of the polynomial with these coefficients below the first."""
+    size = len(coefficients)
+    a = torch.diag(torch.ones(size - 1, dtype=torch.float64), -1)
+    a[:, -1] = -torch.tensor(coefficients, dtype=torch.float64)
+    return a
+
+
+GENERAL = {name: a for name, a in SQUARES.items() if name != "of rank 2"} | {
+    "ten": normal(3, 10, 10),
+    "a cycle, which shifts leave as it is": torch.eye(5, dtype=torch.float64).roll(1, 0),
+    "a rotation": torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64),
+    "roots 1 to 5": companion(-120.0, 274.0, -225.0, 85.0, -15.0),
+    "triangular": torch.triu(normal(4, 4)),
+    "in blocks": torch.block_diag(normal(2, 2), normal(3, 3, seed=1)),
+    "of several sizes": torch.stack([torch.block_diag(normal(2, 2), normal(1, 1)), normal(3, 3)]),
+}
+
+
+def sorted_along_a_line(values: Tensor) -> Tensor:
+    return values.gather(-1, torch.argsort(0.6 * values.real + 0.8 * values.imag, -1))
+
+
+@pytest.mark.parametrize("a", GENERAL.values(), ids=GENERAL)
+def test_eigenvalues_of_any_matrix(a: Tensor) -> None:
+    values, vectors = schur.eig(a)
+    wanted = torch.linalg.eigvals(a)
+    scale = a.abs().amax() if a.numel() else 1.0
+    assert values.shape == wanted.shape
+    assert_close(sorted_along_a_line(values / scale), sorted_along_a_line(wanted / scale), rtol=1e-9, atol=1e-12)
+    assert_close(schur.eigvals(a), values, rtol=1e-9, atol=1e-12 * float(scale))
+    assert_close((a.to(vectors.dtype) @ vectors) / scale, vectors * (values / scale).unsqueeze(-2))
+    assert_close(torch.linalg.vector_norm(vectors, dim=-2), torch.ones(values.shape, dtype=torch.float64))
+
+
+def test_vectors_of_a_defective_matrix_are_finite_and_alike() -> None:
+    values, vectors = schur.eig(torch.diag(torch.ones(5), 1) + 2 * torch.eye(6))
+    assert_close(values, torch.full((6,), 2.0 + 0j))
+    assert_close(vectors.abs(), torch.eye(6)[:, :1].expand(6, 6), atol=1e-6, rtol=0)
+
+
+INDEFINITE = {
+    "five": normal(5, 5),
+    "a batch": normal(3, 8, 8),
+    "one": normal(2, 1, 1),
+    "two with nothing on the diagonal": torch.tensor([[0.0, 2.0], [2.0, 0.0]], dtype=torch.float64),
+    "of several steps": torch.stack([torch.eye(4, dtype=torch.float64), normal(4, 4)]),
+    "nothing": normal(0, 0),
+    "no batch": normal(0, 3, 3),
+    "complex": normal(2, 6, 6, dtype=torch.complex128),
+    "complex, large": normal(4, 4, dtype=torch.complex128) * 1e150,
+}
+
+
+@pytest.mark.parametrize("hermitian", FLAGS)
+@pytest.mark.parametrize("a", INDEFINITE.values(), ids=INDEFINITE)
+def test_factors_of_an_indefinite_matrix(a: Tensor, hermitian: bool) -> None:
+    a = a + (a.mH if hermitian else a.mT)
+    wanted = torch.linalg.ldl_factor_ex(a, hermitian=hermitian)
+    assert_close(ldl.ldl_factor_ex(a, hermitian=hermitian), tuple(wanted))
+    b = normal(*a.shape[:-1], 3, dtype=a.dtype)
+    solved = torch.linalg.ldl_solve(wanted.LD, wanted.pivots, b, hermitian=hermitian)
+    assert_close(ldl.ldl_solve(wanted.LD, wanted.pivots, b, hermitian=hermitian), solved)
+
+
+def test_factors_of_zero_name_the_first_pivot() -> None:
+    a = torch.zeros(2, 3, 3)
+    a[1] = torch.diag(torch.tensor([1.0, 0.0, 2.0]))
+    assert_close(ldl.ldl_factor_ex(a), tuple(torch.linalg.ldl_factor_ex(a)))
 
 
 TOLERANCES = {

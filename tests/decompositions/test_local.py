@@ -1,3 +1,4 @@
+import copy
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -71,6 +72,9 @@ def test_models_become_the_graphs_that_torch_makes_of_them(name: str, dynamic: b
         pytest.param(lambda x: torch.einsum("ij,kj->ik", x, x + 1) @ x, id="products"),
         pytest.param(lambda x: (F.dropout(x, 0.5, False).contiguous().to(torch.float64), x), id="nothing"),
         pytest.param(lambda x: F.relu(x + 1, inplace=True).add_(x).mul_(2).add_(x), id="in place"),
+        pytest.param(lambda x: (y := x * 2, y[:, 1:3].add_(x[:, :2]), y[0].mul_(2), y * 3)[3], id="parts"),
+        pytest.param(lambda x: (x[1].copy_(x[0]), x.sum())[1], id="a part of an input"),
+        pytest.param(lambda x: (y := x * 2, y[:, :2][0].relu_(), y[0][1].fill_(3), y)[3], id="parts of parts"),
         pytest.param(lambda x: (x * 2).index_fill_(1, torch.tensor([1]), 3.0).sub_(1), id="a tensor of numbers"),
     ],
 )
@@ -85,11 +89,24 @@ def _two_views(x: Tensor) -> Tensor:
     return first + y
 
 
+def _two_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x + 1
+    first = y[0]
+    y[1].add_(1)
+    return first, y
+
+
 def _a_result_of_before(x: Tensor) -> tuple[Tensor, Tensor]:
     y = x + 1
     z = y.view(-1)
     y.relu_()
     return y, z
+
+
+def _a_view_of_an_input(x: Tensor) -> tuple[Tensor, Tensor]:
+    flat = x.view(-1)
+    x.relu_()
+    return x, flat
 
 
 @decomposes(aten.relu.default)
@@ -113,8 +130,9 @@ NORM = nn.BatchNorm1d(4)
 @pytest.mark.parametrize(
     ("function", "rule", "reason"),
     [
-        pytest.param(lambda x: x.add_(1), None, r"add_ .*: it writes to the memory of '\w+'", id="input"),
-        pytest.param(lambda x: x[0].mul_(2), None, r"it writes to the memory of '\w+'", id="view of an input"),
+        pytest.param(lambda x: x.t().mul_(2), None, r"mul_ .*: it writes to the memory of '\w+'", id="turned input"),
+        pytest.param(_two_parts, None, "it writes to memory that is read as 'select' later", id="two parts"),
+        pytest.param(_a_view_of_an_input, None, "it writes to memory that is read as 'view' later", id="input"),
         pytest.param(_two_views, None, "it writes to memory that is read as 'select' later, by add", id="two views"),
         pytest.param(_a_result_of_before, None, "it writes to memory that is read as 'view' later", id="result"),
         pytest.param(
@@ -158,11 +176,18 @@ def test_programs_without_example_values_are_declined() -> None:
 
 
 def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
-    lowered = lower(Model(lambda x: x.add_(1)), X.clone(), mutation="functional")
+    lowered = lower(Model(lambda x: x.t().add_(1)), X.clone(), mutation="functional")
     remarks = {stage.name: stage.remarks for stage in lowered.trace.stages}
     assert len(remarks["decompose"]) == 1
     assert remarks["decompose"][0].startswith("the whole program was traced again: add_")
     assert remarks["canonicalize"] == []
+
+
+def _a_part_and_all(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x + 1
+    first = y[0]
+    first.mul_(2)
+    return first, y
 
 
 @pytest.mark.parametrize(
@@ -170,6 +195,7 @@ def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
     [
         pytest.param(lambda x: (x + 1).view(-1).add_(1).view_as(x), id="through a view"),
         pytest.param(lambda x: (x + 1)[0].mul_(2), id="a part"),
+        pytest.param(_a_part_and_all, id="a part and all of it"),
         pytest.param(lambda x: (x > 0).to(torch.int32).add_(torch.ones(4, dtype=torch.int64)), id="of another dtype"),
         pytest.param(lambda x: (x + 1).relu_().neg_().copy_(x[0]).add_(1), id="one after the other"),
     ],
@@ -178,6 +204,48 @@ def test_what_writes_to_memory_of_its_own_returns_it(function: Callable[..., Any
     program = decompose(exported(function, X), LINALG)
     assert not any(target._schema.is_mutable for target in targets(program))
     torch.testing.assert_close(program.module()(X), function(X))
+
+
+class Decoder(nn.Module):
+    """Keeps keys, values and a count in buffers, as a model that generates does; one of its inputs is scratch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("never_written", torch.zeros(2))
+        self.register_buffer("keys", torch.zeros(1, 8, 4))
+        self.register_buffer("values", torch.zeros(1, 8, 4))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, at: Tensor, scratch: Tensor) -> tuple[Tensor, ...]:
+        self.values.index_copy_(1, at, self.linear(x))
+        self.keys[:, at] = x
+        self.count.to(torch.int64).add_(1)  # the buffer itself, which is of this dtype
+        scratch.detach().mul_(2)
+        scratch.copy_(scratch + self.count)
+        return F.softmax(x @ self.keys.mT, -1) @ self.values, self.count, scratch.sum()
+
+
+@pytest.mark.parametrize("table", [{}, LINALG, TOSA, STABLEHLO], ids=["nothing", "linalg", "tosa", "stablehlo"])
+def test_buffers_and_inputs_that_are_written_to_are_results(table: Any) -> None:
+    inputs = torch.randn(1, 1, 4), torch.tensor([3]), torch.ones(3)
+    program = export(Decoder(), inputs, strict=False)
+    assert_same_as_torch(program, table)
+    for result in (decompose_locally(program, {**table}), general(program, {**table})):
+        assert [*result.graph_signature.buffers_to_mutate.values()] == ["keys", "values", "count"]
+        assert [*result.graph_signature.user_inputs_to_mutate.values()] == ["scratch"]
+
+
+def test_what_buffers_become_is_what_eager_makes_of_them() -> None:
+    torch.manual_seed(0)
+    model = Decoder()
+    first = torch.randn(1, 1, 4), torch.tensor([3]), torch.ones(3)
+    ours = decompose_locally(export(copy.deepcopy(model), first, strict=False), LINALG).module()
+    for at in (3, 0, 5):
+        inputs = [torch.randn(1, 1, 4), torch.tensor([at]), torch.ones(3)]
+        again = [each.clone() for each in inputs]
+        torch.testing.assert_close(ours(*inputs), model(*again))
+        torch.testing.assert_close(inputs[2], again[2])
 
 
 def test_the_given_program_is_left_alone() -> None:

@@ -31,6 +31,17 @@ def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
     return [values, (vectors * values.exp().unsqueeze(-2)) @ vectors.mH, torch.linalg.pinv(b)]
 
 
+def general_spectra(a: Tensor) -> list[Tensor]:
+    """Return what does not hang on the order of eigenvalues, nor on the phase of a vector."""
+    values, vectors = torch.linalg.eig(a)
+    return [values.abs().sort(-1).values, a @ vectors - vectors * values.unsqueeze(-2), vectors.abs().square().sum(-2)]
+
+
+def indefinite(a: Tensor, b: Tensor) -> list[Tensor]:
+    packed, pivots, _ = torch.linalg.ldl_factor_ex(a)
+    return [packed, pivots, torch.linalg.ldl_solve(packed, pivots, b)]
+
+
 @table(
     Case("inverse_of_a_tensor", lambda: (lambda a: torch.linalg.tensorinv(a), (normal(2, 3, 3, 2),))),
     Case(
@@ -40,9 +51,11 @@ def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
         others=lambda: [(positive(5, 4),)],
         fails={TOSA: "torch.aten.broadcast_to"},
     ),
+    Case("indefinite", lambda: (indefinite, (normal(2, 4, 4) + normal(2, 4, 4).mT, normal(2, 4, 2)))),
     Case("factors", lambda: (factors, (positive(2, 4), normal(2, 4, 3)))),
     Case("complex_factors", lambda: (factors, (complex_of(2, 3, 3), complex_of(2, 3, 2))), tolerance=(1e-4, 1e-4)),
     Case("complex_spectra", lambda: (spectra, (hermitian(2, 3), complex_of(2, 2, 3))), tolerance=(1e-4, 1e-4)),
+    Case("general_spectra", lambda: (general_spectra, (complex_of(2, 3, 3),)), tolerance=(1e-4, 1e-4)),
     Case("spectra", lambda: (spectra, (positive(2, 5), normal(2, 3, 5))), tolerance=(1e-4, 1e-4)),
 )
 def test_linear_algebra(case, output_type):

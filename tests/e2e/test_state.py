@@ -229,6 +229,7 @@ def test_the_static_cache_of_transformers(output_type):
     with torch.no_grad():
         lowered = lower(copy.deepcopy(model), kwargs=inputs(1, 0), mutation="functional", output_type=output_type)
         assert list(lowered.manifest.state)[:3] == ["key_cache_0", "value_cache_0", "cumulative_length_0"]
+        assert not any(stage.remarks for stage in lowered.trace.stages)  # torch traces nothing again
         if output_type != "tosa":  # which has no conversion of 64-bit positions to floats
             for position in range(4):
                 given = inputs(7 + position, position)

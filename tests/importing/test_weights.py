@@ -6,13 +6,13 @@ import torch
 
 from fx_importer.bindings import ir, new_context
 from fx_importer.importing.types import ELEMENT_TYPES, TypeCache, UnknownDtype
-from fx_importer.importing.weights import UnimportableTensor, Weights, as_array, is_splat
+from fx_importer.importing.weights import TensorAttributes, UnimportableTensor, as_array, is_splat
 
 
 @pytest.fixture
-def weights() -> Weights:
+def weights() -> TensorAttributes:
     context = new_context()
-    return Weights(context, TypeCache(context))
+    return TensorAttributes(context, TypeCache(context))
 
 
 def bits(tensor: torch.Tensor) -> bytes:

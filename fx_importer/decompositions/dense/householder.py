@@ -24,13 +24,34 @@ from fx_importer.decompositions.table import Decomposition, decomposes
 aten = torch.ops.aten
 
 
+def reflection(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and what it leaves in that row.
+
+    ``v`` is one in row ``i`` and zero above. The element that stays in row ``i`` is real, and has the sign opposite to
+    what was there, so that nothing cancels (``larfg``; Golub & Van Loan, 5.1). A column that is zero below, and real
+    there, is left as it is, with a ``tau`` of zero.
+    """
+    down = positions(found, -1)
+    below = torch.where(down > i, found, 0.0)
+    top = column(found, down == i)
+    largest = torch.maximum(torch.amax(below.abs(), -1), top.abs())
+    scale = torch.where(largest == 0, 1.0, largest)
+    small = torch.where(down >= i, found, 0.0) / scale.unsqueeze(-1)
+    length = torch.sqrt(squares(small).sum(-1)) * scale
+    idle = torch.amax(below.abs(), -1) == 0
+    if top.is_complex():
+        idle = torch.logical_and(idle, top == real(top))
+    left = torch.where(real(top) >= 0, -length, length)
+    factor = torch.where(idle, 0.0, (left - top) / torch.where(idle, 1.0, left))
+    vector = below / torch.where(idle, 1.0, top - left).unsqueeze(-1)
+    return torch.where(down == i, 1.0, vector), factor, torch.where(idle, top, left)
+
+
 def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``R`` with the reflections below it, and their factors ``tau``, in the convention of LAPACK's ``geqrf``.
 
-    Reflection ``i`` is ``I - tau v v.H``; ``v`` is zero above row ``i``, one in it, and stored below it. The element
-    that stays on the diagonal is real, and has the sign opposite to what was there, so that nothing cancels (``larfg``;
-    Golub & Van Loan, 5.1 and 5.2). A column that is zero below the diagonal, and real on it, is left as it is, with a
-    ``tau`` of zero.
+    Reflection ``i`` is ``I - tau v v.H``, as `reflection` makes it of column ``i``; ``v`` is stored below row ``i``
+    (Golub & Van Loan, 5.2).
     """
     steps = min(a.shape[-2:])
     tau = a.new_zeros(*a.shape[:-2], steps)
@@ -40,24 +61,11 @@ def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     def step(i: Tensor, a: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
         down, across = positions(a, -2), positions(a, -1)
         found = column(a, across == i)
-        below = torch.where(down > i, found, 0.0)
-        top = column(found, down == i)
-        largest = torch.maximum(torch.amax(below.abs(), -1), top.abs())
-        scale = torch.where(largest == 0, 1.0, largest)
-        small = torch.where(down >= i, found, 0.0) / scale.unsqueeze(-1)
-        length = torch.sqrt(squares(small).sum(-1)) * scale
-        idle = torch.amax(below.abs(), -1) == 0
-        if top.is_complex():
-            idle = torch.logical_and(idle, top == real(top))
-        left = torch.where(real(top) >= 0, -length, length)
-        factor = torch.where(idle, 0.0, (left - top) / torch.where(idle, 1.0, left))
-        vector = below / torch.where(idle, 1.0, top - left).unsqueeze(-1)
-        whole = torch.where(down == i, 1.0, vector)
+        whole, factor, top = reflection(found, i)
         product = (conjugate(whole).unsqueeze(-1) * a).sum(-2)
         moved = torch.where(across > i, product * conjugate(factor).unsqueeze(-1), 0.0)
         rest = a - whole.unsqueeze(-1) * moved.unsqueeze(-2)
-        on_diagonal = torch.where(idle, top, left).unsqueeze(-1)
-        stored = torch.where(down > i, vector, torch.where(down == i, on_diagonal, found))
+        stored = torch.where(down > i, whole, torch.where(down == i, top.unsqueeze(-1), found))
         tau = torch.where(positions(tau, -1) == i, factor.unsqueeze(-1), tau)
         return torch.where(across == i, stored.unsqueeze(-1), rest), tau
 

@@ -24,6 +24,7 @@ from fx_importer.decompositions.dense.loops import (
     positions,
     real,
     repeat,
+    scaled,
     squares,
     transposed,
 )
@@ -106,13 +107,6 @@ def _order(values: Tensor, *, descending: bool) -> Tensor:
     return (place == at).to(values.dtype)
 
 
-def _scaled(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each matrix divided by its largest element, so that squares do not overflow, and that element."""
-    largest = torch.amax(a.abs(), (-2, -1), keepdim=True)
-    scale = torch.where(largest == 0, 1.0, largest)
-    return a / scale, scale
-
-
 def symmetric_eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     """Return the eigenvalues in ascending order, and the eigenvectors in columns, of ``a``, symmetric or Hermitian.
 
@@ -121,8 +115,8 @@ def symmetric_eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     size = a.shape[-1]
     if is_empty(a) or size == 1:
         return real(a).reshape(a.shape[:-1]).clone(), torch.ones_like(a)
-    scaled, scale = _scaled(a)
-    scaled = _even(scaled, rows=True)
+    small, scale = scaled(a)
+    small = _even(small, rows=True)
 
     def step(a: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
         half = a.shape[-1] // 2
@@ -134,8 +128,8 @@ def symmetric_eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
         turned = _turn(adjoint(_turn(a, rotations)), rotations)
         return worst, adjoint(turned).contiguous(), *(_turn(each, rotations) for each in v)
 
-    basis = (identity(scaled, size, scaled.shape[-1]),) if vectors else ()
-    rest, *found = _rotate(step, scaled, *basis)
+    basis = (identity(small, size, small.shape[-1]),) if vectors else ()
+    rest, *found = _rotate(step, small, *basis)
     values = real(diagonal(rest))[..., :size] * scale.squeeze(-1)
     order = _order(values, descending=False)
     values = (values.unsqueeze(-1) * order).sum(-2)
@@ -155,8 +149,8 @@ def singular(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Te
     if is_empty(a):
         u = identity(a, rows, rows if full else columns)
         return u.clone(), real(a).new_zeros(*a.shape[:-2], columns), identity(a, columns, columns).clone()
-    scaled, scale = _scaled(a)
-    scaled = _even(scaled)
+    small, scale = scaled(a)
+    small = _even(small)
 
     def step(a: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
         p, q = a.chunk(2, -1)
@@ -166,8 +160,8 @@ def singular(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Te
         rotations = _rotations(*lengths, torch.where(worst > torch.finfo(a.dtype).eps, between, 0.0))
         return worst, *(_turn(each, rotations) for each in (a, *v))
 
-    basis = (identity(scaled, columns, scaled.shape[-1]),) if vectors else ()
-    turned, *found = _rotate(step, scaled, *basis)
+    basis = (identity(small, columns, small.shape[-1]),) if vectors else ()
+    turned, *found = _rotate(step, small, *basis)
     turned = turned[..., :columns]
     values = torch.sqrt(squares(turned).sum(-2))
     order = _order(values, descending=True)

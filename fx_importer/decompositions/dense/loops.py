@@ -109,3 +109,10 @@ def squares(x: Tensor) -> Tensor:
         return x * x
     one, other = parts_of_tensor(x)
     return one * one + other * other
+
+
+def scaled(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each matrix divided by its largest element, so that squares do not overflow, and that element."""
+    largest = torch.amax(a.abs(), (-2, -1), keepdim=True)
+    scale = torch.where(largest == 0, 1.0, largest)
+    return a / scale, scale

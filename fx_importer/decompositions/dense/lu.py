@@ -43,10 +43,10 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     def step(i: Tensor, a: Tensor, pivots: Tensor, info: Tensor) -> tuple[Tensor, ...]:
         down, across = positions(a, -2), positions(a, -1)
         if pivot:
-            size = torch.where(down >= i, _size(column(a, across == i)), -1.0)
+            size = torch.where(down >= i, size_of(column(a, across == i)), -1.0)
             largest = size == torch.amax(size, -1, keepdim=True)
             chosen = torch.amin(torch.where(largest, down, a.shape[-2] - 1), -1, keepdim=True)
-            a = _exchanged(a, i, chosen)
+            a = exchanged(a, i, chosen)
             here = positions(pivots, -1) == i
             pivots = torch.where(here, (chosen + 1).to(torch.int32), pivots)
         else:
@@ -63,7 +63,7 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     return packed, pivots, info
 
 
-def _size(x: Tensor) -> Tensor:
+def size_of(x: Tensor) -> Tensor:
     """Return what the pivot is the largest of: of complex numbers, the sum of the sizes of the parts, as in LAPACK."""
     if not x.is_complex():
         return x.abs()
@@ -71,7 +71,7 @@ def _size(x: Tensor) -> Tensor:
     return one.abs() + other.abs()
 
 
-def _exchanged(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
+def exchanged(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
     """Return each matrix with rows ``i`` and ``other``, a number for each of the batch in an axis of one, exchanged."""
     down = positions(x, -2)
     first, second = down == i, down == other
@@ -89,7 +89,7 @@ def exchange(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tensor:
     def step(i: Tensor, x: Tensor, pivots: Tensor) -> tuple[Tensor]:
         i = count - 1 - i if backwards else i
         at = positions(pivots, -1) == i
-        return (_exchanged(x, i, torch.where(at, pivots - 1, 0).sum(-1, keepdim=True)),)
+        return (exchanged(x, i, torch.where(at, pivots - 1, 0).sum(-1, keepdim=True)),)
 
     return repeat(count, step, x, given=(pivots,))[0]
 

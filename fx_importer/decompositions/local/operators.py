@@ -7,9 +7,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor, fx
 from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._higher_order_ops.effects import _get_effect
 from torch._ops import OpOverload
+
+from fx_importer.decompositions.views import written_arguments
 
 aten = torch.ops.aten
 
@@ -35,6 +38,24 @@ def is_composite(operator: OpOverload) -> bool:
 def is_same(operator: Any) -> bool:
     """Whether ``operator`` returns its argument."""
     return operator in _SAME
+
+
+def renamed(node: fx.Node) -> fx.Node | None:
+    """Return the argument that ``node`` is another name for: it returns it, or writes to all of it and returns it."""
+    if not isinstance(node.target, OpOverload) or not node.args or not isinstance(source := node.args[0], fx.Node):
+        return None
+    if is_same(node.target) or source in written_arguments(node):
+        return source
+    return source if node.target.overloadpacket is aten.to and _converts_nothing(node, source) else None
+
+
+def _converts_nothing(node: fx.Node, source: fx.Node) -> bool:
+    new, old = node.meta.get("val"), source.meta.get("val")
+    if not isinstance(new, Tensor) or not isinstance(old, Tensor) or (new.dtype, new.device) != (old.dtype, old.device):
+        return False
+    names = [each.name for each in node.target._schema.arguments]  # type: ignore[union-attr]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return not given.get("copy") and given.get("memory_format") in (None, torch.preserve_format)
 
 
 @cache

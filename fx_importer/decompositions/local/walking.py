@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.node import map_arg
 
 from fx_importer.decompositions.local.operators import (
     functional_form,
@@ -21,13 +21,23 @@ from fx_importer.decompositions.local.operators import (
 )
 from fx_importer.decompositions.local.recording import Declined, Piece, Rules, Sizes, Symbolic, number_of, record
 from fx_importer.decompositions.local.sizes import SizeNodes
-from fx_importer.decompositions.views import memory_groups, written_arguments
+from fx_importer.decompositions.local.writes import SCATTERS, Writes
+from fx_importer.decompositions.views import written_arguments
 from fx_importer.progress import counted
 
 aten = torch.ops.aten
 
 _CONSTANTS = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, slice, type(None))
 _NOT_KEPT = frozenset(("val", "unbacked_bindings", "tensor_meta", "eager_input_vals"))
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operator is called with, where the old graph has no node for it."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    meta: Mapping[str, Any]
 
 
 class Pieces:
@@ -40,7 +50,7 @@ class Pieces:
         self._types: dict[int, tuple[Tensor, Any]] = {}
         """What `_type_key` says of example values, by identity; which stays theirs while they are here."""
 
-    def of(self, target: OpOverload, node: fx.Node) -> tuple[Piece, list[fx.Node]]:
+    def of(self, target: OpOverload, node: fx.Node | Call) -> tuple[Piece, list[fx.Node]]:
         """Return what ``target`` is of the arguments of ``node``, and the nodes that its inputs stand for.
 
         Raises:
@@ -53,7 +63,7 @@ class Pieces:
             piece = self._known[key] = self._record(target, node, inputs)
         return piece, inputs
 
-    def _record(self, target: OpOverload, node: fx.Node, inputs: list[fx.Node]) -> Piece:
+    def _record(self, target: OpOverload, node: fx.Node | Call, inputs: list[fx.Node]) -> Piece:
         values: dict[fx.Node, Tensor] = {}
         for each in inputs:
             value = each.meta["val"]
@@ -124,6 +134,8 @@ class Walk:
         """The tensors that rules made of numbers, by identity, and the placeholders that stand for them."""
         self.first_input: fx.Node | None = None
         """The first placeholder that is not of what the program holds."""
+        self.writable: frozenset[fx.Node] = frozenset()
+        """The placeholders that nodes may write to: what they become is then their value."""
         self._pieces = pieces
         self._sizes = sizes
         """None: symbolic sizes stay `Symbolic`."""
@@ -131,14 +143,14 @@ class Walk:
     def run(self, nodes: Iterable[fx.Node], old: fx.Graph, result: Any = None) -> None:
         """Write ``nodes``, which are in ``old``; where they are not all of it, ``result`` is read after them."""
         nodes = list(nodes)
-        writes = _Writes(nodes, old, result) if any(written_arguments(each) for each in nodes) else None
+        writes = Writes(nodes, old, result, self.writable) if any(written_arguments(each) for each in nodes) else None
         for node in counted(nodes, "nodes"):
             try:
                 self._write(node, writes)
             except Declined as reason:
                 raise Declined(f"{node.name} ({node.target}): {reason}") from reason
 
-    def _write(self, node: fx.Node, writes: _Writes | None) -> None:
+    def _write(self, node: fx.Node, writes: Writes | None) -> None:
         target: Any = node.target
         if isinstance(target, HigherOrderOperator):
             raise Declined("an operator of higher order has graphs of its own")
@@ -156,12 +168,15 @@ class Walk:
             self.values[node] = self.values[node.args[0]]  # type: ignore[index]
         elif written_arguments(node):
             assert writes is not None
-            same = writes.of(node)
+            names, *wholes = writes.of(node)
             form = functional_form(target)
             if form is None:
                 raise Declined("it writes to memory, and has no form that returns the result instead")
             result = self._put(*self._pieces.of(form, node), node)
-            self.values.update(dict.fromkeys(same, result))
+            self.values.update(dict.fromkeys(names, result))
+            for whole in wholes:
+                self._put_part(names[0], whole, node)
+                names = whole
         elif not has_something_to_do(target, self._pieces.rules):
             self._keep(node)
         else:
@@ -178,7 +193,7 @@ class Walk:
         if self._sizes is not None:
             self._sizes.remember(kept)
 
-    def _put(self, piece: Piece, inputs: Sequence[fx.Node], node: fx.Node) -> Any:
+    def _put(self, piece: Piece, inputs: Sequence[fx.Node], node: fx.Node | Call) -> Any:
         """Write ``piece`` in the place of ``node``."""
         values: dict[fx.Node, Any] = {
             given: self.values[each] for given, each in zip(piece.inputs, inputs, strict=True)
@@ -194,6 +209,13 @@ class Walk:
                 self._sizes.remember(new)
         _name_type(piece.result, node.meta.get("val"), values, frozenset(piece.steps))
         return self._of(piece.result, values)
+
+    def _put_part(self, part: fx.Node, whole: Sequence[fx.Node], writer: fx.Node) -> None:
+        """Let ``whole``, names of one tensor, stand for what it is with what ``part``, a view of it, is now."""
+        args = part.args[0], part, *part.args[1:]
+        call = Call(args, part.kwargs, {**writer.meta, "val": whole[0].meta["val"]})
+        result = self._put(*self._pieces.of(SCATTERS[part.target], call), call)  # type: ignore[index]
+        self.values.update(dict.fromkeys(whole, result))
 
     def _of(self, argument: Any, values: Mapping[fx.Node, Any]) -> Any:
         """Return an argument of a piece in the new graph."""
@@ -220,37 +242,6 @@ class Walk:
             node.meta["val"] = given.meta["val"]
             self.constants[id(tensor)] = tensor, node
         return self.constants[id(tensor)][1]
-
-
-class _Writes:
-    """Whether what nodes write to memory can be said without memory: nobody reads it under another name."""
-
-    def __init__(self, nodes: Sequence[fx.Node], graph: fx.Graph, result: Any):
-        self._groups = memory_groups(graph)
-        self._order = {node: position for position, node in enumerate(nodes)}
-        self._same: dict[fx.Node, list[fx.Node]] = {}
-        self._results: set[fx.Node] = set()
-        map_arg(result, self._results.add)
-
-    def of(self, node: fx.Node) -> list[fx.Node]:
-        """Return the nodes that stand for the tensor that ``node`` writes to, itself among them.
-
-        Raises:
-            Declined: if the memory is not the graph's own, or is read later by another view.
-        """
-        written = written_arguments(node)[0]
-        same = self._same.setdefault(written, [written])
-        same.append(node)
-        self._same[node] = same
-        now = self._order[node]
-        for each in self._groups[written]:
-            if each.op != "call_function":
-                raise Declined(f"it writes to the memory of '{each.name}'")
-            if self._order.get(each, now) < now and each not in same:
-                readers = [f", by {user.name}" for user in each.users if self._order.get(user, -1) > now]
-                if readers or each in self._results:
-                    raise Declined(f"it writes to memory that is read as '{each.name}' later{''.join(readers[:1])}")
-        return same
 
 
 def _examples(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:

@@ -1,4 +1,4 @@
-"""``invoke_subgraph`` is inlined, as the lowerings would do with a call."""
+"""``invoke_subgraph`` is a call of a function where layers are outlined; else it is inlined."""
 
 from __future__ import annotations
 
@@ -13,5 +13,7 @@ from fx_importer.importing.handlers.hop.wrap import inlined
 
 def import_invoke_subgraph(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
     """Import ``invoke_subgraph(graph, identifier, *operands)``."""
-    graph, _, *operands = node.args
+    graph, name, *operands = node.args
+    if build.outlines is not None:
+        return build.call(graph, str(name), build.values(operands))
     return inlined(node, build, graph, operands)

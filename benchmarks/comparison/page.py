@@ -1,0 +1,60 @@
+"""What a run measured, put into the documentation: nothing there is copied by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.comparison.cases import MODELS, OUTPUTS
+from benchmarks.comparison.summary import Result, Spread, ratio
+from benchmarks.comparison.tables import Pair, short, spread_text
+
+_FIRST, _LAST = "<!-- figures: written by benchmarks/against_torch_mlir.py --docs -->", "<!-- end of figures -->"
+_PLOTS = {
+    "stages": "CPU seconds by stage",
+    "nodes": "CPU time for each node",
+    "memory": "Peak memory beside the model",
+}
+
+
+def write(root: Path, pairs: Sequence[Pair], machine: Mapping[str, str], tables: str) -> None:
+    """Put figures into the pages under ``root`` that have a place for them: the README has the models'."""
+    said = ", ".join(f"{key} {value}" for key, value in machine.items())
+    plots = [
+        f"![{title}](performance/{name}.svg)"
+        for name, title in _PLOTS.items()
+        if (root / "docs/performance" / f"{name}.svg").exists()
+    ]
+    _replace(root / "docs/performance.md", "\n\n".join([f"One run: {said}.", *plots, tables.strip()]))
+    _replace(root / "README.md", f"One run: {said}.\n\n{_models(pairs)}")
+
+
+def _replace(page: Path, figures: str) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = re.compile(f"{re.escape(_FIRST)}.*{re.escape(_LAST)}", re.DOTALL)
+    assert found.search(text), f"{page} has no place for figures"
+    page.write_text(found.sub(lambda _: f"{_FIRST}\n\n{figures}\n\n{_LAST}", text), encoding="utf-8")
+
+
+def _models(pairs: Sequence[Pair]) -> str:
+    """Return a row for each model: how many times less CPU time and memory, to each output type."""
+    found = {(ours.case.program, ours.case.output_type): (peer, ours) for peer, ours in pairs}
+    rows = [
+        "| times less than `torch_mlir.fx` | " + " | ".join(f"CPU time → {o} | memory" for o in OUTPUTS) + " |",
+        "|---|" + "---:|---:|" * len(OUTPUTS),
+    ]
+    for model in MODELS:
+        cells: list[str] = []
+        for output_type in OUTPUTS:
+            if (pair := found.get((model, output_type))) is None:
+                cells += ["", ""]
+                continue
+            cells += [_times(*pair, "seconds"), _times(*pair, "peak_bytes")]
+        rows.append(f"| {model} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _times(peer: Result, ours: Result, quantity: str) -> str:
+    found: Spread | None = ratio(*(each.spread(lambda run: getattr(run, quantity)) for each in (peer, ours)))
+    return spread_text(found, 2, with_range=False) if found else short(0)

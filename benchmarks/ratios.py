@@ -1,0 +1,92 @@
+"""Fail where fx_importer is no longer as much faster than torch_mlir.fx as it was, or larger graphs cost more.
+
+Small programs, each side in a process of its own: only ratios of CPU times of one run count, and the floors are about
+half of what was measured, so that a busy machine is no failure. It takes a minute of CPU time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a checkout need not be installed to be measured
+
+from benchmarks.comparison.limited import GIGA, run_python
+from benchmarks.comparison.sides import SIDES
+
+ROOT = Path(__file__).resolve().parent.parent
+PEER, OURS = SIDES
+
+FLOORS: dict[tuple[str, str], float] = {
+    ("llama_small", "linalg-on-tensors"): 2.2,
+    ("llama_small", "tosa"): 2.0,
+    ("llama_small", "stablehlo"): 2.5,
+    ("elementwise_1000", "linalg-on-tensors"): 6.0,
+    ("elementwise_1000", "tosa"): 4.5,
+    ("elementwise_1000", "stablehlo"): 7.0,
+    ("weights_64mb_fp32", "raw"): 40.0,
+}
+"""By program and output type: how many times less CPU time than torch_mlir.fx takes. Raise one when it is beaten."""
+
+MOST_GROWTH = 1.6
+"""What a node of 8000 elementwise ones may cost, over one of 1000: caches of a processor are felt, squares are not."""
+
+ROUNDS = 3
+
+
+def measure(side: str, path: str) -> None:
+    """Carry every program to its output types with ``side``, ``ROUNDS`` times; write the CPU seconds. In a process."""
+    import torch
+
+    from benchmarks.comparison import cases
+    from benchmarks.comparison.sides import StageClock
+
+    torch.set_num_threads(1)
+    clock = StageClock()
+    lower = SIDES[side](clock)
+    programs = {name: cases.MADE[name]() if name in cases.MADE else cases.export(name) for name, _ in FLOORS}
+    wanted = list(FLOORS)
+    if side == OURS:
+        programs["elementwise_8000"] = cases.chain(8000)
+        wanted.append(("elementwise_8000", "linalg-on-tensors"))
+    seconds: dict[str, list[float]] = {}
+    for name, output_type in wanted:
+        small = torch.export.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),))
+        lower(small, output_type)
+        for _ in range(ROUNDS):
+            clock.reset()
+            lower(programs[name], output_type)
+            seconds.setdefault(f"{name} {output_type}", []).append(sum(clock.read().values()))
+    Path(path).write_text(json.dumps(seconds))
+
+
+def check() -> int:
+    """Measure both sides and compare. Returns how many floors were not reached."""
+    found: dict[str, dict[str, float]] = {}
+    for side in SIDES:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "seconds.json")
+            run_python(["-m", "benchmarks.ratios", side, str(path)], cwd=ROOT, memory_bytes=14 * GIGA, seconds=600)
+            found[side] = {name: median(each) for name, each in json.loads(path.read_text()).items()}
+    failures = 0
+    for (name, output_type), floor in FLOORS.items():
+        key = f"{name} {output_type}"
+        ratio = found[PEER][key] / found[OURS][key]
+        failures += ratio < floor
+        said = "" if ratio >= floor else f": below {floor:g}"
+        print(f"{key}: {found[PEER][key]:.3f} / {found[OURS][key]:.3f} CPU s = {ratio:.1f}{said}")
+    small, large = (found[OURS][f"elementwise_{nodes} linalg-on-tensors"] / nodes for nodes in (1000, 8000))
+    failures += large > MOST_GROWTH * small
+    said = "" if large <= MOST_GROWTH * small else f": more than {MOST_GROWTH:g} times as much"
+    print(f"a node of 1000 {small * 1e6:.0f} µs, of 8000 {large * 1e6:.0f} µs{said}")
+    return failures
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        measure(*sys.argv[1:])
+    else:
+        sys.exit(1 if check() else 0)

@@ -1,0 +1,136 @@
+"""Weights into a module that names them: without copying, and without compiling anything again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.elements import as_array
+from fx_importer.errors import UsageError
+from fx_importer.manifest import Manifest, Weight
+from fx_importer.resources import declared, key_of, resources_in
+from fx_importer.saving import manifest_path
+from fx_importer.weights.matching import Source, read_weights
+
+
+def link(
+    module: ir.Module | str | os.PathLike[str],
+    weights: Source | None = None,
+    manifest: Manifest | str | os.PathLike[str] | None = None,
+) -> ir.Module:
+    """Return a module of a context of its own: ``module``, lowered with ``weights="external"``, with its weights in it.
+
+    It shares the memory of tensors, and maps files. Other weights than those that the model was exported with do as
+    well, if they have the same types.
+
+    Args:
+        module: a module, or a file of one.
+        weights: a state dict, a model, an exported program, or a file: .safetensors, .irpa, a directory of
+            transformers'; or a list of such. Without it, the files that the manifest names, as they were then.
+        manifest: the module's, or its file; without it, the one beside the file of the module.
+
+    Raises:
+        UsageError: listing every tensor that is missing, or is not what the module was made for.
+    """
+    path = None if isinstance(module, ir.Module) else Path(module)
+    if manifest is None:
+        if path is None:
+            raise UsageError("a module does not say what its weights are: pass its manifest, as of Lowered.manifest")
+        manifest = manifest_path(path)
+    base = Path() if isinstance(manifest, Manifest) else Path(manifest).parent
+    if not isinstance(manifest, Manifest):
+        manifest = read_manifest(manifest)
+    if any(each.kind == "weight" for function in manifest.functions.values() for each in function.arguments):
+        raise UsageError("the module takes its weights as arguments: pass them to a Caller, with read_weights")
+    parsed = read_module(path) if path is not None else module
+    assert isinstance(parsed, ir.Module)
+    return linked(parsed, manifest.weights, read_weights(manifest, weights, base))
+
+
+def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[str, torch.Tensor]) -> ir.Module:
+    """Return ``module``, which stays as it is, with ``tensors``, by their names in the state dict, as its resources.
+
+    ``weights`` says which is which, by the names of the resources.
+
+    Raises:
+        UsageError: if these are not the names that the module has.
+    """
+    copy = module.operation.clone()
+    places = [(op, name, value, key_of(value)) for op, name, value in resources_in(copy)]
+    there = {key for *_, key in places if key in weights}
+    if there != weights.keys():
+        missing = ", ".join(map(repr, sorted(weights.keys() - there)))
+        raise UsageError(
+            f"the module does not name what its manifest lists: {missing}. It is of another module; or it was read "
+            "into a context that has resources of these names, which MLIR then changes: read it into a new one"
+        )
+    # A resource keeps its name only in a context that has none of that name: so they go as numbers, into a new one.
+    stand_ins: dict[ir.Attribute, ir.Attribute] = {}
+    values: list[tuple[str, ir.Attribute]] = []
+    for op, name, value, key in places:
+        if key in weights:
+            if value not in stand_ins:
+                stand_ins[value] = declared(f"{_STAND_IN}{len(values)}/", value.type)
+                values.append((key, value))
+            op.attributes[name] = stand_ins[value]
+    new = _carried(copy)
+    made: dict[int, ir.Attribute] = {}
+    for op, name, value in resources_in(new.operation):
+        found = key_of(value)
+        if not found.startswith(_STAND_IN):
+            continue
+        number = int(found.removeprefix(_STAND_IN).partition("/")[0])
+        if number not in made:
+            key, _ = values[number]
+            made[number] = _attribute(tensors[weights[key].name], weights[key], key, value.type)
+        op.attributes[name] = made[number]
+    return new
+
+
+_STAND_IN = "fx-importer/weight/"
+"""A slash ends the number, since MLIR may add an underscore and another."""
+
+
+def _attribute(tensor: torch.Tensor, weight: Weight, key: str, type_: ir.Type) -> ir.Attribute:
+    tensor = tensor.detach()
+    if weight.passed_as is not None:
+        dtype = getattr(torch, weight.passed_as)
+        tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.view(dtype)
+    data = as_array(tensor)
+    if tensor.dtype == torch.bool:  # users of a resource disagree on its layout
+        return ir.DenseElementsAttr.get(data, type=type_, context=type_.context)
+    return ir.DenseResourceElementsAttr.get_from_buffer(data, key, type_, context=type_.context)
+
+
+def _carried(module: ir.Operation) -> ir.Module:
+    """Return ``module`` in a context of its own."""
+    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
+        path = Path(folder, "module.mlirbc")
+        with path.open("wb") as file:  # a full disk is an exception here, and the end of the process in MLIR
+            module.write_bytecode(file)
+        return read_module(path, unregistered=module.context.allow_unregistered_dialects)
+
+
+def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
+    """Read a module into a context of its own. Raises `UsageError` if there is none, or MLIR cannot."""
+    context = new_context()
+    load_dialects(context)
+    context.allow_unregistered_dialects = unregistered
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}'")
+    try:
+        return ir.Module.parseFile(str(path), context)
+    except ir.MLIRError as error:
+        raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Read what `Lowered.save` wrote beside a module. Raises `UsageError` if there is none, or it is no manifest."""
+    if not Path(path).is_file():
+        raise UsageError(f"there is no manifest '{path}', which says what the module's weights are")
+    return Manifest.from_json(Path(path).read_text())

@@ -1,0 +1,98 @@
+"""Weights to files, and which file has which."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, TensorSpec, serialize_file
+
+from fx_importer.elements import as_array
+from fx_importer.errors import UsageError
+from fx_importer.manifest import File, Manifest, Weight
+from fx_importer.saving import check_writable, whole_file
+from fx_importer.weights.files import ACCEPTED, ARCHIVE, DTYPES, SAFETENSORS, Stored, iree_runtime, stored_in
+from fx_importer.weights.matching import bytes_of, read_weights, sha256
+
+
+def save_weights(
+    manifest: Manifest,
+    tensors: Mapping[str, torch.Tensor],
+    path: str | os.PathLike[str],
+    base: str | os.PathLike[str] = ".",
+) -> Manifest:
+    """Return ``manifest`` with an index of its weights in ``path``.
+
+    A file or directory that is there already is looked into, and left as it is: it has every weight, under its name.
+    Else it is made of ``tensors``, by their names in the state dict: a .safetensors or an .irpa file.
+
+    Args:
+        manifest: of the module.
+        tensors: what there may be to write.
+        path: where the weights are, or go.
+        base: the directory that paths in the manifest start at.
+
+    Raises:
+        UsageError: listing every tensor that is missing, or is not what the module was made for; or if the file cannot
+            be written. Nothing is left behind then.
+    """
+    path = Path(path)
+    if not path.exists():
+        if path.suffix not in (SAFETENSORS, ARCHIVE):
+            raise UsageError(f"cannot write weights to '{path}', which is not there: name {ACCEPTED}")
+        _write(manifest, read_weights(manifest, tensors), path)
+    stored = stored_in(path)
+    read_weights(manifest, path)  # all that does not fit is an error
+    return replace(
+        manifest,
+        weights={key: replace(each, file=_file(each, stored, Path(base))) for key, each in manifest.weights.items()},
+    )
+
+
+def _file(weight: Weight, stored: Mapping[str, Stored], base: Path) -> File:
+    found = next(stored[name] for name in (weight.name, *weight.also) if name in stored)
+    path = found.file.path.absolute()
+    inside = path.is_relative_to(base.absolute())
+    written = str(path.relative_to(base.absolute()) if inside else path)
+    return File(written, found.offset, found.nbytes, sha256(found.bytes()))
+
+
+def _write(manifest: Manifest, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    path = check_writable(path, module=False)
+    needed = sum(tensor.nbytes for tensor in tensors.values()) + 2**20
+    if (free := shutil.disk_usage(path.parent).free) < needed:
+        raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
+    with whole_file(path) as temporary:
+        (_write_safetensors if path.suffix == SAFETENSORS else _write_archive)(tensors, temporary)
+
+
+def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write tensors from where they are, a view whose elements are not in order excepted."""
+    known = set(DTYPES.values())
+    if other := [name for name, each in tensors.items() if str(each.dtype).removeprefix("torch.") not in known]:
+        raise UsageError(f"safetensors files hold no {tensors[other[0]].dtype}, as {', '.join(map(repr, other))} is")
+    arrays = {name: as_array(each) for name, each in tensors.items()}
+    specs = {
+        name: TensorSpec(
+            dtype=str(tensors[name].dtype).removeprefix("torch."),
+            shape=tensors[name].shape,
+            data_ptr=array.__array_interface__["data"][0],
+            data_len=array.nbytes,
+        )
+        for name, array in arrays.items()
+    }
+    try:
+        serialize_file(specs, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def _write_archive(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    index = iree_runtime().ParameterIndex()
+    for name, tensor in tensors.items():
+        index.add_buffer(name, bytes_of(tensor))
+    index.create_archive_file(str(path))
