@@ -2,6 +2,8 @@
 
 python -m benchmarks.op_matrix --dtype int64 --samples 1 --shard 0/4 --json int64.json    # and so on
 python -m benchmarks.op_dtypes int64.json bool.json ...                                   # renew the page
+
+A dtype that no file has keeps what the page says of it.
 """
 
 from __future__ import annotations
@@ -27,9 +29,13 @@ _UNCOUNTED = ("skip", "export")
 def page(rows: Iterable[Row], operators: int) -> str:
     """Return the page: counts by dtype and output type, and what does not pass, with its reason.
 
-    ``operators`` is how many there are in all.
+    ``operators`` is how many there are in all. A dtype that has no rows keeps what the page says of it.
     """
     found = _by_dtype(rows)
+    failing, before = _failing(found), PAGE.read_text(encoding="utf-8").splitlines()
+    for (name, dtype), statuses in _recorded(before).items():
+        if not found[dtype]:
+            failing.setdefault((name, tuple(statuses[kind] for kind in OUTPUT_TYPES)), []).append(dtype)
     return "\n".join(
         [
             "# Operators in other dtypes",
@@ -42,15 +48,20 @@ def page(rows: Iterable[Row], operators: int) -> str:
             "",
             _line("dtype", ["looked at", *OUTPUT_TYPES]),
             _line("---", ["---"] * (1 + len(OUTPUT_TYPES))),
-            *(_line(f"`{dtype}`", [str(len(found[dtype])), *_counts(found[dtype])]) for dtype in DTYPES),
+            *(
+                _line(f"`{dtype}`", [str(len(found[dtype])), *_counts(found[dtype])])
+                if found[dtype]
+                else next(line for line in before if line.startswith(f"| `{dtype}` |"))
+                for dtype in DTYPES
+            ),
             "",
             "What does not pass, where it stopped, and why:",
             "",
             _line("operator", ["dtypes", *OUTPUT_TYPES, "why"]),
             _line("---", ["---"] * (2 + len(OUTPUT_TYPES))),
             *(
-                _line(name, [", ".join(dtypes), *statuses, reason(name, dtypes)])
-                for (name, statuses), dtypes in sorted(_failing(found).items())
+                _line(name, [", ".join(sorted(dtypes, key=DTYPES.index)), *statuses, reason(name, dtypes)])
+                for (name, statuses), dtypes in sorted(failing.items())
             ),
             "",
         ]
@@ -92,12 +103,17 @@ def _line(name: str, cells: Iterable[str]) -> str:
 
 def recorded() -> dict[tuple[str, str, str], str]:
     """Return what the page says of operators that do not pass: a status for each operator, dtype and output type."""
-    found: dict[tuple[str, str, str], str] = {}
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    said = _recorded(PAGE.read_text(encoding="utf-8").splitlines())
+    return {(*key, kind): status for key, statuses in said.items() for kind, status in statuses.items()}
+
+
+def _recorded(lines: Iterable[str]) -> dict[tuple[str, str], Statuses]:
+    found: dict[tuple[str, str], Statuses] = {}
+    for line in lines:
         name, *cells = [cell.strip() for cell in line.split("|")[1:-1]] or [""]
         if len(cells) == 2 + len(OUTPUT_TYPES) and name not in ("operator", "---"):
             for dtype in cells[0].split(", "):
-                found |= {(name, dtype, kind): status for kind, status in zip(OUTPUT_TYPES, cells[1:-1], strict=True)}
+                found[name, dtype] = dict(zip(OUTPUT_TYPES, cells[1:-1], strict=True))
     return found
 
 

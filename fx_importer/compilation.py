@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -194,11 +195,22 @@ def import_canonical(
 
 
 def _weights(importer: FxImporter, policy: Weights) -> dict[str, Weight]:
-    """Return what is not in the module; of resources, those that it names."""
+    """Return what is not in the module; of resources, those that it names.
+
+    A stage in another process may have given a resource another type. MLIR then takes it for a new one, and adds a
+    number to the name, with which it is that of no resource that was there before.
+    """
     if policy is not Weights.EXTERNAL:
         return importer.external
-    there = {key_of(value) for _, _, value in resources_in(importer.module.operation)}
-    return {key: weight for key, weight in importer.external.items() if key in there}
+    found: dict[str, Weight] = {}
+    for key in dict.fromkeys(key_of(value) for _, _, value in resources_in(importer.module.operation)):
+        name = key
+        while name not in importer.external and (shorter := re.sub(r"_\d+$", "", name)) != name:
+            name = shorter
+        if name in importer.external:
+            found[key] = importer.external[name]
+    order = {weight: number for number, weight in enumerate(importer.external.values())}
+    return dict(sorted(found.items(), key=lambda each: order[each[1]]))
 
 
 def _relower(

@@ -28,6 +28,7 @@ from fx_importer.options import (
     LoweringOptions,
     Mutation,
     Options,
+    Weights,
 )
 from fx_importer.output_types import OutputType
 from fx_importer.probing import BACKENDS, Prober, Store, expected
@@ -41,6 +42,7 @@ def explain(
     dynamic_shapes: Any = None,
     strict: bool = False,
     mutation: str | Mutation = Mutation.ERROR,
+    weights: str | Weights = Weights.INLINE,
     keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
     extra: Mapping[Any, Callable[..., Any]] | None = None,
     lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
@@ -59,6 +61,7 @@ def explain(
         dynamic_shapes: as `lower` takes it.
         strict: as `lower` takes it.
         mutation: as `lower` takes it.
+        weights: as `lower` takes it.
         keep: as `lower` takes it.
         extra: as `lower` takes it.
         lowerings: as `lower` takes it.
@@ -74,7 +77,7 @@ def explain(
         check_inputs(f, args, inputs, options=inspect.signature(explain).parameters)
     options = Options(
         export=ExportOptions(dynamic_shapes, strict),
-        importing=ImportOptions(mutation=Mutation.get(mutation)),
+        importing=ImportOptions(mutation=Mutation.get(mutation), weights=Weights.get(weights)),
         decompositions=DecompositionOptions(None, tuple(map(str, keep)), dict(extra or {})),
         lowering=LoweringOptions(lowerings=listed(lowerings)),
     )

@@ -17,6 +17,8 @@ from fx_importer.census import Placement
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
 from fx_importer.execution.artifact import Weights, artifact_of
+from fx_importer.execution.iree import IreeBackend
+from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.lowerings import layers, stubs_of
 from fx_importer.manifest import Hole, Manifest
 from fx_importer.options import DecompositionOptions, Options
@@ -26,7 +28,7 @@ from fx_importer.programs import with_tensors
 from fx_importer.saving import ARTIFACT, check_writable, manifest_path, save_bytes, save_module, save_text
 from fx_importer.trace import Trace
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
-from fx_importer.weights import Source, linked, read_weights, save_weights
+from fx_importer.weights import Source, as_passed, linked, read_weights, save_weights
 
 
 class Later(Mapping[str, ExportedProgram]):
@@ -113,6 +115,20 @@ class Lowered:
         else:
             save_module(self.module, path, self.manifest.weights)
 
+    def iree_source(self, scope: str = SCOPE) -> str:
+        """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.
+
+        They are called as in the file that the manifest names for them, or else as in the state dict. IREE's runtime
+        takes them from the file, ``--parameters=model=model.safetensors`` say. What comes out does not hold them.
+
+        Raises `UsageError` unless the weights are external.
+        """
+        if self.options.importing.weights is not WeightPolicy.EXTERNAL:
+            raise UsageError("the module does not name its weights: lower with weights='external'")
+        weights = self.manifest.weights.items()
+        names = {key: each.file.name if each.file is not None else each.name for key, each in weights}
+        return with_parameters(self.module, names, scope)
+
     def with_weights(self, weights: Source) -> Lowered:
         """Return this with other weights in its programs, for `run`, `verify`, `save` and all else; the module stays.
 
@@ -174,7 +190,7 @@ class Lowered:
             kind = self.options.output_type.value
             raise UsageError(f"a portable artifact holds StableHLO, but the module is {kind}: lower to 'stablehlo'")
         check_writable(path, module=False)
-        save_bytes(artifact_of(self.module, version, weights), path)
+        save_bytes(artifact_of(self.linked if weights == "inline" else self.module, version, weights), path)
 
     def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:
         """Return the module's functions, ready to run on ``backend``, with a state of their own.
@@ -194,7 +210,13 @@ class Lowered:
         if isinstance(backend, str):
             eager = backend == "eager"
             backend = EagerBackend(self.programs, self.manifest) if eager else backend_named(backend, self.stubs)
-        loaded = {name: backend.load(self.linked, name) for name in self.manifest.functions}
+        if isinstance(backend, IreeBackend) and self.options.importing.weights is WeightPolicy.EXTERNAL:
+            held, module = self._weights(), self.module  # nothing is compiled in
+            passed = {key: as_passed(held[each.name], each) for key, each in self.manifest.weights.items()}
+            backend = replace(backend, parameters=passed)
+        else:
+            module = self.linked
+        loaded = {name: backend.load(module, name) for name in self.manifest.functions}
         initial = self.initial_state()
         weights = {name: tensor for name, tensor in initial.items() if name not in self.manifest.state}
         return Caller(self.manifest, loaded, initial if state is None else {**weights, **state})

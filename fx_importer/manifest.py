@@ -116,6 +116,8 @@ class File:
 
     path: str
     """As seen from the manifest's directory; or an absolute one."""
+    name: str
+    """What the file calls it."""
     offset: int
     nbytes: int
     sha256: str

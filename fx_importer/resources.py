@@ -128,6 +128,13 @@ class _Chunks:
             self.found.append(data)
 
 
+def is_held(value: ir.Attribute) -> bool:
+    """Whether there is anything in the resource ``value``. It takes as long as to spell it."""
+    holder = ir.Module.create(ir.Location.unknown(value.context))
+    holder.operation.attributes["value"] = value
+    return "dialect_resources" in holder.operation.get_asm()
+
+
 def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
     """Return the ``size`` bytes of the resource ``value``, only to be read, or None if it is not as large as that.
 

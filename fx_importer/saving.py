@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fx_importer import progress
-from fx_importer.bindings import ir
+from fx_importer.bindings import ir, load_dialects, new_context
 from fx_importer.errors import UsageError
 from fx_importer.resources import constants_in, is_resource, key_of, size_of
 
@@ -65,6 +65,28 @@ def save_module(module: ir.Module, path: str | os.PathLike[str], external: Colle
         else:
             with temporary.open("wb") as file:
                 module.operation.print(file=file, binary=True)
+
+
+def carried(module: ir.Operation, *, unregistered: bool = False) -> ir.Module:
+    """Return ``module`` in a context of its own, which may have ``unregistered`` operations."""
+    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
+        path = Path(folder, "module.mlirbc")
+        with path.open("wb") as file:  # a full disk is an exception here, and the end of the process in MLIR
+            module.write_bytecode(file)
+        return read_module(path, unregistered=unregistered or module.context.allow_unregistered_dialects)
+
+
+def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
+    """Read a module into a context of its own. Raises `UsageError` if there is none, or MLIR cannot."""
+    context = new_context()
+    load_dialects(context)
+    context.allow_unregistered_dialects = unregistered
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}'")
+    try:
+        return ir.Module.parseFile(str(path), context)
+    except ir.MLIRError as error:
+        raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
 
 
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:

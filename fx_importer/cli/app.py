@@ -69,11 +69,43 @@ def import_(
         Path | None,
         typer.Option(metavar="FILE", help="Also write what the function takes and returns, and its state, as JSON."),
     ] = None,
+    weights_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --weights external or args: the file or directory that has them; or, if it is not there, the "
+            ".safetensors or .irpa file to write them to.",
+        ),
+    ] = None,
 ) -> None:
     """Import a model and lower it to an output type."""
     from fx_importer.cli.importing import import_model
 
-    import_model(model, output, options, manifest)
+    import_model(model, output, options, manifest, weights_file)
+
+
+@app.command()
+def link(
+    module: Annotated[Path, typer.Argument(metavar="MODULE", help="What `import --weights external` wrote.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="A .mlir file (text) or a .mlirbc file (bytecode).")
+    ],
+    weights: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="A .safetensors or .irpa file, or a directory of transformers'. May be repeated; without, what the "
+            "manifest names, which has to be as it was.",
+        ),
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The manifest, unless it is beside the module.")
+    ] = None,
+) -> None:
+    """Put weights into a module that names them."""
+    from fx_importer.cli.linking import link_module
+
+    link_module(module, output, weights or None, manifest)
 
 
 @app.command()

@@ -18,18 +18,21 @@ from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.lowered import Lowered
-from fx_importer.options import Options
+from fx_importer.options import Options, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.progress import followed_by
-from fx_importer.saving import ARTIFACT, check_writable, save_text
+from fx_importer.saving import ARTIFACT, check_writable, manifest_path, save_text
 
 STDOUT = "-"
 
 
-def import_model(model: str, output: str, options: Options, manifest: Path | None = None) -> None:
+def import_model(
+    model: str, output: str, options: Options, manifest: Path | None = None, weights_file: Path | None = None
+) -> None:
     """Lower what ``model`` names and write it to the file ``output``, or to standard output for ``-``.
 
-    Its manifest goes to the file ``manifest``, if there is one.
+    Its manifest goes to the file ``manifest``, if there is one. ``weights_file`` has the weights that are not in the
+    module, or gets them.
 
     Raises:
         UsageError: for an output that cannot be written (found before any work), or a ``model`` that names none.
@@ -39,12 +42,20 @@ def import_model(model: str, output: str, options: Options, manifest: Path | Non
         check_writable(output)
         if Path(output).suffix == ARTIFACT and options.output_type.root is not OutputType.STABLEHLO:
             raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
+    policy = options.importing.weights
     if manifest is not None:
+        if policy is not Weights.INLINE and output != STDOUT:
+            beside = manifest_path(output)
+            raise UsageError(f"--manifest: with --weights {policy.value} it goes beside the module, to '{beside}'")
         check_writable(manifest, module=False)
+    if weights_file is not None and (policy is Weights.INLINE or output == STDOUT):
+        raise UsageError(
+            "--weights-file is for a module in a file, without its weights: pass --weights external or args"
+        )
     with followed_by(True):
         lowered = lower_model(model, options)
         if output != STDOUT:
-            lowered.save(output)
+            lowered.save(output, weights_file)
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
     if manifest is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._export.utils import _is_cia_op
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
@@ -86,6 +87,8 @@ def memory_groups(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
 
 def _bases(node: fx.Node) -> list[fx.Node]:
     """Return the arguments whose memory the result of ``node`` may share."""
+    if node.target is operator.getitem and _is_new(node.args[0]):
+        return []
     if node.target is operator.getitem or isinstance(node.target, HigherOrderOperator):
         return node.all_input_nodes
     if not isinstance(node.target, OpOverload):
@@ -93,6 +96,14 @@ def _bases(node: fx.Node) -> list[fx.Node]:
     if torch.Tag.maybe_aliasing_or_mutating in node.target.tags or node.target is aten.type_as.default:
         return node.all_input_nodes[:1]  # at times, though its schema does not say so
     return [value for value, alias in _arguments(node) if alias is not None]
+
+
+def _is_new(results: Any) -> bool:
+    """Whether each of ``results``, of one node, has memory of its own: composites may not say that theirs do not."""
+    if not isinstance(results, fx.Node) or not isinstance(results.target, OpOverload) or _is_cia_op(results.target):
+        return False
+    aliases = [each.alias_info for each in results.target._schema.returns]
+    return not any(aliases) and torch.Tag.maybe_aliasing_or_mutating not in results.target.tags
 
 
 def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, Any]]:

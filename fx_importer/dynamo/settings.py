@@ -15,10 +15,11 @@ from fx_importer.output_types import OutputType
 _NOT_HERE = frozenset(
     (
         *("output_type", "dynamic_shapes", "fx_importer", "hooks", "strict", "kwargs", "func_name"),
-        *("mutation", "experimental_support_mutation", "import_symbolic_shape_expressions"),
+        *("mutation", "experimental_support_mutation", "import_symbolic_shape_expressions", "weights"),
     )
 )
-"""Options of `lower` that say how a model is exported, or what becomes of its state: AOTAutograd sees to both."""
+"""Options of `lower` that say how a model is exported, or what becomes of its state and weights: TorchDynamo and
+AOTAutograd see to these."""
 
 LOWERING = frozenset(
     name

@@ -11,10 +11,11 @@ import torch
 
 from fx_importer.bindings import func_d, ir, load_dialects, new_context, portable_artifact
 from fx_importer.errors import UsageError
-from fx_importer.execution.constants import resource_name, take_resources
+from fx_importer.execution.constants import name_resources, take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.modules import copied, functions_of
 from fx_importer.execution.signature import UNSIGNED
+from fx_importer.resources import key_of
 
 Weights = Literal["inline", "arguments"]
 
@@ -35,9 +36,14 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
     if weights not in ("inline", "arguments"):
         raise UsageError(f"unknown weights {weights!r}: accepted are 'inline', 'arguments'")
     copy = copied(module)
-    taken = {name: _take(function) for name, function in functions_of(copy).items()}
     if weights == "arguments":
+        for function in functions_of(copy).values():
+            _name(function)
         return portable_artifact(copy, version)
+    taken = {
+        name: take_resources(function, "stablehlo.constant", DTYPES | UNSIGNED)
+        for name, function in functions_of(copy).items()
+    }
     # A context keeps its attributes until its end: in one of their own, the weights go when they are written.
     with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
         path = Path(folder, "module.mlirbc")
@@ -50,25 +56,16 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
         return portable_artifact(inlined, version)
 
 
-def _take(function: func_d.FuncOp) -> list[torch.Tensor]:
+def _name(function: func_d.FuncOp) -> None:
     """Make the weights of ``function`` arguments, and name these."""
-    names: dict[ir.Attribute, str] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.constant" and (name := resource_name(op)) is not None:
-            names.setdefault(op.attributes["value"], name)
-        return ir.WalkResult.ADVANCE
-
-    function.operation.walk(visit)
     before = len(function.entry_block.arguments)
-    tensors = take_resources(function, "stablehlo.constant", DTYPES | UNSIGNED)
-    if tensors:
+    weights = name_resources(function, "stablehlo.constant")
+    if weights:
         with function.context:
             given = list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes else []
             given = (given + [ir.DictAttr.get({})] * before)[:before]
-            said = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(name)}) for name in names.values()]
+            said = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(key_of(each))}) for each in weights]
             function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, *said])
-    return tensors
 
 
 def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
@@ -84,7 +81,7 @@ def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
             block.erase_argument(first)
         inputs = [each.type for each in block.arguments]
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
-        if weights:
+        if weights and "arg_attrs" in function.attributes:
             given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
             function.attributes["arg_attrs"] = ir.ArrayAttr.get(given[:first])
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from fx_importer.bindings import func_d, ir
+from fx_importer.errors import UsageError
 from fx_importer.execution.kernels import read_in_order, row_order
 from fx_importer.execution.memref import DTYPES
-from fx_importer.resources import key_of, resource_bytes, resource_of
+from fx_importer.resources import is_held, key_of, resource_bytes, resource_of
 
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them."""
@@ -75,20 +76,21 @@ def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> 
     elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
 
 
-def resource_name(constant: ir.Operation) -> str | None:
-    """Return the name of the ``dense_resource`` that ``constant`` holds; None, if it holds none."""
-    value = resource_of(constant)
-    return None if value is None else key_of(value)
-
-
 def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
-    """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says."""
+    """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says.
+
+    Raises `UsageError` if it holds nothing.
+    """
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
     size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
-    if size < (1 if "complex" in str(tensor_type.element_type) else _SMALLEST):  # LLVM takes no complex resource
+    if not size:
         return None
-    return resource_bytes(value, size)
+    data = resource_bytes(value, size)
+    if data is None and not is_held(value):
+        raise not_there(value)
+    stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM takes no complex resource
+    return None if stays else data
 
 
 def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
@@ -122,7 +124,31 @@ def take_resources(
     """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return what to pass there.
 
     For runners that read no resources. ``dtypes`` says what the elements are in torch.
+
+    Raises:
+        UsageError: for a resource that holds nothing.
     """
+    tensors: list[torch.Tensor] = []
+    for value in name_resources(function, operation):
+        kind = ir.RankedTensorType(value.type)
+        tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
+        if (data := resource_bytes(value, tensor.nbytes)) is None:
+            raise not_there(value)
+        ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
+        tensors.append(tensor)
+    return tensors
+
+
+def not_there(value: ir.Attribute) -> UsageError:
+    """Return the error of a module that names what it does not hold."""
+    return UsageError(
+        f"the module names '{key_of(value)}', and does not hold it: put its weights in, with fx_importer.link, or run "
+        "it by Lowered.run and Lowered.caller"
+    )
+
+
+def name_resources(function: func_d.FuncOp, operation: str) -> list[ir.Attribute]:
+    """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return the resources."""
     uses: dict[ir.Attribute, list[ir.Operation]] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -137,11 +163,4 @@ def take_resources(
             for op in ops:
                 op.results[0].replace_all_uses_with(argument)
                 op.erase()
-    tensors: list[torch.Tensor] = []
-    for value in uses:
-        kind = ir.RankedTensorType(value.type)
-        tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
-        if (data := resource_bytes(value, tensor.nbytes)) is not None:
-            ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
-        tensors.append(tensor)
-    return tensors
+    return list(uses)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 from fx_importer.bindings import ir
+from fx_importer.elements import as_array
 from fx_importer.errors import CrashedError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.extras import imported, require
+from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
 from fx_importer.execution.modules import alone, dialects_of, inline_calls
 from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
@@ -52,6 +54,8 @@ class IreeBackend:
     """IREE, for the CPU."""
 
     name: str = "iree"
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor], hash=False)
+    """What resources that hold nothing stand for, by their names: compiled code reads it where it is."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which stays as it is.
@@ -72,20 +76,23 @@ class IreeBackend:
             inline_calls(copy)  # IREE 3.13 finds no function that is called in this dialect
         if kind == "stablehlo" and is_dynamic(signature):
             # IREE 3.13 lowers no dynamic_reshape.
-            return Specialized(signature, copy, lambda module, static: _load(module, static, kind))
-        return _load(copy, signature, kind)
+            return Specialized(signature, copy, lambda module, static: _load(module, static, kind, self.parameters))
+        return _load(copy, signature, kind, self.parameters)
 
 
-def _load(module: ir.Module, signature: Signature, kind: str) -> _Function:
+def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mapping[str, torch.Tensor]) -> _Function:
     scratch = Scratch()
-    source, compiled = scratch.path / "module.mlirbc", scratch.path / "module.vmfb"
-    module.operation.write_bytecode(str(source))
+    source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
+    if parameters:
+        source.write_text(with_parameters(module, {key: key for key in parameters}))
+    else:
+        module.operation.write_bytecode(str(source))
     tools = imported("iree", "iree", "iree.compiler.tools.binaries")
     command = [tools.find_tool("iree-compile"), source, f"--iree-input-type={kind}", *_FLAGS, "-o", compiled]
     with Trace().stage("iree-compile"):
         _compile(command)
     source.unlink()
-    return _Function(signature, *_loaded(compiled), scratch)
+    return _Function(signature, *_loaded(compiled, parameters), scratch)
 
 
 def _compile(command: Sequence[str | Path]) -> None:
@@ -98,11 +105,18 @@ def _compile(command: Sequence[str | Path]) -> None:
         raise ValueError("; ".join(dict.fromkeys(found))) from error
 
 
-def _loaded(compiled: Path) -> tuple[Any, Any, Any]:
+def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor]) -> tuple[Any, Any, Any]:
     """Return IREE's runtime, the device and the function ``main``."""
     runtime = imported("iree", "iree", "iree.runtime")
     config = runtime.Config("local-sync")
-    module = runtime.load_vm_module(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config)
+    modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
+    if parameters:
+        index = runtime.ParameterIndex()
+        for key, tensor in parameters.items():
+            index.add_buffer(key, as_array(tensor.detach()).view(np.uint8))
+        provider = index.create_provider(SCOPE)
+        modules.insert(0, runtime.create_io_parameters_module(config.vm_instance, provider))
+    module = runtime.load_vm_modules(*modules, config=config)[-1]
     return runtime, config.device, module["main"]
 
 

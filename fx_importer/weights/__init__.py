@@ -1,8 +1,8 @@
 """Weights outside of modules: where they are, whether they fit, and back into a module."""
 
 from fx_importer.weights.files import Stored, stored_in
-from fx_importer.weights.linking import link, linked
+from fx_importer.weights.linking import as_passed, link, linked
 from fx_importer.weights.matching import Source, read_weights
 from fx_importer.weights.writing import save_weights
 
-__all__ = ["Source", "Stored", "link", "linked", "read_weights", "save_weights", "stored_in"]
+__all__ = ["Source", "Stored", "as_passed", "link", "linked", "read_weights", "save_weights", "stored_in"]

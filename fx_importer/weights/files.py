@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import json
 import os
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
@@ -21,6 +21,7 @@ from fx_importer.execution.extras import is_installed
 from fx_importer.manifest import ValueType
 
 SAFETENSORS, ARCHIVE, INDEX = ".safetensors", ".irpa", "model.safetensors.index.json"
+_PIECE = 1 << 20
 ACCEPTED = (
     f"a {SAFETENSORS} file, an {ARCHIVE} file (an IREE parameter archive), or a directory of transformers' with "
     f"model{SAFETENSORS} or {INDEX}"
@@ -57,9 +58,15 @@ class Stored:
             data = data.clone()
         return data.view(dtype).reshape([int(size) for size in type_.shape or ()])
 
-    def bytes(self) -> np.ndarray:
-        """Return what is in the file."""
-        return self.file.data[self.offset : self.offset + self.nbytes].numpy()
+    def sha256(self) -> str:
+        """Return what tells its bytes from others. They are read piece by piece: mapped, all would be in memory."""
+        found, left = hashlib.sha256(), self.nbytes
+        with self.file.path.open("rb") as file:
+            file.seek(self.offset)
+            while left and (piece := file.read(min(left, _PIECE))):
+                found.update(piece)
+                left -= len(piece)
+        return found.hexdigest()
 
 
 def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:

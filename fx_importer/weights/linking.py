@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
-from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.bindings import ir
 from fx_importer.elements import as_array
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
-from fx_importer.resources import declared, key_of, resources_in
-from fx_importer.saving import manifest_path
+from fx_importer.resources import declared, key_of, resource, resources_in
+from fx_importer.saving import carried, manifest_path, read_module
 from fx_importer.weights.matching import Source, read_weights
 
 
@@ -78,7 +77,7 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
                 stand_ins[value] = declared(f"{_STAND_IN}{len(values)}/", value.type)
                 values.append((key, value))
             op.attributes[name] = stand_ins[value]
-    new = _carried(copy)
+    new = carried(copy)
     made: dict[int, ir.Attribute] = {}
     for op, name, value in resources_in(new.operation):
         found = key_of(value)
@@ -87,7 +86,7 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
         number = int(found.removeprefix(_STAND_IN).partition("/")[0])
         if number not in made:
             key, _ = values[number]
-            made[number] = _attribute(tensors[weights[key].name], weights[key], key, value.type)
+            made[number] = _attribute(as_passed(tensors[weights[key].name], weights[key]), key, value.type)
         op.attributes[name] = made[number]
     return new
 
@@ -96,37 +95,21 @@ _STAND_IN = "fx-importer/weight/"
 """A slash ends the number, since MLIR may add an underscore and another."""
 
 
-def _attribute(tensor: torch.Tensor, weight: Weight, key: str, type_: ir.Type) -> ir.Attribute:
+def as_passed(tensor: torch.Tensor, weight: Weight) -> torch.Tensor:
+    """Return ``tensor`` with the dtype that ``weight`` has in the module."""
     tensor = tensor.detach()
-    if weight.passed_as is not None:
-        dtype = getattr(torch, weight.passed_as)
-        tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.view(dtype)
+    if weight.passed_as is None:
+        return tensor
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.resolve_conj())
+    return tensor.view(getattr(torch, weight.passed_as))
+
+
+def _attribute(tensor: torch.Tensor, key: str, type_: ir.Type) -> ir.Attribute:
     data = as_array(tensor)
     if tensor.dtype == torch.bool:  # users of a resource disagree on its layout
         return ir.DenseElementsAttr.get(data, type=type_, context=type_.context)
-    return ir.DenseResourceElementsAttr.get_from_buffer(data, key, type_, context=type_.context)
-
-
-def _carried(module: ir.Operation) -> ir.Module:
-    """Return ``module`` in a context of its own."""
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-        path = Path(folder, "module.mlirbc")
-        with path.open("wb") as file:  # a full disk is an exception here, and the end of the process in MLIR
-            module.write_bytecode(file)
-        return read_module(path, unregistered=module.context.allow_unregistered_dialects)
-
-
-def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
-    """Read a module into a context of its own. Raises `UsageError` if there is none, or MLIR cannot."""
-    context = new_context()
-    load_dialects(context)
-    context.allow_unregistered_dialects = unregistered
-    if not path.is_file():
-        raise UsageError(f"there is no file '{path}'")
-    try:
-        return ir.Module.parseFile(str(path), context)
-    except ir.MLIRError as error:
-        raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
+    return resource(data, key, type_)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:

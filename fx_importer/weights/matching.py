@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -99,11 +98,6 @@ def spelled(type_: ValueType) -> str:
     return f"{type_.dtype}[{', '.join(map(str, type_.shape or ()))}]"
 
 
-def sha256(data: np.ndarray) -> str:
-    """Return what tells these bytes from others."""
-    return hashlib.sha256(data.data).hexdigest()
-
-
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     """Return the elements of ``tensor``, in order."""
     return as_array(tensor.detach()).view(np.uint8)
@@ -129,7 +123,7 @@ def _as_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
             problems.append(f"'{weight.name}': '{path}' is too short")
         else:
             stored = Stored(mapped, weight.file.offset, weight.file.nbytes, weight.type)
-            if sha256(stored.bytes()) != weight.file.sha256:
+            if stored.sha256() != weight.file.sha256:
                 problems.append(f"'{weight.name}' is not what it was in '{path}': its hash differs")
             else:
                 found[weight.name] = stored.read(weight.type)

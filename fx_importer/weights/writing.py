@@ -16,7 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import File, Manifest, Weight
 from fx_importer.saving import check_writable, whole_file
 from fx_importer.weights.files import ACCEPTED, ARCHIVE, DTYPES, SAFETENSORS, Stored, iree_runtime, stored_in
-from fx_importer.weights.matching import bytes_of, read_weights, sha256
+from fx_importer.weights.matching import bytes_of, read_weights
 
 
 def save_weights(
@@ -54,11 +54,12 @@ def save_weights(
 
 
 def _file(weight: Weight, stored: Mapping[str, Stored], base: Path) -> File:
-    found = next(stored[name] for name in (weight.name, *weight.also) if name in stored)
+    name = next(name for name in (weight.name, *weight.also) if name in stored)
+    found = stored[name]
     path = found.file.path.absolute()
     inside = path.is_relative_to(base.absolute())
     written = str(path.relative_to(base.absolute()) if inside else path)
-    return File(written, found.offset, found.nbytes, sha256(found.bytes()))
+    return File(written, name, found.offset, found.nbytes, found.sha256())
 
 
 def _write(manifest: Manifest, tensors: Mapping[str, torch.Tensor], path: Path) -> None:

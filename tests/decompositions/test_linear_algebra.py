@@ -314,6 +314,12 @@ def test_pseudo_inverses(a: Tensor, tolerance: dict[str, Any]) -> None:
         assert_close(functions.pinv(a, hermitian=True, **tolerance), torch.linalg.pinv(a, hermitian=True, **tolerance))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_exponential_in_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
+    a = 2 * normal(3, 4, 4).to(dtype)
+    assert_close(functions.matrix_exp(a), torch.linalg.matrix_exp(a.double()).to(dtype))
+
+
 def test_exponential_of_a_complex_matrix() -> None:
     a = normal(3, 4, 4, dtype=torch.complex128)
     assert_close(functions.matrix_exp(a), torch.linalg.matrix_exp(a))

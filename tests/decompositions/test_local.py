@@ -75,6 +75,8 @@ def test_models_become_the_graphs_that_torch_makes_of_them(name: str, dynamic: b
         pytest.param(lambda x: (y := x * 2, y[:, 1:3].add_(x[:, :2]), y[0].mul_(2), y * 3)[3], id="parts"),
         pytest.param(lambda x: (x[1].copy_(x[0]), x.sum())[1], id="a part of an input"),
         pytest.param(lambda x: (y := x * 2, y[:, :2][0].relu_(), y[0][1].fill_(3), y)[3], id="parts of parts"),
+        pytest.param(lambda x: (found := x.topk(2), found[0].div_(3), x[:, :2] + found[1])[2], id="one of two results"),
+        pytest.param(lambda x: torch.stft(x.flatten(), 4, return_complex=True, pad_mode="constant").abs(), id="stft"),
         pytest.param(lambda x: (x * 2).index_fill_(1, torch.tensor([1]), 3.0).sub_(1), id="a tensor of numbers"),
     ],
 )

@@ -93,10 +93,12 @@ def matrix_exp(a: Tensor) -> Any:
     """Scaling and squaring (Golub & Van Loan, 9.3) of a Taylor sum, each matrix by a power of two of its own.
 
     The scaled norm is at most 1/2; the first term left out is then below the machine epsilon: ``2**-9 / 9!`` is 5e-9,
-    ``2**-15 / 15!`` is 2e-17.
+    ``2**-15 / 15!`` is 2e-17. Half precision is squared in float32, and rounded at the end.
     """
     if not is_known(a):
         return NotImplemented
+    if a.dtype in (torch.float16, torch.bfloat16):
+        return matrix_exp.rule(a.float()).to(a.dtype)
     if is_empty(a):
         return torch.zeros_like(a)
     terms = 14 if a.dtype == torch.float64 else 8

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._higher_order_ops.effects import _get_effect
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 from fx_importer.decompositions.views import written_arguments
 
@@ -77,14 +77,29 @@ def updates_statistics(operator: OpOverload, args: Sequence[Any]) -> bool:
 @cache
 def functional_form(operator: OpOverload) -> OpOverload | None:
     """Return the operator that returns what ``operator`` writes to its first argument; None where there is none."""
+    return None if torch.Tag.inplace_view in operator.tags else _returning(operator)
+
+
+@cache
+def view_form(operator: OpOverload) -> OpOverload | None:
+    """Return the operator that returns the view that ``operator`` makes of its first argument; None where none does."""
+    return _returning(operator) if torch.Tag.inplace_view in operator.tags else None
+
+
+def _returning(operator: OpOverload) -> OpOverload | None:
     packet = operator.overloadpacket.__name__
-    if not packet.endswith("_") or packet.endswith("__") or torch.Tag.inplace_view in operator.tags:
+    if not packet.endswith("_") or packet.endswith("__"):
         return None
     found = getattr(getattr(torch.ops, operator.namespace), packet.removesuffix("_"), None)
-    form = getattr(found, operator._overloadname, None)
-    if not isinstance(form, OpOverload) or form._schema.is_mutable or len(form._schema.returns) != 1:
-        return None
-    return form if _arguments(form) == _arguments(operator) and _writes_to_first_only(operator) else None
+    forms = (getattr(found, name) for name in found.overloads()) if isinstance(found, OpOverloadPacket) else ()
+    return next((form for form in forms if _returns_what(form, operator)), None)
+
+
+def _returns_what(form: OpOverload, operator: OpOverload) -> bool:
+    """Whether ``form`` may return what ``operator``, of the same arguments, writes to its first."""
+    if form._schema.is_mutable or len(form._schema.returns) != 1:
+        return False
+    return _arguments(form) == _arguments(operator) and _writes_to_first_only(operator)
 
 
 def _arguments(operator: OpOverload) -> list[tuple[str, str]]:

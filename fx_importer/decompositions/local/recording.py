@@ -17,7 +17,13 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fx_importer.decompositions.local.operators import is_composite, is_ordered, is_same, updates_statistics
+from fx_importer.decompositions.local.operators import (
+    is_composite,
+    is_ordered,
+    is_same,
+    updates_statistics,
+    view_form,
+)
 from fx_importer.errors import FxImporterError
 
 aten = torch.ops.aten
@@ -88,6 +94,8 @@ class Recorder(TorchDispatchMode):
             raise Declined(f"its rule calls {func}, whose effect is kept in order")
         if is_same(func) or _is_other_spelling(func, args):
             return args[0] if isinstance(args[0], FakeTensor) else self._constant(func, args[0])
+        if (view := view_form(func)) is not None:
+            return self._become(view, func, args, kwargs)
         if not func._schema.is_mutable:
             result: Any = NotImplemented
             with self:
@@ -123,6 +131,19 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         self._remember(node, result)
         return result
+
+    def _become(self, view: OpOverload, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+        """Let the first of ``args`` become, by ``func``, the ``view`` of it: its node keeps the type of before."""
+        value: Tensor = args[0]
+        node = self.nodes_of(value)
+        if node.op == "placeholder":
+            raise Declined("its rule changes the type of an argument in place")
+        with self:
+            changed = self.nodes_of(view(*args, **kwargs))
+        node.meta["val"] = value.detach()
+        func(*args, **kwargs)
+        self._known[id(value)] = value, changed
+        return value
 
     def _remember(self, node: fx.Node, value: Any) -> None:
         node.meta["val"] = value

@@ -1,0 +1,59 @@
+"""Weights as IREE's parameters: a compiled module names them, and gets them from a file or from memory when it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fx_importer.bindings import ir
+from fx_importer.resources import key_of, resources_in
+from fx_importer.saving import carried
+
+SCOPE = "model"
+"""What parameters are of, unless told otherwise."""
+
+
+def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SCOPE) -> str:
+    """Return the text, for IREE, of ``module`` with parameters of ``scope`` in the place of resources.
+
+    ``names`` says what each is called, by the name of the resource. The module stays as it is.
+    """
+    new = carried(module.operation, unregistered=True)  # IREE's dialects are not in the wheel
+    made: dict[tuple[str, ir.Type], ir.Attribute] = {}
+    for op, _, value in resources_in(new.operation):
+        if (key := key_of(value)) not in names:
+            continue
+        with new.context, op.location:
+            in_torch = (
+                op.name == "torch.vtensor.literal"
+            )  # whose integers have signs; those of its conversions have none
+            kind = ir.Type.parse(re.sub(r"(x|<)[su]i(\d+)", r"\1i\2", str(value.type))) if in_torch else value.type
+            if (key, kind) not in made:
+                made[key, kind] = _declared(new, f"fx_importer.weight.{len(made)}", kind, scope, names[key])
+            here = ir.InsertionPoint(op)
+            loaded = ir.Operation.create(
+                "util.global.load", results=[kind], attributes={"global": made[key, kind]}, ip=here
+            ).result
+            if in_torch:
+                loaded = ir.Operation.create(
+                    "torch_c.from_builtin_tensor", results=[op.results[0].type], operands=[loaded], ip=here
+                ).result
+        op.results[0].replace_all_uses_with(loaded)
+        op.erase()
+    return new.operation.get_asm(print_generic_op_form=True)
+
+
+def _declared(module: ir.Module, symbol: str, kind: ir.Type, scope: str, name: str) -> ir.Attribute:
+    """Declare a parameter in ``module``, and return what refers to it."""
+    spelled = [ir.StringAttr.get(each) for each in (scope, name)]
+    ir.Operation.create(
+        "util.global",
+        attributes={
+            "sym_name": ir.StringAttr.get(symbol),
+            "sym_visibility": ir.StringAttr.get("private"),
+            "type": ir.TypeAttr.get(kind),
+            "initial_value": ir.Attribute.parse(f"#stream.parameter.named<{spelled[0]}::{spelled[1]}> : {kind}"),
+        },
+        ip=ir.InsertionPoint.at_block_begin(module.body),
+    )
+    return ir.FlatSymbolRefAttr.get(symbol)
