@@ -161,7 +161,8 @@ class Digest:
         self.add([(str(symbol), str(limits)) for symbol, limits in program.range_constraints.items()])
         self.add([verifier.dialect for verifier in program.verifiers])
         try:
-            self.add(*map(pytree.treespec_dumps, (program.call_spec.in_spec, program.call_spec.out_spec)))
+            for spec in (program.call_spec.in_spec, program.call_spec.out_spec):
+                self.add(None if spec is None else pytree.treespec_dumps(spec))
         except (NotImplementedError, TypeError) as error:
             raise NotCached(f"the model's inputs or outputs have types without names: {error}") from None
         for spec in signature.input_specs:
@@ -268,7 +269,7 @@ class Digest:
         self._read += tensor.nbytes
         if self._read > _LARGEST_READ:
             raise NotCached(f"constants, buffers and integers take more than {_LARGEST_READ:,} bytes")
-        self._hash.update(memoryview(as_array(tensor.detach())).cast("B") if tensor.numel() else b"")
+        self._hash.update(as_array(tensor.detach()).view("u1").data)
 
 
 def _is_plain(value: Any) -> bool:

@@ -53,6 +53,6 @@ def settings() -> str:
             torch.is_autocast_enabled("cpu"),
             torch.get_autocast_dtype("cpu"),
             symbolic_config.get_hash(),  # pyright: ignore[reportAttributeAccessIssue]
-            functorch_config.get_hash(),  # pyright: ignore[reportAttributeAccessIssue]
+            functorch_config.get_hash(),
         )
     )
