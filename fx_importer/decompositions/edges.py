@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from fx_importer.decompositions.halves import HALVES
 from fx_importer.decompositions.table import Decomposition, decomposes
@@ -116,6 +117,16 @@ def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> An
     if x.is_floating_point() or not any(isinstance(each, float) for each in (min, max)):
         return NotImplemented
     return torch.clamp(x.to(torch.get_default_dtype()), min, max)
+
+
+@decomposes(aten.clamp.Tensor)
+def clamp_between(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
+    """Between tensors of another dtype than that of ``x``, all in the dtype of the result. Others stay."""
+    bounds = [each for each in (min, max) if each is not None]
+    _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
+    if all(each.dtype == dtype for each in (x, *bounds)):
+        return NotImplemented
+    return torch.clamp(x.to(dtype), *(None if each is None else each.to(dtype) for each in (min, max)))
 
 
 @decomposes(aten.trunc.default)

@@ -73,6 +73,7 @@ STABLEHLO = (
     .preferring(*truths.ORDER_OF_TRUTHS, because="the C++ lowerings compare truths as signed, which XLA refuses")
     .preferring(*norms.NORMS, because="of rank zero, and of a dtype that is given, the C++ lowering is not valid")
     .preferring(edges.reciprocal_of_integers, because="the C++ lowering takes floats only")
+    .preferring(edges.clamp_between, because="the C++ lowering takes bounds of one dtype only")
     .preferring(*edges.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
     .preferring(
         *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"

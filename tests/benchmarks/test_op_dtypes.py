@@ -10,7 +10,7 @@ from benchmarks.op_dtypes import DTYPES, recorded
 from benchmarks.op_matrix import OUTPUT_TYPES, Worker
 
 SELECTED = {
-    "bfloat16": ("__rdiv__", "chalf", "nn.functional.gelu"),
+    "bfloat16": ("__rdiv__", "chalf", "nn.functional.cosine_similarity", "nn.functional.gelu"),
     "float16": ("logsumexp", "nn.functional.layer_norm"),
     "int32": ("index_add", "sum"),
     "int64": (

@@ -216,6 +216,10 @@ def test_what_writes_to_memory_of_its_own_returns_it(function: Callable[..., Any
 class Decoder(nn.Module):
     """Keeps keys, values and a count in buffers, as a model that generates does; one of its inputs is scratch."""
 
+    keys: Tensor
+    values: Tensor
+    count: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("never_written", torch.zeros(2))

@@ -106,7 +106,8 @@ def factor(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
 
     start = torch.zeros(*a.shape[:-2], 1, dtype=torch.int64, device=a.device)
     mirrored = _mirrored(a, hermitian)
-    return repeat(size, step, mirrored, torch.zeros_like(mirrored), pivots, info, start)[1:4]
+    _, out, pivots, info, _ = repeat(size, step, mirrored, torch.zeros_like(mirrored), pivots, info, start)
+    return out, pivots, info
 
 
 def solve(packed: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor:

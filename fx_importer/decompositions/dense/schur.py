@@ -47,7 +47,8 @@ def reduce_to_hessenberg(a: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.where(at == i, stored.unsqueeze(-1), h)
         return _reflected(h, vector, factor), _reflected(q, vector, factor)
 
-    return repeat(a.shape[-1] - 2, step, a, identity(a, *a.shape[-2:]))[:2]
+    h, q = repeat(a.shape[-1] - 2, step, a, identity(a, *a.shape[-2:]))
+    return h, q
 
 
 def _reflected(x: Tensor, vector: Tensor, factor: Tensor) -> Tensor:
@@ -101,7 +102,8 @@ def triangularize(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
             h = torch.where(torch.logical_and(there.unsqueeze(-1), done.unsqueeze(-2)), 0.0, h)
             return _turned(h, one, other, here, there).contiguous(), _turned(q, one, other, here, there)
 
-        return repeat(size - 1, rotate, h, q, given=(first, last, shift))[:2]
+        h, q = repeat(size - 1, rotate, h, q, given=(first, last, shift))
+        return h, q
 
     def done(h: Tensor, q: Tensor) -> Tensor:
         at = positions(h, -1)

@@ -55,8 +55,8 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
     walk.writable = frozenset(before)
     walk.run((each for each in old.nodes if each.op != "placeholder"), old)
     written = {node.name: now for node, kept in before.items() if (now := walk.values[node]) is not kept}
-    results = graph.output_node()
-    results.args = ((*written.values(), *results.args[0]),)
+    results: Any = graph.output_node().args[0]
+    graph.output_node().args = ((*written.values(), *results),)
     for node in reversed(graph.nodes):
         if not node.users and not node.is_impure(impure_random=False):
             graph.erase_node(node)
