@@ -22,7 +22,6 @@ REASONS: Mapping[str, str] = {
 
 OF_DTYPES: Mapping[str, str] = {
     r"(linalg\.)?matrix_exp (bfloat16|float16)": "eager's is NaN; here it is that of float32, rounded",
-    r"logcumsumexp complex64": "the largest of complex numbers so far, which keeps sums finite, has no rule yet",
     r"chalf (bool|int32|int64|bfloat16|float16|complex64)": "StableHLO has no complex numbers of half precision",
 }
 """The same for a name and a dtype behind a space, before the others."""

@@ -28,7 +28,7 @@ def draw(results: Sequence[Result], directory: Path) -> None:
     measured = [each for each in results if each.runs]
     plots: dict[str, tuple[Callable[[list[Result]], Any], list[Result]]] = {
         "stages": (_stages, [each for each in measured if each.case.program in MODELS]),
-        "nodes": (_nodes, [each for each in measured if each.case.nodes]),
+        "nodes": (_nodes, measured if scalings(measured) else []),
         "memory": (_memory, [each for each in measured if each.case.weights_only]),
     }
     for name, (plot, chosen) in plots.items():

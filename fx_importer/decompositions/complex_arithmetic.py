@@ -26,6 +26,7 @@ from fx_importer.decompositions.complex_numbers import (
     parts_of_tensor,
     product,
 )
+from fx_importer.decompositions.complex_sums import COMPLEX_SUMS
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -260,6 +261,7 @@ _OF_TRUTHS = (
 
 BEYOND_PRODUCTS = (
     *COMPLEX_FUNCTIONS,
+    *COMPLEX_SUMS,
     *(polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors),
     *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all, cumulative_product, eye, copy),
     *map(_on_truths, _OF_TRUTHS),

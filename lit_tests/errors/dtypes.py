@@ -13,7 +13,7 @@ class Model(torch.nn.Module):
         self.register_buffer("fine", torch.tensor([1j, 2.0], dtype=torch.complex128))
 
     def forward(self, x):
-        return torch.view_as_real(torch.logcumsumexp(x * self.phases, 0))
+        return torch.view_as_real(torch.randn_like(x * self.phases))
 
 
 class Fine(Model):
@@ -23,7 +23,7 @@ class Fine(Model):
 
 class Unknown(torch.nn.Module):
     def forward(self, x):
-        return torch.logcumsumexp(x, 0), torch.linalg.eigvals(x * x)
+        return torch.randn_like(x), torch.rand_like(x * x)
 
 
 class Quantized(torch.nn.Module):
@@ -46,13 +46,13 @@ def check(model, x, output_type):
 # CHECK-NEXT: b_fine: 'fine' is a tensor of torch.complex128, which TOSA does not have
 check(Fine(), torch.ones(2), "tosa")
 # CHECK: stage 'legalize' failed: TOSA cannot hold what the program computes with:
-# CHECK-NEXT: logcumsumexp = aten.logcumsumexp.default: it computes with tensors of torch.complex64, and there is no rule for this with two real ones in their place
-# CHECK-NEXT: at {{.*}}dtypes.py:{{[0-9]+}}: return torch.logcumsumexp(x, 0), torch.linalg.eigvals(x * x)
-# CHECK-NEXT: linalg_eig = aten.linalg_eig.default: it computes with tensors of torch.complex64
+# CHECK-NEXT: randn_like = aten.randn_like.default: it computes with tensors of torch.complex64, and there is no rule for this with two real ones in their place
+# CHECK-NEXT: at {{.*}}dtypes.py:{{[0-9]+}}: return torch.randn_like(x), torch.rand_like(x * x)
+# CHECK-NEXT: rand_like = aten.rand_like.default: it computes with tensors of torch.complex64
 check(Unknown(), torch.ones(2, 2, dtype=torch.complex64), "tosa")
 # CHECK: stage 'legalize' failed: StableHLO cannot hold what the program computes with:
-# CHECK-NEXT: logcumsumexp = aten.logcumsumexp.default: it computes with tensors of torch.complex64, which StableHLO can hold, but not compute this with
-# CHECK-NEXT: at {{.*}}dtypes.py:{{.*}}: return torch.view_as_real(torch.logcumsumexp(x * self.phases, 0))
+# CHECK-NEXT: randn_like = aten.randn_like.default: it computes with tensors of torch.complex64, which StableHLO can hold, but not compute this with
+# CHECK-NEXT: at {{.*}}dtypes.py:{{.*}}: return torch.view_as_real(torch.randn_like(x * self.phases))
 check(Model(), torch.ones(2, dtype=torch.complex64), "stablehlo")
 # CHECK: input: torch.float4_e2m1fn_x2 has no element type in the torch dialect: two values share a byte, so give it as `.view(torch.uint8)`
 check(torch.nn.Flatten(), torch.ones(2, 2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "raw")

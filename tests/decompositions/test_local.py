@@ -141,6 +141,11 @@ NORM = nn.BatchNorm1d(4)
             lambda x: (x + 1).squeeze_(0), None, "it writes to memory, and has no form that returns", id="metadata"
         ),
         pytest.param(
+            lambda x: aten._native_batch_norm_legit(x, None, None, x[0], x[1], True, 0.1, 1e-5)[0],
+            *(None, "it writes to memory, and has no form that returns"),
+            id="several at once",
+        ),
+        pytest.param(
             lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)),
             *(None, "an operator of higher order has graphs of its own"),
             id="higher order",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions import accumulating, ordering, sorting
+from fx_importer.decompositions import accumulating, complex_sums, ordering, sorting
 
 TIES = torch.randint(0, 4, (4, 7), generator=torch.Generator().manual_seed(0))
 NORMAL = torch.randn(4, 7, generator=torch.Generator().manual_seed(0))
@@ -49,6 +49,19 @@ def test_running(name: str) -> None:
         same(sorting.cumprod(x, dim), torch.cumprod(x, dim))
         if x.is_floating_point():
             same(ordering.logcumsumexp(x * 100, dim), torch.logcumsumexp(x * 100, dim))
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 9, 2), (2, 0), ()])
+def test_running_of_complex_numbers(shape: tuple[int, ...]) -> None:
+    x = 4 * torch.randn(shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    for dim in (0, -1):
+        same(complex_sums.logcumsumexp(x, dim), torch.logcumsumexp(x, dim))
+    same(complex_sums.logaddexp(x, x * 1j), torch.logaddexp(x, x * 1j))
+
+
+def test_running_of_complex_infinities() -> None:
+    x = torch.tensor([complex(-math.inf, 0), 1 + 3j, 1 - 3j, -math.inf, 2 + 3j, 1 + 100j, math.inf, 3])
+    same(complex_sums.logcumsumexp(x, 0), torch.logcumsumexp(x, 0))
 
 
 @pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])

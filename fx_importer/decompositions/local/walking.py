@@ -168,10 +168,10 @@ class Walk:
             self.values[node] = self.values[node.args[0]]  # type: ignore[index]
         elif written_arguments(node):
             assert writes is not None
-            names, *wholes = writes.of(node)
             form = functional_form(target)
             if form is None:
                 raise Declined("it writes to memory, and has no form that returns the result instead")
+            names, *wholes = writes.of(node)
             result = self._put(*self._pieces.of(form, node), node)
             self.values.update(dict.fromkeys(names, result))
             for whole in wholes:

@@ -1,0 +1,40 @@
+"""What a ``dense_resource`` holds is read without a copy where this package made it, and from bytecode elsewhere."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from fx_importer import resources
+from fx_importer.bindings import ir, new_context
+from fx_importer.resources import resource, resource_bytes
+
+
+@pytest.mark.parametrize("count", [4, 1024])
+def test_what_was_lent_is_not_copied(count: int):
+    data = np.arange(count, dtype=np.float32)
+    type_ = ir.RankedTensorType.get([count], ir.F32Type.get(context := new_context()), loc=ir.Location.unknown(context))
+    lent = resource(data, "w", type_)
+    other = ir.DenseResourceElementsAttr.get_from_buffer(data, "o", type_, context=context)
+    for value, shares in ((lent, True), (other, False)):
+        found = resource_bytes(value, data.nbytes)
+        assert found is not None
+        assert np.shares_memory(found, data) == shares
+        np.testing.assert_array_equal(found.view(np.float32), data)
+        assert resource_bytes(value, data.nbytes + 4) is None
+
+
+def test_what_was_lent_is_forgotten_with_its_context():
+    gc.collect()
+    before = len(resources._LENT)
+    data = np.zeros(1024, np.float32)
+    kind = ir.RankedTensorType.get([1024], ir.F32Type.get(context := new_context()), loc=ir.Location.unknown(context))
+    value = resource(data, "w", kind)
+    held = resource_bytes(value, data.nbytes)
+    assert len(resources._LENT) == before + 1
+    del value, kind, context
+    gc.collect()
+    assert len(resources._LENT) == before  # though what was read is still there
+    assert held is not None
