@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
     index.load(str(file))
     parameters = runtime.create_io_parameters_module(config.vm_instance, index.create_provider("model"))
     code = runtime.VmModule.mmap(config.vm_instance, str(tmp_path / "m.vmfb"))
-    main = runtime.load_vm_modules(parameters, code, config=config)[-1]["main"]
+    main: Any = runtime.load_vm_modules(parameters, code, config=config)[-1]["main"]
     torch.testing.assert_close(torch.from_numpy(main(X.numpy()).to_host().copy()), model(X).detach())
 
 

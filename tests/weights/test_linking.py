@@ -73,7 +73,7 @@ def test_a_weight_of_two_names_is_one(model, lowered):
 def test_all_that_does_not_fit_is_listed(lowered):
     given = {"first.weight": torch.rand(16, 16).double(), "first.bias": torch.rand(3), "again.bias": 3}
     with pytest.raises(UsageError) as error:
-        link(lowered.module, given, lowered.manifest)  # type: ignore[arg-type]
+        link(lowered.module, given, lowered.manifest)
     assert sorted(str(error.value).splitlines()[1:]) == [
         "  'again.bias' is missing",
         "  'first.bias' is float32[3], but the module was made for float32[16]",
