@@ -344,3 +344,16 @@ def test_holes_are_listed(run: Run):
     assert "func.func private @fallback_models_frobnicate_default_0(tensor<3xf32>)" in Path("out.mlir").read_text()
     (hole,) = Manifest.from_json(Path("out.json").read_text()).holes.values()
     assert hole.operator == "models.frobnicate.default"
+
+
+def test_the_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(tmp_path / "cache"))
+    for expected in ("contract", "cache"):
+        code, out, _ = run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg")
+        assert code == 0
+        assert expected in out
+    assert "contract" not in out
+    assert ": 1 lowered programs, " in run("cache")[1]
+    assert run("cache", "--clear")[1].endswith("removed 1 lowered programs\n")
+    assert run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg", "--no-cache")[0] == 0
+    assert ": 0 lowered programs, " in run("cache")[1]
