@@ -73,7 +73,7 @@ def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
     config = runtime.Config("local-sync")
     index = runtime.ParameterIndex()
     index.load(str(file))
-    parameters = runtime.create_io_parameters_module(config.vm_instance, index.create_provider("model"))
+    parameters = runtime.create_io_parameters_module(config.vm_instance, index.create_provider(scope="model"))
     code = runtime.VmModule.mmap(config.vm_instance, str(tmp_path / "m.vmfb"))
     main: Any = runtime.load_vm_modules(parameters, code, config=config)[-1]["main"]
     torch.testing.assert_close(torch.from_numpy(main(X.numpy()).to_host().copy()), model(X).detach())
