@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fx_importer import loaded as loaded  # before any other: it notes when
+
 if TYPE_CHECKING:
     from fx_importer.causes import Cause, Place
     from fx_importer.decompositions import decomposes, get_decomposition_table

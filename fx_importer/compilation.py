@@ -11,17 +11,18 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
+from fx_importer.caching import Place, place_of
 from fx_importer.canonicalization import canonicalize, fold_constants, legalize, outline_layers, settle_sizes
 from fx_importer.collecting import without_collections
 from fx_importer.decompositions import Changes, decompose
-from fx_importer.errors import UnsupportedProgramError, UsageError, not_imported
+from fx_importer.errors import FxImporterError, UnsupportedProgramError, UsageError, not_imported
 from fx_importer.exporting import export_program
 from fx_importer.fallback import check_fallback
 from fx_importer.importing import FxImporter
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.signature import mutated_state
 from fx_importer.investigating import causes_of, investigator, prober_for
-from fx_importer.lowered import Lowered
+from fx_importer.lowered import Later, Lowered
 from fx_importer.lowering import admit, new_trace
 from fx_importer.lowerings import handlers_for, layers
 from fx_importer.manifest import NARROW, Manifest, Weight
@@ -65,13 +66,55 @@ def compile_programs(
     target = target_for(options.output_type)
     pipeline = target.pipeline(options.lowering)
     stages = ("export", "decompose", "canonicalize", "legalize", "import", *(stage.name for stage in pipeline.stages))
+    cached = report and trace is None and options.running.is_cached
     if trace is None:
         trace = new_trace(options, stages, investigator(options)) if report else Trace()
     admit(options.output_type, importer.module.context)
-    run = stage_runner(importer.module, options.running)
     with trace.stage("export") as record:
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
         trace.programs = record.programs = exported
+    if not cached:
+        return _lowered(exported, importer, options, trace, report=report)
+    with trace.stage("cache") as record:
+        place = place_of(exported, importer, options, record.remarks.append)
+        manifest = place.read(importer.module) if place else None
+        if place and manifest:
+            record.remarks.append(f"taken from {place}")
+    if place is None:
+        return _lowered(exported, importer, options, trace, report=report)
+    if manifest is None:
+        return _kept(place, exported, importer, options, trace)
+    programs = Later(exported, lambda: canonical(exported, options, Trace()))
+    relower = functools.partial(_relower, importer, options)
+    return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
+
+
+def _kept(
+    place: Place, exported: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace
+) -> Lowered:
+    """Lower programs without their weights, keep what comes of it, and give it the weights."""
+    importer.weights.withheld = place.withheld.numbers
+    # Of an attempt that fails, no report is written: it would have no weights.
+    attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
+    try:
+        lowered = _lowered(exported, importer, options, attempt, report=False)
+        with attempt.stage("keep") as record:
+            record.remarks.append(place.write(lowered.module, lowered.manifest))
+            place.give_weights(lowered.module)
+    except FxImporterError:
+        whole = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
+        admit(options.output_type, whole.module.context)
+        return _lowered(exported, whole, options, trace, report=True)
+    trace.stages = attempt.stages
+    return replace(lowered, trace=trace)
+
+
+def _lowered(
+    exported: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace, *, report: bool
+) -> Lowered:
+    """Carry exported programs to functions of one module."""
+    target = target_for(options.output_type)
+    run = stage_runner(importer.module, options.running)
     programs = canonical(exported, options, trace)
     if options.printing.graph:
         for program in programs.values():
@@ -82,6 +125,7 @@ def compile_programs(
         if not report:
             raise
         raise _complete(error, programs, importer, options) from None
+    pipeline = target.pipeline(options.lowering)
     outcome = lower_imported(importer.module, importer.defined, pipeline, options, trace, run)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
@@ -181,7 +225,7 @@ def _relower(
         options,
         export=ExportOptions(),
         printing=PrintOptions(),
-        running=replace(options.running, dump_ir=None),
+        running=replace(options.running, dump_ir=None, cache=False),
         decompositions=decompositions or options.decompositions,
     )
     new = FxImporter(hooks=importer.hooks, handlers=importer.handlers)

@@ -107,6 +107,7 @@ def lower(
     dump_dir: str | os.PathLike[str] | None = None,
     dump_ir: str | None = None,
     progress: bool | Follow = False,
+    cache: bool | None = None,
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Lowered:
@@ -164,6 +165,8 @@ def lower(
             with the time of each stage.
         progress: show on standard error how far the work has come, if that is a terminal, or in a notebook; or a
             function that is told so, in a `Progress`, a few times a second.
+        cache: take the outcome from the user's cache if the same program was lowered so before, and keep it there if
+            not; without it, if ``FX_IMPORTER_CACHE_DIR`` names a directory. With ``fx_importer``, there is none.
         kwargs: the model's keyword arguments, for names that are options here too.
         **model_kwargs: the model's keyword arguments.
 
@@ -200,7 +203,7 @@ def lower(
         ),
         printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
         decompositions=_decomposing(decomposition_table, keep, extra),
-        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
+        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir, False if fx_importer else cache),
     )
     inputs = {**model_kwargs, **(kwargs or {})}
     importer = fx_importer or FxImporter(hooks=hooks)
@@ -220,8 +223,9 @@ def _running(
     memory_limit: int | None,
     dump_dir: str | os.PathLike[str] | None,
     dump_ir: str | None,
+    cache: bool | None = False,
 ) -> RunOptions:
-    return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir)
+    return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir, cache)
 
 
 def _decomposing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,25 @@ from fx_importer.saving import ARTIFACT, check_writable, manifest_path, save_byt
 from fx_importer.trace import Trace
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 from fx_importer.weights import Source, as_passed, linked, read_weights, save_weights
+
+
+class Later(Mapping[str, ExportedProgram]):
+    """Programs that are made when one is asked for. Their names are known."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[], Mapping[str, ExportedProgram]]):
+        self._names = tuple(names)
+        self._made = functools.cache(make)
+
+    def __getitem__(self, name: str) -> ExportedProgram:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True)
@@ -212,6 +231,8 @@ class Lowered:
 
     def held(self, names: Collection[str]) -> dict[str, torch.Tensor]:
         """Return the tensors that the programs hold under ``names`` in the state dict."""
+        if not names:
+            return {}
         return {
             name: tensor
             for program in self.programs.values()

@@ -232,6 +232,9 @@ class RunOptions:
     """Where reports and dumps go, each in a new directory; without it, ``FX_IMPORTER_DUMP_DIR`` says it."""
     dump_ir: str | None = None
     """A regular expression: stages of such names have what is before and after them written down."""
+    cache: bool | None = None
+    """Take the outcome from the cache if it is there, and keep it if not; None does so where ``FX_IMPORTER_CACHE_DIR``
+    is set."""
 
     def __post_init__(self) -> None:
         for name, limit in (("time_limit", self.time_limit), ("memory_limit", self.memory_limit)):
@@ -244,6 +247,10 @@ class RunOptions:
                 re.compile(self.dump_ir)
             except re.error as error:
                 raise UsageError(f"dump_ir={self.dump_ir!r} is not a regular expression: {error}") from None
+
+    @property
+    def is_cached(self) -> bool:
+        return "FX_IMPORTER_CACHE_DIR" in os.environ if self.cache is None else self.cache
 
     @property
     def limits(self) -> Limits:

@@ -10,17 +10,17 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
-WORDS = {"errors", "output_types", "options", "option_values", "bindings", "collecting"}
+WORDS = {"errors", "output_types", "options", "option_values", "bindings", "collecting", "loaded"}
 RECORDS = {
     *("trace", "causes", "census", "declarations", "diagnostics", "explanation", "isolation", "manifest"),
     *("elements", "operators", "processes", "programs", "progress", "progress_line"),
-    *("regions", "resources", "saving"),
+    *("regions", "resources", "saving", "withheld"),
 }
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites", "reports"}
 AFTER = {"execution", "probing", "reduction", "verification", "weights"}
 SPINE = {
-    *("compilation", "entry", "explaining", "fallback", "investigating", "lowered", "lowering", "outlined", "reducing"),
-    *("reproducing", "targets"),
+    *("caching", "compilation", "entry", "explaining", "fallback", "investigating", "lowered", "lowering", "outlined"),
+    *("reducing", "reproducing", "targets"),
 }
 DOORS = {"__init__", "__main__", "cli", "installation", "dynamo"}
 

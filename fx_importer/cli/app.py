@@ -244,6 +244,16 @@ def doctor(
 
 
 @app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is kept.")] = False,
+) -> None:
+    """Say what is kept of lowerings with --cache, and where; or remove it."""
+    from fx_importer.cli.cache import show_cache
+
+    show_cache(clear)
+
+
+@app.command()
 def reproduce(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that an error named.")],
 ) -> None:

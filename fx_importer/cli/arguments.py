@@ -36,6 +36,7 @@ HELP = {
     "memory_limit": "Bytes of memory that the process may have to itself, mapped weights apart. For --isolate.",
     "dump_dir": "Where reports of failures and dumps go, each in a new directory; else FX_IMPORTER_DUMP_DIR says it.",
     "dump_ir": "Write down what is before and after the stages of such names, with the time that each took.",
+    "cache": "Take the outcome from the cache if it is there, and keep it; without, if FX_IMPORTER_CACHE_DIR is set.",
     "tosa_target": "What TOSA is to be valid for, 'version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k'.",
 }
 
@@ -83,7 +84,7 @@ def _parameters(defaults: Options) -> list[inspect.Parameter]:
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     flag, metavar = f"--{name.replace('_', '-')}", None
-    if hint is bool and default:
+    if (hint is bool and default) or hint == bool | None:
         flag = f"{flag}/--no-{flag[2:]}"
     elif hint is OutputType or (isinstance(hint, type) and issubclass(hint, Enum)):
         # Typer would accept the exact values only; the enumeration's own parser takes every usual spelling.

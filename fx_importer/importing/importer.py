@@ -91,6 +91,12 @@ class FxImporter:
             self.handlers = before
 
     @property
+    def is_plain(self) -> bool:
+        """Whether nothing was imported so far, and nobody steps in."""
+        kinds = type(self) is FxImporter and type(self.hooks) is FxImporterHooks
+        return kinds and self.handlers == HIGHER_ORDER and not list(self._module.body.operations)
+
+    @property
     def module(self) -> ir.Module:
         """The module with all that was imported so far."""
         return self._module

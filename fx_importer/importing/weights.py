@@ -6,7 +6,7 @@ module. What cannot be lent as it lies (strided views) is made contiguous first;
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from fx_importer.elements import as_array
 from fx_importer.importing.types import TypeCache
 from fx_importer.programs import place_of
 from fx_importer.resources import declared, resource
+from fx_importer.withheld import stand_in
 
 INLINE_ELEMENTS = 64
 """Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
@@ -32,8 +33,10 @@ class TensorAttributes:
         self._context = context
         self._types = types
         # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
-        self._known: dict[tuple[Any, ...], tuple[torch.Tensor, ir.Attribute]] = {}
+        self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
+        self.withheld: Mapping[object, int] = {}
+        """The numbers of tensors that the module is to name only, by `place_of` and name, and by `place_of`."""
         self._external: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
@@ -43,11 +46,16 @@ class TensorAttributes:
             UnimportableTensor: for fake, meta, sparse and quantized tensors.
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
+        if tensor.is_meta and not tensor.numel():
+            tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # it has all its elements
         check_importable(tensor)
         key = place_of(tensor)
         if (found := self._known.get(key)) is not None:
             return found[1]
-        made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
+        if self.withheld and (number := self.withheld.get((key, name), self.withheld.get(key))) is not None:
+            made = stand_in(number, self._types.literal(tensor.dtype, tensor.shape))
+        else:
+            made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
         if tensor.numel():
             self._known[key] = (tensor, made)
         if name is not None:

@@ -15,9 +15,14 @@ import numpy as np
 from fx_importer.bindings import func_d, ir
 from fx_importer.resources import resource, resource_bytes, resource_of
 from fx_importer.rewrites.emitter import operations, producer
+from fx_importer.withheld import transposed_stand_in
 
 _WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
 """In bytes."""
+
+
+_SAME = ("tosa.reshape", "tensor.cast")
+"""What leaves elements, and their order, as they are."""
 
 
 def transpose_tosa_arguments(module: ir.Operation) -> None:
@@ -60,49 +65,65 @@ def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.O
 
 
 def transpose_tosa_weights(module: ir.Operation) -> None:
-    """Turn every ``tosa.transpose`` of a resource into a constant; equal ones share a resource."""
+    """Turn every ``tosa.transpose`` of a resource, reshaped or not, into a constant; equal ones share a resource."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "tosa.transpose" and producer(op.operands[0]) == "tosa.const":
+        if op.name == "tosa.transpose" and producer(_unshaped(op.operands[0])) == "tosa.const":
             found.append(op)
         return ir.WalkResult.ADVANCE
 
     module.walk(visit)
-    made: dict[tuple[ir.Attribute, tuple[int, ...]], ir.Attribute] = {}
+    made: dict[tuple[ir.Attribute, tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
     for op in found:
-        constant = op.operands[0].owner
+        constant = _unshaped(op.operands[0]).owner
         values, order = resource_of(constant, "values"), tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
-        if values is None:
+        if values is None or not ir.RankedTensorType(op.results[0].type).has_static_shape:
             continue
-        if (values, order) not in made:
-            transposed = _transposed(values, order, op.results[0].type)
+        shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
+        key = values, shape, order
+        if key not in made:
+            transposed = _transposed(values, shape, order, op.results[0].type)
             if transposed is None:
                 continue
-            made[values, order] = transposed
+            made[key] = transposed
         new = ir.Operation.create(
             "tosa.const",
             results=[op.results[0].type],
-            attributes={"values": made[values, order]},
+            attributes={"values": made[key]},
             loc=constant.location,
             ip=ir.InsertionPoint(op),
         )
+        given = op.operands[0]
         op.results[0].replace_all_uses_with(new.result)
         op.erase()
-        if not any(True for _ in constant.results[0].uses):
-            constant.erase()
+        while not any(True for _ in given.uses):
+            unused = given.owner
+            given = unused.operands[0] if producer(given) in _SAME else new.result
+            unused.erase()
 
 
-def _transposed(values: ir.Attribute, order: tuple[int, ...], to: ir.Type) -> ir.Attribute | None:
-    type_ = ir.RankedTensorType(values.type)
-    width = _WIDTHS.get(str(type_.element_type))
-    if width is None or not ir.RankedTensorType(to).has_static_shape:
+def _unshaped(value: ir.Value) -> ir.Value:
+    """Return what ``value`` is a reshape of; itself if it is none."""
+    while producer(value) in _SAME:
+        value = value.owner.operands[0]
+    return value
+
+
+def _transposed(
+    values: ir.Attribute, shape: tuple[int, ...], order: tuple[int, ...], to: ir.Type
+) -> ir.Attribute | None:
+    """Return ``values``, in ``shape``, with its axes in another ``order``; None where it cannot be read."""
+    if (withheld := transposed_stand_in(values, shape, order, to)) is not None:
+        return withheld
+    width = _WIDTHS.get(str(ir.RankedTensorType(values.type).element_type))
+    if width is None:
         return None
-    data = resource_bytes(values, math.prod(type_.shape) * width)
+    data = resource_bytes(values, math.prod(shape) * width)
     if data is None:
         return None
     # In pages that come as they are written: numpy's own arrays ask for huge ones, which takes twice the time.
     transposed = np.frombuffer(bytearray(data.nbytes), f"i{width}").reshape(ir.RankedTensorType(to).shape)
-    np.copyto(transposed, data.view(f"i{width}").reshape(type_.shape).transpose(order))
+    np.copyto(transposed, data.view(f"i{width}").reshape(shape).transpose(order))
     name = str(values).partition("<")[2].partition(">")[0].strip('"')
     return resource(transposed, f"{name}.transposed", to)

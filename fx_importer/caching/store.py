@@ -1,0 +1,133 @@
+"""A directory of entries: whole or not there, as many as fit, the least recently used ones first to go."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from fx_importer.errors import UsageError
+
+DIRECTORY = "FX_IMPORTER_CACHE_DIR"
+LIMIT = "FX_IMPORTER_CACHE_BYTES"
+
+_SUFFIX = ".lowered"
+_NEW = ".new"
+_MAGIC = b"fx_importer lowered 1\n"
+_DEFAULT_LIMIT = 2 << 30
+_LARGEST_PART = 8
+"""An entry takes at most this part of the limit, so that one does not drive out all others."""
+_ABANDONED = 3600.0
+"""Seconds after which a file that nobody finished is removed."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Entries by key, as files. Any number of processes may use it at once.
+
+    What cannot be read is not there, and what cannot be written is not kept: no error comes of either.
+    """
+
+    directory: Path
+    limit: int
+    """In bytes."""
+
+    def get(self, key: str) -> bytes | None:
+        """Return an entry, which has been used then."""
+        path = self._path(key)
+        try:
+            found = path.read_bytes()
+        except OSError:
+            return None
+        start = len(_MAGIC) + hashlib.sha256().digest_size
+        data = found[start:]
+        if found[:start] != _MAGIC + hashlib.sha256(data).digest():
+            _remove(path)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return data
+
+    def put(self, key: str, data: bytes) -> bool:
+        """Keep an entry; return whether that could be done."""
+        if len(data) > self.limit // _LARGEST_PART:
+            return False
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self.directory, suffix=_NEW)
+            try:
+                with open(descriptor, "wb") as file:  # noqa: PTH123 - it is a descriptor
+                    file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+                Path(name).replace(self._path(key))
+            finally:
+                Path(name).unlink(missing_ok=True)
+            self._remove_oldest()
+        except OSError:
+            return False
+        return True
+
+    def entries(self) -> list[tuple[Path, os.stat_result]]:
+        """Return the files of entries, the least recently used first."""
+        return sorted(self._files(_SUFFIX), key=lambda each: each[1].st_mtime_ns)
+
+    def clear(self) -> int:
+        """Remove all entries; return how many there were.
+
+        Raises:
+            UsageError: if one cannot be removed.
+        """
+        found = [path for path, _ in (*self._files(_SUFFIX), *self._files(_NEW))]
+        try:
+            for path in found:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot clear the cache in '{self.directory}': {error.strerror or error}") from None
+        return len([path for path in found if path.suffix == _SUFFIX])
+
+    def _path(self, key: str) -> Path:
+        return self.directory / f"{key}{_SUFFIX}"
+
+    def _files(self, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
+        with contextlib.suppress(OSError), os.scandir(self.directory) as files:
+            for each in files:
+                if each.name.endswith(suffix):
+                    with contextlib.suppress(OSError):  # another process may have removed it
+                        yield Path(each.path), each.stat()
+
+    def _remove_oldest(self) -> None:
+        found = self.entries()
+        total = sum(each.st_size for _, each in found)
+        for path, each in found:
+            if total <= self.limit:
+                break
+            _remove(path)
+            total -= each.st_size
+        for path, each in self._files(_NEW):
+            if time.time() - each.st_mtime > _ABANDONED:
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def store_at(directory: str | None = None) -> Store:
+    """Return the store in ``directory``, by default where ``FX_IMPORTER_CACHE_DIR`` says, or the user's caches are.
+
+    Raises:
+        UsageError: if ``FX_IMPORTER_CACHE_BYTES`` is not a number.
+    """
+    chosen = directory or os.environ.get(DIRECTORY)
+    path = Path(chosen) if chosen else platformdirs.user_cache_path("fx_importer") / "lowered"
+    text = os.environ.get(LIMIT) or str(_DEFAULT_LIMIT)
+    if not text.isdecimal():
+        raise UsageError(f"{LIMIT}={text!r} is not a number of bytes")
+    return Store(path, int(text))
