@@ -102,6 +102,7 @@ def machine() -> dict[str, str]:
         "date": date.today().isoformat(),
         "processor": f"{os.cpu_count()} x {model.split(': ')[1]}",
         "memory": f"{_kilobytes('/proc/meminfo', 'MemTotal') / 2**20:.0f} GB",
+        "load": f"{os.getloadavg()[2]:.0f}",
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "torch-mlir")},
     }

@@ -46,6 +46,8 @@ class TensorAttributes:
             UnimportableTensor: for fake, meta, sparse and quantized tensors.
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
+        if tensor.is_meta and not tensor.numel():
+            tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # it has all its elements
         check_importable(tensor)
         key = place_of(tensor)
         if (found := self._known.get(key)) is not None:

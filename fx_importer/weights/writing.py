@@ -88,8 +88,9 @@ def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     }
     try:
         serialize_file(specs, path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+        stored_in(path)  # it says nothing of a last piece that could not be written
+    except (SafetensorError, UsageError) as error:
+        raise OSError(f"safetensors could not write all of it, as on a full disk: {error}") from error
 
 
 def _write_archive(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

@@ -10,10 +10,12 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from benchmarks.comparison.cases import Case
 from benchmarks.comparison.child import weights_bytes
+from benchmarks.comparison.graphs import chain
 from benchmarks.comparison.limited import ChildError, run_python
 from benchmarks.comparison.sides import STAGES, StageClock
-from benchmarks.comparison.summary import Measurement, Result, Spread, ratio
+from benchmarks.comparison.summary import Measurement, Result, Spread, ratio, scalings
 from benchmarks.comparison.tables import short, spread_text, tables
 
 HERE = Path(__file__).parent
@@ -22,7 +24,7 @@ MEBI = 2**20
 
 def _run(seconds: float, peak: int = 0) -> Measurement:
     stages = dict.fromkeys(STAGES, 0.0) | {"import": seconds}
-    return Measurement(stages, peak_bytes=peak, weights_bytes=500_000_000, operations=3)
+    return Measurement(stages, wall_seconds=seconds, peak_bytes=peak, weights_bytes=500_000_000, operations=3)
 
 
 def _spin(seconds: float) -> None:
@@ -69,15 +71,39 @@ def test_a_range_shows_only_where_there_is_one():
 
 
 def test_a_side_that_did_not_finish_has_its_row():
-    peer = Result("big", "torch_mlir.fx", "raw", True, failure="more than 14 GB")
-    ours = Result("big", "fx_importer", "raw", True, runs=(_run(0.5, peak=MEBI), _run(1.5, peak=MEBI)))
+    case = Case("weights_big", "raw")
+    peer = Result(case, "torch_mlir.fx", failure="more than 14 GB")
+    ours = Result(case, "fx_importer", runs=(_run(0.5, peak=MEBI), _run(1.5, peak=MEBI)))
     titles = [title for title, _ in tables([(peer, ours)], markdown=True)]
     assert titles == ["From the exported program to the module", "Importing weights", "CPU seconds by stage"]
     console = Console(width=400)
     with console.capture() as text:
         console.print(tables([(peer, ours)], markdown=True)[0][1])
     row = [cell.strip() for cell in text.get().splitlines()[-2].split("|")[1:-1]]
-    assert row == ["big", "raw", "477", *("did not finish", "1.00 (0.500-1.50)", "—"), *("did not finish", "1.00", "—")]
+    assert row[:5] == ["weights_big → raw", "477", "did not finish", "1.00 (0.500-1.50)", "—"]
+    assert row[5:] == ["—", "did not finish", "1.00", "—"]
+
+
+def test_what_a_node_costs_by_how_many_there_are():
+    results = [
+        Result(Case(f"chain_{nodes}", "raw", nodes), "fx_importer", runs=(_run(seconds),))
+        for nodes, seconds in ((1000, 0.1), (4000, 0.4), (16000, 2.4))
+    ]
+    (found,) = scalings(results)
+    assert found.family == "chain"
+    assert found.microseconds == pytest.approx({1000: 100, 4000: 100, 16000: 150})
+    assert found.growth == pytest.approx(1.5)
+    assert 1.1 < found.exponent < 1.2
+
+
+def test_graphs_of_any_size_are_whole():
+    program = chain(40)
+    assert len(program.graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)) == 10
+    x, y = torch.rand(16, 16), torch.rand(16, 16)
+    expected = x
+    for _ in range(10):
+        expected = torch.tanh(torch.sin(expected) * y + expected)
+    torch.testing.assert_close(program.module()(x, y), expected)
 
 
 @pytest.mark.parametrize(

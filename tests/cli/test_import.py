@@ -58,6 +58,16 @@ MODELS = """
     def raises(): raise ValueError("no weights here")
     def leaves(): raise SystemExit("usage: models.py")
     def needs(path): return Twice(), (X,)
+
+    class Holds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = nn.Parameter(torch.arange(3.0))
+
+        def forward(self, x):
+            return x + self.held
+
+    def holds(): return Holds(), (X,)
 """
 
 Run = Callable[..., tuple[int, str, str]]
@@ -134,6 +144,36 @@ def test_a_manifest(run: Run):
     assert run("import", "models:counts", "-o", "out.mlir", *flags)[0] == 0
     assert list(Manifest.from_json(Path("out.json").read_text()).state) == ["calls"]
     assert not list(Path().glob(".out*"))
+
+
+def test_weights_apart_and_back(run: Run):
+    flags = ["--output-type", "tosa", "--weights", "external", "--weights-file", "w.safetensors"]
+    assert run("import", "models:holds", "-o", "out.mlirbc", *flags)[0] == 0
+    assert run("import", "models:holds", "-o", "inline.mlir", "--output-type", "tosa")[0] == 0
+    assert sorted(each.name for each in Path().glob("out.*")) == ["out.manifest.json", "out.mlirbc"]
+    for weights in ([], ["--weights", "w.safetensors"], ["--manifest", "out.manifest.json"]):
+        code, out, err = run("link", "out.mlirbc", "-o", "linked.mlir", *weights)
+        assert (code, err) == (0, "")
+        assert out.startswith("linked.mlir: ")
+        assert 'held: "0x04000000000000000000803F' in Path("linked.mlir").read_text()
+    Path("w.safetensors").unlink()
+    code, out, err = run("link", "out.mlirbc", "-o", "again.mlir")
+    assert (code, out) == (2, "")
+    assert "there is no file 'w.safetensors'" in err
+    assert not Path("again.mlir").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--weights-file", "w.safetensors"], "pass --weights external or args"),
+        (["--weights", "args", "--manifest", "m.json"], "it goes beside the module, to 'out.manifest.json'"),
+        (["--weights", "outside"], "unknown weights policy 'outside': accepted are 'inline', 'external', 'args'"),
+    ],
+    ids=["inline", "manifest", "unknown"],
+)
+def test_weights_that_cannot_go_there(run: Run, flags: list[str], message: str):
+    assert_mistake(run("import", "models:holds", "-o", "out.mlir", *flags), 2, message)
 
 
 def test_a_manifest_that_cannot_be_written(run: Run):

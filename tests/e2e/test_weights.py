@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import export
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from fx_importer import FxImporter, Lowered, UnsupportedProgramError, UsageError, link, lower
+from fx_importer import (
+    FxImporterHooks,
+    InputInfo,
+    Lowered,
+    NodeBuilder,
+    StageFailed,
+    UnsupportedProgramError,
+    UsageError,
+    link,
+    lower,
+)
+from fx_importer.bindings import ir
+from fx_importer.dynamo import import_function
 
 TYPES = ("raw", "torch", "linalg-on-tensors", "tosa", "stablehlo")
 RUN = TYPES[2:]
@@ -118,8 +133,9 @@ def hollow() -> LlamaForCausalLM:
 IDS = torch.arange(8).reshape(1, 8)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("output_type", RUN)
+@pytest.mark.parametrize(
+    "output_type, policy", [("linalg-on-tensors", "args"), ("stablehlo", "external"), ("tosa", "external")]
+)
 def test_llama_on_the_meta_device(llama, hollow, output_type, policy):
     lowered = lower(hollow, output_type=output_type, weights=policy, kwargs={"input_ids": IDS})
     with pytest.raises(UsageError, match="no values for 'model.rotary_emb.inv_freq', .*with_weights"):
@@ -281,9 +297,46 @@ def test_linked_is_what_inline_is(dtype, output_type):
     return None
 
 
-def test_the_import_of_hooks():
-    """Hooks are asked first, as for every constant."""
-    importer = FxImporter()
-    lowered = lower(small(), X, fx_importer=importer, weights="external")
-    assert str(lowered.module).count("dense_resource") == str(lowered.module).count("dense_resource<")
-    assert importer.external.keys() == lowered.manifest.weights.keys()
+def test_hooks_are_asked_first():
+    class Resolves(FxImporterHooks):
+        def resolve_literal(self, gni: NodeBuilder, literal: Any, info: InputInfo | None) -> ir.Value | None:
+            if info is None or info.input_spec.target != "strided":
+                return None
+            return gni.op("torch.operator", [info.ir_type], [], {"name": ir.StringAttr.get("torch.mine")}).result
+
+    lowered = lower(small(), X, hooks=Resolves(), weights="external")
+    assert 'torch.operator "torch.mine"' in str(lowered.module)
+    assert "strided" not in lowered.manifest.weights
+    assert lowered.manifest.weights.keys() < set(small().state_dict())
+
+
+def test_a_report_needs_no_weights(hollow, tmp_path):
+    """What failed fails again from the report, though the model has no memory."""
+
+    def fails(module: ir.Operation) -> None:
+        raise RuntimeError("as it should")
+
+    with pytest.raises(StageFailed, match="as it should") as error:
+        lower(
+            hollow,
+            output_type="torch",
+            weights="external",
+            pipeline=lambda pipeline: pipeline.after("torch-backend", fails),
+            dump_dir=tmp_path,
+            kwargs={"input_ids": IDS},
+        )
+    assert error.value.report is not None
+    report = Path(error.value.report)
+    assert (report / "before.mlirbc").stat().st_size < 50_000
+    text = (report / "before.mlir").read_text()
+    assert "dense_resource<model.norm.weight>" in text
+    assert "weights=" not in text
+    assert '"weights": "external"' in (report / "report.json").read_text()
+
+
+def test_where_weights_cannot_be_elsewhere():
+    compiled = torch.compile(small(), backend="fx_importer", options={"weights": "external"})
+    with pytest.raises(BackendCompilerFailed, match="has no option 'weights'"):
+        compiled(X)
+    with pytest.raises(UsageError, match="has no option 'weights'"):
+        import_function(small(), X, weights="args")

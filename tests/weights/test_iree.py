@@ -1,0 +1,95 @@
+"""External weights as IREE's parameters: compiled code gets them from memory, or from a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fx_importer import UsageError, link, lower
+from fx_importer.execution.iree_parameters import with_parameters
+
+needs_iree = pytest.mark.skipif(importlib.util.find_spec("iree") is None, reason="the extra 'iree' is not installed")
+
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+        self.register_buffer("order", torch.randperm(64))
+        self.register_buffer("mask", torch.rand(64) > 0.5)
+
+    def forward(self, x):
+        return torch.where(self.get_buffer("mask"), self.linear(x)[:, self.get_buffer("order")], 0.0)
+
+
+X = torch.rand(3, 64)
+TYPES = ["torch", "linalg-on-tensors", "stablehlo", "tosa"]
+
+
+@pytest.mark.parametrize("output_type", TYPES)
+def test_the_text_names_each_weight_once(output_type):
+    lowered = lower(Small(), X, output_type=output_type, weights="external")
+    text = lowered.iree_source("scope")
+    for name in ("linear.weight", "linear.bias", "order", "mask"):
+        assert text.count(f'#stream.parameter.named<"scope"::"{name}">') == 1
+    assert "dense_resource" not in text
+    assert "dense_resource" in str(lowered.module)
+
+
+def test_inline_weights_have_no_names_to_give():
+    with pytest.raises(UsageError, match="lower with weights='external'"):
+        lower(Small(), X, output_type="tosa").iree_source()
+
+
+@needs_iree
+@pytest.mark.parametrize("output_type", TYPES)
+def test_compiled_code_reads_tensors_where_they_are(output_type):
+    model, other = Small(), Small()
+    lowered = lower(model, X, output_type=output_type, weights="external")
+    torch.testing.assert_close(lowered.caller(backend="iree")(X), model(X).detach())
+    torch.testing.assert_close(lowered.with_weights(other).caller(backend="iree")(X), other(X).detach())
+
+
+@needs_iree
+@pytest.mark.parametrize("suffix", ["safetensors", "irpa"])
+def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
+    from iree import runtime
+    from iree.compiler.tools.binaries import find_tool
+
+    model = Small()
+    lowered = lower(model, X, output_type="linalg-on-tensors", weights="external")
+    file = tmp_path / f"w.{suffix}"
+    lowered.save(tmp_path / "m.mlirbc", weights=file)
+    assert str(link(tmp_path / "m.mlirbc")) == str(lowered.linked)
+    (tmp_path / "m.mlir").write_text(lowered.iree_source())
+    flags = ["--iree-input-type=none", "--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"]
+    subprocess.run([find_tool("iree-compile"), tmp_path / "m.mlir", *flags, "-o", tmp_path / "m.vmfb"], check=True)
+    assert (tmp_path / "m.vmfb").read_bytes().find(model.linear.weight.detach().numpy().tobytes()) < 0
+    config = runtime.Config("local-sync")
+    index = runtime.ParameterIndex()
+    index.load(str(file))
+    parameters = runtime.create_io_parameters_module(config.vm_instance, index.create_provider(scope="model"))
+    code = runtime.VmModule.mmap(config.vm_instance, str(tmp_path / "m.vmfb"))
+    main: Any = runtime.load_vm_modules(parameters, code, config=config)[-1]["main"]
+    torch.testing.assert_close(torch.from_numpy(main(X.numpy()).to_host().copy()), model(X).detach())
+
+
+def test_an_archive_without_iree(tmp_path, monkeypatch):
+    from fx_importer import NotInstalledError
+    from fx_importer.weights import files
+
+    monkeypatch.setattr(files, "is_installed", lambda name: False)
+    lowered = lower(Small(), X, output_type="torch", weights="external")
+    with pytest.raises(NotInstalledError, match="an IREE parameter archive .*iree"):
+        lowered.save(tmp_path / "m.mlir", weights=tmp_path / "w.irpa")
+    assert not list(tmp_path.iterdir())
+
+
+def test_integers_of_the_torch_dialect_lose_their_sign():
+    lowered = lower(Small(), X, output_type="torch", weights="external")
+    assert "tensor<64xi64>" in with_parameters(lowered.module, {"order": "order"})

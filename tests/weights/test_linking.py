@@ -1,0 +1,218 @@
+"""Weights back into modules: by name, all that is wrong in one error, nothing copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_importer import Caller, Lowered, Manifest, UsageError, link, lower, read_weights
+from fx_importer.bindings import ir, new_context
+from fx_importer.execution import JitBackend
+from fx_importer.resources import declared, key_of, resources_in
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(16, 16)
+        self.again = torch.nn.Linear(16, 16)
+        self.again.weight = self.first.weight
+
+    def forward(self, x):
+        return self.again(self.first(x))
+
+
+X = torch.ones(2, 16)
+
+
+@pytest.fixture(scope="module")
+def model() -> Tied:
+    return Tied().eval()
+
+
+@pytest.fixture(scope="module")
+def lowered(model: Tied) -> Lowered:
+    return lower(model, X, output_type="linalg-on-tensors", weights="external")
+
+
+@pytest.fixture
+def saved(lowered: Lowered, tmp_path: Path) -> Path:
+    lowered.save(tmp_path / "m.mlirbc", weights=tmp_path / "w.safetensors")
+    return tmp_path / "m.mlirbc"
+
+
+def test_memory_is_shared(model, lowered):
+    """What is changed in place afterwards is what the module prints."""
+    tensors = {name: each.detach().clone() for name, each in model.state_dict().items()}
+    tensors["again.weight"] = tensors["first.weight"]
+    linked = link(lowered.module, tensors, lowered.manifest)
+    before = str(linked)
+    tensors["first.bias"].fill_(1.5)
+    assert str(linked) != before
+    assert 'first.bias: "0x' in str(linked)
+    assert "0000C03F" * 16 in str(linked)
+
+
+def test_a_weight_of_two_names_is_one(model, lowered):
+    (tied,) = [each for each in lowered.manifest.weights.values() if each.also]
+    assert {tied.name, *tied.also} == {"first.weight", "again.weight"}
+    state = dict(model.state_dict())
+    for name in ("first.weight", "again.weight"):
+        assert str(link(lowered.module, {k: v for k, v in state.items() if k != name}, lowered.manifest)) == str(
+            lowered.linked
+        )
+    equal = state | {"again.weight": state["again.weight"].clone()}
+    assert str(link(lowered.module, equal, lowered.manifest)) == str(lowered.linked)
+    other = state | {"again.weight": state["again.weight"] + 1}
+    with pytest.raises(UsageError, match="is not '.*', and they are one tensor in the module"):
+        link(lowered.module, other, lowered.manifest)
+
+
+def test_all_that_does_not_fit_is_listed(lowered):
+    given = {"first.weight": torch.rand(16, 16).double(), "first.bias": torch.rand(3), "again.bias": 3}
+    with pytest.raises(UsageError) as error:
+        link(lowered.module, given, lowered.manifest)
+    assert sorted(str(error.value).splitlines()[1:]) == [
+        "  'again.bias' is missing",
+        "  'first.bias' is float32[3], but the module was made for float32[16]",
+        "  'first.weight' is float64[16, 16], but the module was made for float32[16, 16]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "tensor, message",
+    [
+        (torch.rand(16, 16, device="meta"), "is on the meta device, and has no values"),
+        (torch.rand(16, 16).to_sparse(), "is not a dense tensor"),
+    ],
+    ids=["meta", "sparse"],
+)
+def test_tensors_of_other_kinds(model, lowered, tensor, message):
+    state = {name: tensor if "weight" in name else each for name, each in model.state_dict().items()}
+    with pytest.raises(UsageError, match=message):
+        link(lowered.module, state, lowered.manifest)
+
+
+def test_the_files_of_the_manifest_are_as_they_were(saved, model):
+    linked = link(saved)
+    torch.testing.assert_close(JitBackend().load(linked)(X)[0], model(X).detach())
+    file = saved.with_name("w.safetensors")
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(UsageError, match="in one place; to take other weights, pass them:\n.*its hash differs"):
+        link(saved)
+    link(saved, file)  # told so, it takes them
+    file.write_bytes(data[:-1])
+    with pytest.raises(UsageError, match="is too short"):
+        link(saved)
+    file.unlink()
+    with pytest.raises(UsageError, match="in 3 places.*(\n.*there is no file '.*w.safetensors'){3}"):
+        link(saved)
+
+
+def test_a_folder_can_be_moved(saved, lowered, tmp_path):
+    saved.parent.rename(moved := tmp_path.with_name(f"{tmp_path.name}-moved"))
+    assert str(link(moved / "m.mlirbc")) == str(lowered.linked)
+    moved.rename(tmp_path)
+
+
+def test_text_is_as_good_as_bytecode(lowered, tmp_path):
+    lowered.save(tmp_path / "m.mlir")
+    assert "dialect_resources" not in (tmp_path / "m.mlir").read_text()
+    assert str(link(tmp_path / "m.mlir", lowered.exported["main"])) == str(lowered.linked)
+
+
+def test_what_is_missing_is_said(lowered, model, tmp_path):
+    lowered.save(tmp_path / "m.mlirbc")
+    with pytest.raises(UsageError, match="does not say where 3 of 3 weights are"):
+        link(tmp_path / "m.mlirbc")
+    with pytest.raises(UsageError, match="pass its manifest"):
+        link(lowered.module, model)
+    with pytest.raises(UsageError, match="there is no file '.*gone.mlirbc'"):
+        link(tmp_path / "gone.mlirbc", model, lowered.manifest)
+    (tmp_path / "m.manifest.json").unlink()
+    with pytest.raises(UsageError, match="there is no manifest '.*m.manifest.json'"):
+        link(tmp_path / "m.mlirbc", model)
+    (tmp_path / "bad.mlirbc").write_text("nonsense")
+    with pytest.raises(UsageError, match="is no module that MLIR reads"):
+        link(tmp_path / "bad.mlirbc", model, lowered.manifest)
+    with pytest.raises(UsageError, match="weights come from a state dict, .* and not from int"):
+        link(lowered.module, 3, lowered.manifest)  # type: ignore[arg-type]
+
+
+def test_a_module_whose_names_mlir_has_changed(lowered, model, tmp_path):
+    """Read twice into one context, the second gets other names: it is not taken for what it is not."""
+    lowered.save(tmp_path / "m.mlirbc")
+    context = new_context()
+    first, second = (ir.Module.parseFile(str(tmp_path / "m.mlirbc"), context) for _ in range(2))
+    assert str(link(first, model, lowered.manifest)) == str(lowered.linked)
+    with pytest.raises(UsageError, match="the module does not name what its manifest lists: .*read it into a new one"):
+        link(second, model, lowered.manifest)
+
+
+def test_arguments_are_for_a_caller(model):
+    taken = lower(model, X, output_type="linalg-on-tensors", weights="args")
+    with pytest.raises(UsageError, match="takes its weights as arguments"):
+        link(taken.module, model, taken.manifest)
+    assert read_weights(taken.manifest, model).keys() == taken.manifest.weights.keys()
+    function = JitBackend().load(taken.module)
+    with pytest.raises(UsageError, match="no weight was given for"):
+        Caller(taken.manifest, {"main": function})
+
+
+def test_inline_weights_stay_where_they_are(model, tmp_path):
+    inline = lower(model, X, output_type="linalg-on-tensors")
+    assert inline.linked is inline.module
+    for wrong in (
+        lambda: inline.with_weights(model),
+        lambda: inline.save(tmp_path / "m.mlir", tmp_path / "w.safetensors"),
+    ):
+        with pytest.raises(UsageError, match="the weights are in the module: lower with weights='external'"):
+            wrong()
+
+
+def test_a_process_of_its_own(model, lowered):
+    """Passes there may give a resource another type, and MLIR then another name."""
+
+    class Picks(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("order", torch.randperm(4))
+            self.register_buffer("order_1", torch.randperm(4))
+
+        def forward(self, x):
+            return x[self.get_buffer("order")] + x[self.get_buffer("order_1")] * 10
+
+    picks, x = Picks(), torch.arange(4.0)
+    apart = lower(picks, x, output_type="linalg-on-tensors", weights="external", isolate=True)
+    assert {each.name for each in apart.manifest.weights.values()} == {"order", "order_1"}
+    torch.testing.assert_close(apart.run(x), picks(x))
+
+
+def test_the_manifest_comes_back(saved):
+    manifest = Manifest.from_json(text := saved.with_name("m.manifest.json").read_text())
+    assert manifest.to_json() == text
+    assert all(each.file is not None for each in manifest.weights.values())
+
+
+@pytest.mark.parametrize("name", ["a", "layer.0.weight", 'a"b\\c', "ä b", "1", "a>b", "x/y"])
+def test_any_name_is_a_resource(name):
+    with new_context() as context:
+        value = declared(name, ir.Type.parse("tensor<2xf32>"))
+        assert key_of(value) == name
+        module = ir.Module.parse("module {}")
+        module.operation.attributes["test.held"] = value
+        again = ir.Module.parse(str(module), new_context())
+        ((_, _, read),) = resources_in(again.operation)
+        assert key_of(read) == name
+        assert context is not again.context
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
+def test_what_runs_a_module_without_its_weights_says_so(model, output_type):
+    hollow = lower(model, X, output_type=output_type, weights="external")
+    with pytest.raises(UsageError, match="the module names '.*', and does not hold it: put its weights in"):
+        JitBackend().load(hollow.module)
