@@ -46,11 +46,10 @@ def measure(layers: int, output_type: str, outlined: bool) -> Row:
         num_attention_heads=64,
         num_key_value_heads=8,
         vocab_size=128256,
-        rope_theta=500000.0,
         use_cache=False,
     )
     with torch.device("meta"):
-        model = LlamaForCausalLM(config).eval().to(torch.bfloat16)
+        model = LlamaForCausalLM(config).eval().bfloat16()
         tokens = torch.zeros((1, 128), dtype=torch.int64)
     before = time.process_time()
     program = torch.export.export(model, (tokens,))

@@ -47,7 +47,6 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
-                ALLOW_INLINING,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-linalg-on-tensors-backend-contract"),
@@ -56,7 +55,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 "loops",
                 "Scans, scatters and sorts are loops in scf; NaN is kept; nothing is left that changes nothing.",
                 (
-                    *(LINALG_NANS, TM_TENSOR_LOOPS, LINALG_NOISE),
+                    *(ALLOW_INLINING, LINALG_NANS, TM_TENSOR_LOOPS, LINALG_NOISE),
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
                 ),
             ),

@@ -46,7 +46,6 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
-                ALLOW_INLINING,
                 Pass("torch-func-backend-type-conversion-for-stablehlo"),
                 on_functions("canonicalize"),
                 STABLEHLO_LITERALS,
@@ -57,6 +56,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 "stablehlo-shapes",
                 "Shapes that can be known are static, deprecated ops are gone, and constant tensors are StableHLO's.",
                 (
+                    ALLOW_INLINING,
                     on_functions(Pass("stablehlo-legalize-deprecated-ops", {"fail-on-unused": False})),
                     STABLEHLO_CONSTANTS,
                     STABLEHLO_NUMBERS,

@@ -60,7 +60,6 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
-                ALLOW_INLINING,
                 TOSA_SIGNATURES,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
@@ -69,7 +68,13 @@ def tosa(options: LoweringOptions) -> Pipeline:
             Stage(
                 "tosa-integers",
                 "Constants are TOSA's, as functions want them; integers have 32 bits where they fit, or everywhere.",
-                (TOSA_CONSTANTS, TOSA_ARGUMENTS, _integers(options), on_functions("canonicalize", "cse")),
+                (
+                    ALLOW_INLINING,
+                    TOSA_CONSTANTS,
+                    TOSA_ARGUMENTS,
+                    _integers(options),
+                    on_functions("canonicalize", "cse"),
+                ),
             ),
             Stage(
                 "tosa-regions",
