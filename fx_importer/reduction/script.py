@@ -150,6 +150,10 @@ def importing_spelled(options: ImportOptions) -> list[str]:
         found["import_symbolic_shape_expressions"] = True
     if options.runtime_asserts:
         found["runtime_asserts"] = True
+    if options.weights is not default.weights:
+        found["weights"] = options.weights.value
+    if options.outline_layers:
+        found["outline_layers"] = True
     return [f"{name}={value!r}" for name, value in found.items()]
 
 

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.options import ImportOptions, Mutation, Weights
 from fx_importer.reduction import Kind, Symptom, Trials
 from fx_importer.reduction.cutting import blank_values, eager_values, part
 from fx_importer.reduction.listing import listed
 from fx_importer.reduction.minimizing import minimized
 from fx_importer.reduction.modules import operations_in, with_operations
 from fx_importer.reduction.passes import Case, reduced_case
+from fx_importer.reduction.script import importing_spelled
 from fx_importer.reduction.symptom import normalized
 
 
@@ -151,3 +153,9 @@ def test_a_pass_that_crashes(tmp_path: Path):
     assert found.pipeline == f"builtin.module({fault})"
     assert operations_in(found.text) == 1
     assert "math.erf" in found.text
+
+
+def test_scripts_spell_what_the_import_is_told():
+    assert importing_spelled(ImportOptions()) == []
+    options = ImportOptions(weights=Weights.ARGS, outline_layers=True, mutation=Mutation.FUNCTIONAL)
+    assert importing_spelled(options) == ["mutation='functional'", "weights='args'", "outline_layers=True"]
