@@ -58,9 +58,8 @@ def test_compiled_code_reads_tensors_where_they_are(output_type):
 @needs_iree
 @pytest.mark.parametrize("suffix", ["safetensors", "irpa"])
 def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
-    from iree import runtime
-    from iree.compiler.tools.binaries import find_tool
-
+    runtime: Any = importlib.import_module("iree.runtime")
+    find_tool: Any = importlib.import_module("iree.compiler.tools.binaries").find_tool
     model = Small()
     lowered = lower(model, X, output_type="linalg-on-tensors", weights="external")
     file = tmp_path / f"w.{suffix}"
