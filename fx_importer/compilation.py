@@ -37,6 +37,7 @@ from fx_importer.options import (
 )
 from fx_importer.outlined import lower_imported
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline
 from fx_importer.pipelines.isolated import stage_runner
 from fx_importer.probing import expected
 from fx_importer.programs import weights_of
@@ -74,46 +75,56 @@ def compile_programs(
         exported = {name: export_program(*call, options.export) for name, call in calls.items()}
         trace.programs = record.programs = exported
     if not cached:
-        return _lowered(exported, importer, options, trace, report=report)
+        return _lowered(exported, importer, pipeline, options, trace, report=report)
     with trace.stage("cache") as record:
         place = place_of(exported, importer, options, record.remarks.append)
         manifest = place.read(importer.module) if place else None
         if place and manifest:
             record.remarks.append(f"taken from {place}")
     if place is None:
-        return _lowered(exported, importer, options, trace, report=report)
+        return _lowered(exported, importer, pipeline, options, trace, report=report)
     if manifest is None:
-        return _kept(place, exported, importer, options, trace)
+        return _kept(place, exported, importer, pipeline, options, trace)
     programs = Later(exported, lambda: canonical(exported, options, Trace()))
     relower = functools.partial(_relower, importer, options)
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower)
 
 
 def _kept(
-    place: Place, exported: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace
+    place: Place,
+    exported: Mapping[str, ExportedProgram],
+    importer: FxImporter,
+    pipeline: Pipeline,
+    options: Options,
+    trace: Trace,
 ) -> Lowered:
     """Lower programs without their weights, keep what comes of it, and give it the weights."""
     importer.weights.withheld = place.withheld.numbers
     # Of an attempt that fails, no report is written: it would have no weights.
     attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
     try:
-        lowered = _lowered(exported, importer, options, attempt, report=False)
+        lowered = _lowered(exported, importer, pipeline, options, attempt, report=False)
         with attempt.stage("keep") as record:
             record.remarks.append(place.write(lowered.module, lowered.manifest))
             place.give_weights(lowered.module)
     except FxImporterError:
         whole = FxImporter(hooks=importer.hooks, handlers=importer.handlers)
         admit(options.output_type, whole.module.context)
-        return _lowered(exported, whole, options, trace, report=True)
+        return _lowered(exported, whole, pipeline, options, trace, report=True)
     trace.stages = attempt.stages
     return replace(lowered, trace=trace)
 
 
 def _lowered(
-    exported: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, trace: Trace, *, report: bool
+    exported: Mapping[str, ExportedProgram],
+    importer: FxImporter,
+    pipeline: Pipeline,
+    options: Options,
+    trace: Trace,
+    *,
+    report: bool,
 ) -> Lowered:
     """Carry exported programs to functions of one module."""
-    target = target_for(options.output_type)
     run = stage_runner(importer.module, options.running)
     programs = canonical(exported, options, trace)
     if options.printing.graph:
@@ -125,7 +136,6 @@ def _lowered(
         if not report:
             raise
         raise _complete(error, programs, importer, options) from None
-    pipeline = target.pipeline(options.lowering)
     outcome = lower_imported(importer.module, importer.defined, pipeline, options, trace, run)
     trace.imported = None  # it was there to find out what failed
     manifest = Manifest(
@@ -137,7 +147,7 @@ def _lowered(
         outcome.fallback,
         _weights(importer, options.importing.weights),
     )
-    if options.lowering.narrow_integers and target.narrows:
+    if options.lowering.narrow_integers and target_for(options.output_type).narrows:
         manifest = manifest.passing(NARROW)
     relower = functools.partial(_relower, importer, options)
     return Lowered(programs, exported, importer.module, manifest, trace, options, relower, outcome.census)
