@@ -216,3 +216,34 @@ def test_what_runs_a_module_without_its_weights_says_so(model, output_type):
     hollow = lower(model, X, output_type=output_type, weights="external")
     with pytest.raises(UsageError, match="the module names '.*', and does not hold it: put its weights in"):
         JitBackend().load(hollow.module)
+
+
+@pytest.mark.parametrize("policy", ["external", "args"])
+def test_what_cannot_be_saved_whole_leaves_nothing(model, tmp_path, monkeypatch, policy):
+    apart = lower(model, X, output_type="stablehlo", weights=policy)
+    (tmp_path / "m.manifest.json").mkdir()
+    with pytest.raises(UsageError, match="cannot save to '.*m.manifest.json': it is a directory"):
+        apart.save(tmp_path / "m.mlirbc", weights=tmp_path / "w.safetensors")
+    assert [each.name for each in tmp_path.iterdir()] == ["m.manifest.json"]
+    monkeypatch.setattr("fx_importer.lowered.save_text", lambda *_: 1 / 0)
+    (tmp_path / "kept.mlirbc").write_text("before")
+    with pytest.raises(ZeroDivisionError):
+        apart.save(tmp_path / "new.mlirbc", weights=tmp_path / "w.safetensors")
+    with pytest.raises(ZeroDivisionError):
+        apart.save(tmp_path / "kept.mlirbc", weights=tmp_path / "w.safetensors")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.mlirbc", "m.manifest.json"]
+
+
+def test_an_artifact_has_external_weights_inside(model, tmp_path):
+    apart = lower(model, X, output_type="stablehlo", weights="external")
+    with pytest.raises(UsageError, match="to have them elsewhere, and save a .mlir or .mlirbc file"):
+        apart.save(tmp_path / "m.stablehlo", weights=tmp_path / "w.safetensors")
+    assert not list(tmp_path.iterdir())
+    apart.save(tmp_path / "m.stablehlo")
+    assert [each.name for each in tmp_path.iterdir()] == ["m.stablehlo"]
+    assert model.first.weight.detach().numpy().tobytes() in (tmp_path / "m.stablehlo").read_bytes()
+    lower(model, X, output_type="stablehlo", weights="args").save(
+        tmp_path / "args.stablehlo", tmp_path / "w.safetensors"
+    )
+    assert (tmp_path / "args.manifest.json").is_file()
+    assert (tmp_path / "w.safetensors").is_file()
