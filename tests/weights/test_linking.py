@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_all_that_does_not_fit_is_listed(lowered):
     with pytest.raises(UsageError) as error:
         link(lowered.module, given, lowered.manifest)
     assert sorted(str(error.value).splitlines()[1:]) == [
-        "  'again.bias' is missing",
+        "  'again.bias' is of type int, and no tensor, but the module was made for float32[16]",
         "  'first.bias' is float32[3], but the module was made for float32[16]",
         "  'first.weight' is float64[16, 16], but the module was made for float32[16, 16]",
     ]
@@ -111,6 +112,57 @@ def test_the_files_of_the_manifest_are_as_they_were(saved, model):
     file.unlink()
     with pytest.raises(UsageError, match="in 3 places.*(\n.*there is no file '.*w.safetensors'){3}"):
         link(saved)
+
+
+def test_a_manifest_of_another_module(model, lowered):
+    """The names are the same; were the sizes not looked at, MLIR would read on behind the tensors."""
+    wide = lower(Tied().double(), X.double(), output_type="linalg-on-tensors", weights="external")
+    with pytest.raises(UsageError, match="of another module:(\n.* is float32.* there, and tensor<16.*xf64> here){3}"):
+        link(wide.module, model, lowered.manifest)
+
+
+def test_names_of_another_kind_are_shown(model, lowered):
+    with pytest.raises(
+        UsageError, match="there is 'model.first.weight', .* and 1 more, which the module does not name"
+    ):
+        lowered.with_weights({f"model.{name}": each for name, each in model.state_dict().items()})
+
+
+@pytest.mark.parametrize(
+    "edit, message",
+    [
+        (lambda each: each["type"].update(dtype="float33"), "'float33' is no dtype"),
+        (lambda each: each["type"].update(shape="ab"), "'ab' is no shape"),
+        (lambda each: each["type"].update(shape=[-1]), r"\[-1\] is no shape"),
+        (lambda each: each["type"].update(shape=["n"]), "the shape of 'first.bias' is not known"),
+        (lambda each: each.update(passed_as="float33"), "'float33' is no dtype"),
+        (lambda each: each["file"].update(offset=-4), "is no part of a file"),
+        (lambda each: each["file"].update(nbytes="64"), "is no part of a file"),
+        (lambda each: each["file"].update(nbytes=60), "has 60 bytes, but the module was made for float32"),
+        (lambda each: each.update(more=1), "unexpected keyword argument 'more'"),
+    ],
+    ids=["dtype", "shape", "negative", "symbolic", "passed as", "offset", "length", "size", "field"],
+)
+def test_a_manifest_that_was_edited(saved, edit, message):
+    path = saved.with_name("m.manifest.json")
+    manifest = json.loads(path.read_text())
+    edit(manifest["weights"]["first.bias"])
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=message):
+        link(saved)
+
+
+def test_arguments_that_are_something_else(saved, lowered, model):
+    with pytest.raises(UsageError, match="m.mlirbc': 'utf-8' codec can't decode"):
+        link(saved, manifest=saved)
+    with pytest.raises(UsageError, match="there is no file"):
+        link(saved.parent)
+    with pytest.raises(UsageError, match="a module is Lowered.module, or a file of one, and not of type Lowered"):
+        link(lowered)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a manifest is Lowered.manifest, .* and not of type int"):
+        link(lowered.module, model, 3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a manifest is Lowered.manifest, .* and not of type str"):
+        read_weights("m.manifest.json", model)  # type: ignore[arg-type]
 
 
 def test_a_folder_can_be_moved(saved, lowered, tmp_path):
