@@ -369,3 +369,9 @@ def test_the_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert run("cache", "--clear")[1].endswith("removed 1 lowered programs\n")
     assert run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg", "--no-cache")[0] == 0
     assert ": 0 lowered programs, " in run("cache")[1]
+
+
+def test_a_cache_that_is_a_file(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "models.py")
+    for flags in ([], ["--clear"]):
+        assert_mistake(run("cache", *flags), 2, "'models.py' is no directory: name one in FX_IMPORTER_CACHE_DIR")
