@@ -134,15 +134,14 @@ class Lowered:
     def iree_source(self, scope: str = SCOPE) -> str:
         """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.
 
-        They are called as in the file that the manifest names for them, or else as in the state dict. IREE's runtime
-        takes them from the file, ``--parameters=model=model.safetensors`` say. What comes out does not hold them.
+        They are called as in the state dict. IREE's runtime takes them from a file that `save` has written,
+        ``--parameters=model=model.safetensors`` say. What comes out does not hold them.
 
         Raises `UsageError` unless the weights are external.
         """
         if self.options.importing.weights is not WeightPolicy.EXTERNAL:
             raise UsageError("the module does not name its weights: lower with weights='external'")
-        weights = self.manifest.weights.items()
-        names = {key: each.file.name if each.file is not None else each.name for key, each in weights}
+        names = {key: each.name for key, each in self.manifest.weights.items()}
         return with_parameters(self.module, names, scope)
 
     def with_weights(self, weights: Source) -> Lowered:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import operator
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -30,7 +31,7 @@ from fx_importer.elements import as_array
 from fx_importer.importing.locations import module_name
 from fx_importer.options import Contract, Options, Unsupported, Weights
 from fx_importer.output_types import OutputType
-from fx_importer.programs import held_value, place_of
+from fx_importer.programs import fake_mode_of, held_value, place_of
 from fx_importer.targets import TARGETS
 
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
@@ -78,6 +79,7 @@ def key_of(programs: Mapping[str, ExportedProgram], options: Options) -> tuple[s
     for name, program in programs.items():
         digest.add("program", name)
         digest.program(program)
+    digest.environments()
     return digest.hexdigest(), digest.withheld
 
 
@@ -186,15 +188,10 @@ class Digest:
             )
             self._hash.update(repr(row).encode("utf-8", "surrogatepass"))
             if node.op == "get_attr":
-                named.append(functools.reduce(getattr, str(node.target).split("."), module))
-        modes = (
-            value.fake_mode for node in module.graph.nodes if isinstance(value := node.meta.get("val"), FakeTensor)
-        )
-        mode = next(modes, None)
+                named.append(operator.attrgetter(str(node.target))(module))
+        mode = fake_mode_of(module.graph)
         if mode is not None and mode.shape_env is not None:
             self._environments.setdefault(id(mode.shape_env), mode.shape_env)
-        for environment in self._environments.values():
-            self._environment(environment)
         for each in named:
             if isinstance(each, fx.GraphModule):
                 self.graph(each)
@@ -231,15 +228,16 @@ class Digest:
         self._environments.setdefault(id(size.node.shape_env), size.node.shape_env)
         return type(size).__name__, str(size.node.expr), str(size.node.hint) if size.node.has_hint() else None
 
-    def _environment(self, environment: ShapeEnv) -> None:
-        """Add what is known of symbols."""
-        for name in _ENVIRONMENT:
-            value = getattr(environment, name)
-            pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, set) else [value]
-            self.add(name, sorted(map(str, pairs)))
-        self.add([str(guard.expr) for guard in environment.guards])
-        asserts = itertools.chain.from_iterable(environment.deferred_runtime_asserts.values())
-        self.add([str(each.expr) for each in asserts])
+    def environments(self) -> None:
+        """Add what is known of symbols, when all programs were added."""
+        for environment in self._environments.values():
+            for name in _ENVIRONMENT:
+                value = getattr(environment, name)
+                pairs = value.items() if isinstance(value, Mapping) else value if isinstance(value, set) else [value]
+                self.add(name, sorted(map(str, pairs)))
+            self.add([str(guard.expr) for guard in environment.guards])
+            asserts = itertools.chain.from_iterable(environment.deferred_runtime_asserts.values())
+            self.add([str(each.expr) for each in asserts])
 
     def _spec(self, spec: Any) -> str:
         argument = spec.arg

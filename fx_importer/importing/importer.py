@@ -27,7 +27,7 @@ from fx_importer.importing.types import TypeCache, static_dimension
 from fx_importer.importing.walker import Walker
 from fx_importer.importing.weights import TensorAttributes
 from fx_importer.options import ImportOptions, Mutation, Weights
-from fx_importer.programs import as_held, held_value, is_weight, place_of
+from fx_importer.programs import LIFTED, as_held, held_value, is_weight, place_of
 from fx_importer.resources import key_of
 
 
@@ -352,12 +352,11 @@ def _constant(
     target = constant.spec.target
     assert target is not None
     build.location = build.fx_importer.locations.named(target)
-    lifted = target.startswith("lifted_tensor_")  # export's own name for a tensor that stood in the code
     external = _is_external(constant, weights)
     try:
         info = _info(program, constant, build)
         tensor = as_held(constant.node, constant.tensor)
-        name = None if lifted and not external else target
+        name = None if target.startswith(LIFTED) and not external else target
         walker.bind(constant.node, build.literal(tensor, name, info, external=external))
     except Refused as reason:
         walker.refuse(constant.node, f"'{target}': {reason}")
