@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.caching.cache import Place, place_of
-from fx_importer.caching.key import NotCached
+from fx_importer.caching.reasons import NotCached
 from fx_importer.caching.store import Store, users_store
 from fx_importer.caching.withheld import Withheld
 
