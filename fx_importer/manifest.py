@@ -343,7 +343,7 @@ def _type(found: Mapping[str, Any]) -> ValueType:
     _check_dtype(dtype)
     if shape is None:
         return ValueType(dtype)
-    sizes = tuple(shape) if isinstance(shape, list) else (None,)
+    sizes: tuple[Any, ...] = tuple(shape) if isinstance(shape, list) else (None,)
     if not all(isinstance(size, str) or (type(size) is int and size >= 0) for size in sizes):
         raise ValueError(f"{shape!r} is no shape")
     return ValueType(dtype, sizes)

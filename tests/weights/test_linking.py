@@ -158,7 +158,7 @@ def test_arguments_that_are_something_else(saved, lowered, model):
     with pytest.raises(UsageError, match="there is no file"):
         link(saved.parent)
     with pytest.raises(UsageError, match="a module is Lowered.module, or a file of one, and not of type Lowered"):
-        link(lowered)  # type: ignore[arg-type]
+        link(lowered)
     with pytest.raises(UsageError, match="a manifest is Lowered.manifest, .* and not of type int"):
         link(lowered.module, model, 3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a manifest is Lowered.manifest, .* and not of type str"):
