@@ -187,6 +187,39 @@ def test_devices_meet(tmp_path):
     torch.testing.assert_close(filled.caller(backend="jit")(torch.ones(2, 4)), expected.expand(2, 4))
 
 
+class Difference(torch.nn.Module):
+    def forward(self, x, y):
+        return x - y
+
+
+class Views(torch.nn.Module):
+    """Writes to a buffer, and reads a part of it by another name."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("all", torch.zeros(8))
+        self.register_buffer("part", self.get_buffer("all")[:4])
+
+    def forward(self, x):
+        self.get_buffer("all").add_(1)
+        return self.get_buffer("part") + x
+
+
+@pytest.mark.parametrize(
+    "place", [torch.device("cpu"), torch.device("meta"), FakeTensorMode()], ids=["cpu", "meta", "fake"]
+)
+def test_what_shares_memory_does_so_everywhere(place):
+    """Inputs that are one tensor are two of the program's; a write to what a buffer is a view of is refused."""
+    with place:
+        x, model = torch.ones(4), Views()
+    lowered = lower(Difference(), x, x, output_type="linalg-on-tensors", weights="external")
+    torch.testing.assert_close(lowered.run(torch.full((4,), 3.0), torch.ones(4)), torch.full((4,), 2.0))
+    with pytest.raises(
+        UnsupportedProgramError, match="writes to the buffer 'all', which shares memory with the buffer 'part'"
+    ):
+        lower(model, x, output_type="linalg-on-tensors", weights="external", mutation="functional")
+
+
 def test_a_program_that_was_exported_on_the_meta_device(llama, hollow):
     program = export(hollow, (), {"input_ids": IDS.to("meta")})
     assert "meta" in str(program.graph)
