@@ -218,7 +218,7 @@ def test_arguments_are_for_a_caller(model):
         (torch.ones(16, device="meta"), "is on the meta device"),
     ):
         with pytest.raises(UsageError, match=f"the weight 'first.bias' {kind}"):
-            Caller(taken.manifest, {"main": function}, {**model.state_dict(), "first.bias": value})
+            Caller(taken.manifest, {"main": function}, {**model.state_dict(), "first.bias": value})  # type: ignore[dict-item]
 
 
 def test_inline_weights_stay_where_they_are(model, tmp_path):
