@@ -15,6 +15,7 @@ import sympy
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fx_importer.decompositions.local.recording import checks_operands, has_sizes
+from fx_importer.decompositions.table import Layered
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
@@ -25,7 +26,14 @@ class _Guarded(Exception):
 
 def for_any_size(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
     """Return ``rules``, each of which returns ``NotImplemented`` where its graph would not be right for all sizes."""
-    return {operator: _ForAnySize(rule, env) for operator, rule in rules.items()}
+    return {operator: _held(rule, env) for operator, rule in rules.items()}
+
+
+def _held(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
+    """Return ``rule``, and of layers each, so that the next is asked."""
+    if isinstance(rule, Layered):
+        return Layered(_held(rule.first, env), _held(rule.otherwise, env))
+    return _ForAnySize(rule, env)
 
 
 class _ForAnySize:
