@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
+from fx_importer import StageFailed, UsageError
+
 from .harness import LINALG, STABLEHLO, Case, check, integers, normal
 
 ANY = Dim.DYNAMIC
@@ -98,10 +100,34 @@ LINALG_ONLY = [
 ]
 
 
-@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
+NOT_IN_STABLEHLO = {
+    "nearest-by-two": "its interpreter's static copy does not find its sizes",
+    "nearest-by-a-half": "its interpreter's static copy does not find its sizes",
+    "windows-as-columns": "its interpreter's static copy does not find its sizes",
+    "median": "the C++ lowering of sort takes known sizes only",
+}
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_sizes_that_are_not_the_examples(case, output_type):
-    check(case, output_type)
+def test_sizes_that_are_not_the_examples(case):
+    check(case, LINALG)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id=case.name,
+            marks=[pytest.mark.xfail(raises=(StageFailed, UsageError), strict=True, reason=NOT_IN_STABLEHLO[case.name])]
+            if case.name in NOT_IN_STABLEHLO
+            else [],
+        )
+        for case in CASES
+    ],
+)
+def test_in_stablehlo(case):
+    check(case, STABLEHLO)
 
 
 @pytest.mark.parametrize("case", LINALG_ONLY, ids=lambda case: case.name)
