@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.decompositions import (
     accumulating,
+    adaptive,
     complex_arithmetic,
     complex_numbers,
     counting,
@@ -38,6 +39,7 @@ LINALG = (
         pooling.adaptive_avg_pool,
         because="the C++ lowering divides in place, which MLIR's fusion repeats for each column of a product",
     )
+    .preferring(*adaptive.ADAPTIVE, because="the rule for sizes that are known is for those")
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(
@@ -72,6 +74,7 @@ LINALG = (
         because="the C++ lowerings go through float64, and know one overload each",
     )
     .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
+    .preferring(powers.power_of_integers, because="the C++ lowering knows powers of floats")
     .preferring(
         *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),
         because="of small integers, the C++ lowerings end the process",
