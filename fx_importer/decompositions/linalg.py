@@ -49,6 +49,9 @@ LINALG = (
     .preferring(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
     .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
     .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
+    .preferring(
+        indexing.index_of_open_sizes, because="the C++ lowering takes one index along an axis whose size is not known"
+    )
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*SIGNS, because="there is no way to a float's bits")
     .replacing(*DENSE, because="the dialect lacks it")
