@@ -92,6 +92,27 @@ def _edges(x: Tensor, bins: int, low: float, high: float) -> Tensor:
     return torch.where(place < (bins + 1) // 2, first + step * place, last - step * (bins - place))
 
 
+def segments_of(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> Tensor | None:
+    """Return [..., size, segments]: whether a place along ``axis`` is in a segment; None of too many, or not known."""
+    given = lengths if offsets is None else offsets
+    if given is None or not is_static(data, given):
+        return None
+    if offsets is None:
+        ends = torch.cumsum(given, -1)
+        starts = ends - given
+    else:
+        starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
+    if not fits(data.numel(), starts.shape[-1]) or data.numel() == 0:
+        return None
+    place = torch.arange(data.shape[axis]).unsqueeze(-1)
+    return (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))
+
+
+def last_axis(x: Tensor, axis: int) -> Tensor:
+    """Return [..., inner, size]: ``x`` with ``axis`` last, and those behind it as one."""
+    return x.reshape(*x.shape[: axis + 1], math.prod(x.shape[axis + 1 :])).movedim(-1, axis)
+
+
 @decomposes(aten.segment_reduce.default)
 def segment_reduce(
     data: Tensor,
@@ -105,21 +126,10 @@ def segment_reduce(
     initial: float | None = None,
 ) -> Any:
     """Reduce segments of an axis, one after the other: given by their lengths, or by where they begin and end."""
-    given = lengths if offsets is None else offsets
-    if given is None or indices is not None or not is_static(data, given):
+    if indices is not None or (hits := segments_of(data, lengths, offsets, axis)) is None:
         return NotImplemented
-    if offsets is None:
-        ends = torch.cumsum(given, -1)
-        starts = ends - given
-    else:
-        starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
-    size, segments = data.shape[axis], starts.shape[-1]
-    if not fits(data.numel(), segments) or data.numel() == 0:
-        return NotImplemented
-    place = torch.arange(size).unsqueeze(-1)
-    hits = (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))  # [..., size, segments]
-    inner = data.shape[axis + 1 :]
-    rows = data.reshape(*data.shape[:axis], size, math.prod(inner)).movedim(-1, axis)  # [..., inner, size]
+    inner, segments = data.shape[axis + 1 :], hits.shape[-1]
+    rows = last_axis(data, axis)
     kind = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     empty = {"sum": 0.0, "prod": 1.0, "mean": math.nan, "amax": -math.inf, "amin": math.inf}[kind]
     if initial is None:
@@ -147,12 +157,12 @@ def embedding_bag(
 ) -> Any:
     """The sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
 
-    The second and third result are each index's bag, and the sizes of the bags; the fourth, which only gradients
-    read, is zero.
+    The second and third result are each index's bag, and the sizes of the bags; the fourth, which only the gradient of
+    maxima reads, which row each of them is of: the first such of the bag.
     """
     if not is_static(weight, indices, offsets) or indices.numel() == 0:
         return NotImplemented
-    number, width = indices.shape[0], weight.shape[1]
+    number, width, kind = indices.shape[0], weight.shape[1], indices.dtype
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
     if not fits(bags, number, width if mode == 2 else 1) or not bags:
@@ -171,12 +181,15 @@ def embedding_bag(
     if mode == 2:
         result = reduce_where(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
         result = result.transpose(0, 1)
+        largest = inside.unsqueeze(-1) & (rows.unsqueeze(0) == result.unsqueeze(1))  # [bags, number, width]
+        first = torch.amin(torch.where(largest, place.unsqueeze(-1), number - 1), 1)
+        most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
+        most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
     else:
         result = sums(inside, rows)
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
-    kind = indices.dtype
-    most = torch.zeros((bags, width) if mode == 2 else (bags,), dtype=kind)
+        most = torch.zeros((bags,), dtype=kind)
     return result, bag.to(kind), size.to(kind), most
 
 

@@ -93,6 +93,24 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
     return values.to(x.dtype), run, lengths
 
 
+@decomposes(aten._unique.default)
+def unique_in_any_order(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
+    """As `unique`, without the counts: the gradients of fills are of such."""
+    found = unique.rule(x, sorted, return_inverse)
+    return found if found is NotImplemented else found[:2]
+
+
+@decomposes(aten.masked_scatter.default)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Any:
+    """The k-th place that the mask is true for takes the k-th element: only the run knows how many there are."""
+    if is_static(source) or not is_static(x, mask):
+        return NotImplemented
+    mask = mask.expand(x.shape).reshape(-1)
+    some = torch.cat([source.reshape(-1), torch.zeros((1,), dtype=source.dtype)])  # read where nothing is selected
+    order = torch.clamp(torch.cumsum(mask.to(torch.int64), 0) - 1, min=0)
+    return torch.where(mask, some.index_select(0, order), x.reshape(-1)).reshape(x.shape)
+
+
 @decomposes(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     """The first ``size`` places that are not zero, and ``fill_value`` for those that there are not."""
@@ -119,5 +137,5 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any
 
 OF_KNOWN_SIZE = (combinations, nonzero_static, repeat_interleave)
 
-SELECTING = (index_by_mask, masked_select, nonzero, unique, unique_consecutive)
+SELECTING = (index_by_mask, masked_select, nonzero, unique, unique_in_any_order, unique_consecutive)
 """For linalg, whose tensors may be of any size."""
