@@ -157,8 +157,8 @@ def embedding_bag(
 ) -> Any:
     """The sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
 
-    The second and third result are each index's bag, and the sizes of the bags; the fourth, which only the gradient of
-    maxima reads, which row each of them is of: the first such of the bag.
+    The second and third result are each index's bag, unless eager has a shortcut, and the sizes of the bags; the
+    fourth, which only the gradient of maxima reads, which row each of them is of: the first such of the bag.
     """
     if not is_static(weight, indices, offsets) or indices.numel() == 0:
         return NotImplemented
@@ -190,7 +190,27 @@ def embedding_bag(
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
         most = torch.zeros((bags,), dtype=kind)
+    if _has_shortcut(weight, mode, per_sample_weights, padding_idx):
+        bag = bag.narrow(0, 0, 0)
     return result, bag.to(kind), size.to(kind), most
 
 
-COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag)
+def _has_shortcut(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
+    """Whether eager, on the CPU, does without the bag of each index, as the type of its result then says."""
+    rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
+    unpadded = padding_idx is None or padding_idx < 0
+    return mode == 0 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
+
+
+@decomposes(aten.embedding_renorm.default)
+def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
+    """Rows that are looked up, and are longer than ``max_norm``, become as long as that; others stay."""
+    if not is_static(weight, indices) or not fits(weight.shape[0], indices.numel()):
+        return NotImplemented
+    named = count(torch.arange(weight.shape[0]).unsqueeze(1) == indices.reshape(1, -1)) > 0
+    norm = torch.linalg.vector_norm(weight, norm_type, 1)
+    scale = torch.where(named & (norm > max_norm), max_norm / (norm + 1e-7), torch.ones((), dtype=weight.dtype))
+    return weight * scale.unsqueeze(1)
+
+
+COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag, embedding_renorm)

@@ -102,9 +102,14 @@ def unique_in_any_order(x: Tensor, sorted: bool = True, return_inverse: bool = F
 
 @decomposes(aten.masked_scatter.default)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Any:
-    """The k-th place that the mask is true for takes the k-th element: only the run knows how many there are."""
-    if is_static(source) or not is_static(x, mask):
+    """The k-th place that the mask is true for takes the k-th element, where only the run knows how many there are.
+
+    Where there are none, none is scattered.
+    """
+    if not is_static(x, mask):
         return NotImplemented
+    if is_static(source):
+        return NotImplemented if source.numel() else x.clone()
     mask = mask.expand(x.shape).reshape(-1)
     some = torch.cat([source.reshape(-1), torch.zeros((1,), dtype=source.dtype)])  # read where nothing is selected
     order = torch.clamp(torch.cumsum(mask.to(torch.int64), 0) - 1, min=0)
@@ -137,5 +142,8 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any
 
 OF_KNOWN_SIZE = (combinations, nonzero_static, repeat_interleave)
 
-SELECTING = (index_by_mask, masked_select, nonzero, unique, unique_in_any_order, unique_consecutive)
+SELECTING = (
+    *(index_by_mask, masked_select, masked_scatter, nonzero),
+    *(unique, unique_in_any_order, unique_consecutive),
+)
 """For linalg, whose tensors may be of any size."""

@@ -25,6 +25,7 @@ from fx_importer.execution.kernels import (
     interchange_loops,
     outline_kernels,
     read_initial_values,
+    respell_casts,
     split_truncations,
 )
 from fx_importer.execution.memref import adopt, dense, describe
@@ -94,6 +95,7 @@ class JitBackend:
             constants = hoist_constants(function)
             interchange_loops(copy)
         _run(bufferize, copy, trace)
+        respell_casts(copy)
         _run(loops, copy, trace)
         with trace.stage("kernels"):
             messages = insert_checks(copy)
