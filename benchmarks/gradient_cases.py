@@ -10,11 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from benchmarks.op_cases import Call, Exported, calls
-
-
-class NoGradients(Exception):
-    """There is nothing to differentiate in a call."""
+from benchmarks.op_cases import Call, Exported, NothingToExport, calls
 
 
 class Gradients(nn.Module):
@@ -39,7 +35,7 @@ class Gradients(nn.Module):
         results = pytree.tree_leaves(self.call.unique(self.call(*given)))
         of = [each for each in results if isinstance(each, Tensor) and each.is_floating_point() and each.requires_grad]
         if not by or not of:
-            raise NoGradients("no gradient")
+            raise NothingToExport("no gradient")
         return torch.autograd.grad(of, by, [direction(each) for each in of], materialize_grads=True)
 
 

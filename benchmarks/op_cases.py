@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, lower
@@ -111,6 +111,10 @@ def _in_order(results: Any) -> Any:
     return torch.gather(values, -1, order), *sizes
 
 
+class NothingToExport(Exception):
+    """A sample says nothing of what is measured."""
+
+
 class Exported:
     """The samples of one operator, exported: kept for all output types."""
 
@@ -133,13 +137,17 @@ class Exported:
                 continue
             try:
                 program = self.export(call.eval(), inputs)
+            except NothingToExport as error:
+                refused = Outcome("skip", str(error), number)
+                continue
             except Exception as error:
                 refused = Outcome("export", _line(error), number)
                 continue
             if name.split(".")[0] in UNDEFINED or differences(*expected) or _is_random(program):
                 refused = Outcome("skip", "random", number)
                 continue
-            self.ready.append((number, call, program, inputs, expected[0]))
+            inputs, wanted = self.run_with(call, program, inputs, expected[0])
+            self.ready.append((number, call, program, inputs, wanted))
         if not self.ready:
             self.outcome = refused or Outcome("skip", "no sample inputs")
 
@@ -151,6 +159,10 @@ class Exported:
         """Export ``call``."""
         return torch.export.export(call, inputs)
 
+    def run_with(self, call: Call, program: ExportedProgram, inputs: tuple[Tensor, ...], expected: Any) -> Any:
+        """Return the inputs to run ``program`` with, and what eager says of them."""
+        return inputs, expected
+
     def lowered(self, output_type: str) -> Outcome:
         """Lower and run every sample; return the first outcome that is not ``pass``."""
         for number, call, program, inputs, expected in self.ready:
@@ -158,6 +170,36 @@ class Exported:
             if outcome.status != "pass":
                 return Outcome(outcome.status, outcome.reason, number)
         return self.outcome or Outcome("pass")
+
+
+class ExportedDynamic(Exported):
+    """The samples of one operator, exported with every size dynamic that may be, and run with sizes twice as large."""
+
+    def export(self, call: Call, inputs: tuple[Tensor, ...]) -> ExportedProgram:
+        """Export ``call`` with dynamic sizes."""
+        sizes = tuple(dict.fromkeys(range(each.dim()), Dim.AUTO) for each in inputs)
+        program = torch.export.export(call, inputs, dynamic_shapes=(sizes,))
+        if not program.range_constraints:
+            raise NothingToExport("no size is dynamic")
+        return program
+
+    def run_with(self, call: Call, program: ExportedProgram, inputs: tuple[Tensor, ...], expected: Any) -> Any:
+        """Return inputs with every dynamic size doubled, if the operator and the program take them."""
+        placeholders = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+        values = [each for each in placeholders if isinstance(each, Tensor)][-len(inputs) :]
+        larger = tuple(_doubled(each, value) for each, value in zip(inputs, values, strict=True))
+        try:
+            program.module()(*(each.clone() for each in larger))
+            return larger, call(*(each.clone() for each in larger))
+        except Exception:
+            return inputs, expected
+
+
+def _doubled(x: Tensor, like: Tensor) -> Tensor:
+    for axis, size in enumerate(like.shape):
+        if isinstance(size, torch.SymInt):
+            x = torch.cat([x, x * 0.97 if x.is_floating_point() else x], axis)  # no equal elements
+    return x
 
 
 def _is_random(program: ExportedProgram) -> bool:

@@ -38,7 +38,7 @@ def work() -> None:
     import torch
 
     from benchmarks.gradient_cases import ExportedGradients
-    from benchmarks.op_cases import Exported, Outcome, dtype_for, operators
+    from benchmarks.op_cases import Exported, ExportedDynamic, Outcome, dtype_for, operators
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -52,7 +52,7 @@ def work() -> None:
         if dtype is None or dtype not in known[name].dtypes:
             exported, nothing = None, Outcome("skip", "it does not take the dtype")
         else:
-            cases = ExportedGradients if request.get("gradients") else Exported
+            cases = {"gradients": ExportedGradients, "dynamic": ExportedDynamic}.get(request.get("kind", ""), Exported)
             exported = cases(name, dtype, request["samples"])
             nothing = exported.outcome
         for output_type in request["output_types"]:
@@ -279,6 +279,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the options say."""
     parser = parser_of_operators(__doc__, PAGE)
     parser.add_argument("--dtype", default="", help="instead of float32, or what the operator has instead")
+    parser.add_argument(
+        "--dynamic", action="store_true", help="every size that may be is dynamic, and doubled at run time"
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.work:
@@ -288,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from benchmarks.op_cases import operators
 
-        run(options, operators(), dtype=options.dtype)
+        run(options, operators(), dtype=options.dtype, kind="dynamic" if options.dynamic else "")
     return 0
 
 

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = read_rows(options.json)
         renew(PAGE, "gradients", "\n".join(["", "```text", summary(rows), "```", "", *failures(rows), "", ""]))
     else:
-        run(options, differentiable(), dtype="float32", gradients=True)
+        run(options, differentiable(), dtype="float32", kind="gradients")
     return 0
 
 

@@ -20,6 +20,9 @@ from torch.utils._pytree import tree_leaves
 SAME = "same_in_all_calls"
 """In the metadata of an input of a graph that is called: whether all calls give the same."""
 
+LIFTED = "lifted_tensor_"
+"""How export's own names begin, of tensors that stood in the code."""
+
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
 """Changes a graph. The module is what the graph's attributes are read from."""
 
