@@ -73,12 +73,6 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)
 
 
-@decomposes(aten.index_select.default)
-def index_select(x: Tensor, dim: int, index: Tensor) -> Any:
-    """Of a single number, which C++ reads past: there is nothing to choose."""
-    return x.clone() if x.dim() == 0 else NotImplemented
-
-
 @decomposes(aten._to_copy.default)
 def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
     """One half precision to the other by way of float32, to which TOSA converts both."""
@@ -86,4 +80,4 @@ def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> 
     return x.float().to(dtype) if halves else NotImplemented
 
 
-TOSA_GAPS = (isinf, isnan, equal, not_equal, add, multiply, shapes.pad, index, index_select, convert)
+TOSA_GAPS = (isinf, isnan, equal, not_equal, add, multiply, shapes.pad, index, convert)
