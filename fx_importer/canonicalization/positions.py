@@ -1,16 +1,18 @@
-"""Slices at positions that values decide, for output types that have tensors only: gathers, and choices by position.
+"""What takes a number that was read from a tensor, for output types that have tensors only: it takes the tensor.
 
 ``x[i.item() :][:4]``, a row of a cache that is written at a counter, the gradient of either: the sizes are known, and
-only where the slice begins is not. A number that was read from a tensor is that tensor again.
+only where the slice begins is not. Reading is a gather then, and writing a choice by position.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.canonicalization.rewriting import emit, value_of
@@ -29,13 +31,13 @@ _ARITHMETIC = {
 
 
 def positions_as_tensors(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program``, which is functional, with what begins at a computed position in terms of a tensor of it."""
-    if not any(node.target in _RULES and _begins_somewhere(node) for node in program.graph.nodes):
+    """Return ``program``, which is functional, with tensors in the place of computed numbers."""
+    if not any(node.target in _RULES and _takes_a_number(node) for node in program.graph.nodes):
         return program
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         for node in list(graph.nodes):
-            if node.target in _RULES and _begins_somewhere(node):
+            if node.target in _RULES and _takes_a_number(node):
                 made = _RULES[node.target](node)
                 if made is not None:
                     node.replace_all_uses_with(made)
@@ -44,9 +46,9 @@ def positions_as_tensors(program: ExportedProgram) -> ExportedProgram:
     return with_rewritten_graphs(program, rewrite)
 
 
-def _begins_somewhere(node: fx.Node) -> bool:
-    """Whether ``node`` begins at a computed position, and all its sizes are known."""
-    position = _argument(node, _POSITIONS[node.target])
+def _takes_a_number(node: fx.Node) -> bool:
+    """Whether ``node`` takes a computed number, and all its sizes are known."""
+    position = _argument(node, _NUMBERS[node.target])
     tensors = [value_of(each) for each in (node, *node.all_input_nodes)]
     known = all(type(size) is int for each in tensors if isinstance(each, Tensor) for size in each.shape)
     return isinstance(position, fx.Node) and isinstance(value_of(position), SymInt) and known
@@ -82,7 +84,7 @@ def _tensor_of(number: Any, before: fx.Node) -> fx.Node | None:
 
 def _start(node: fx.Node, axis: int, length: int) -> fx.Node | None:
     """Return where ``length`` elements along ``axis`` begin: counted from the end, if negative, and within."""
-    start = _tensor_of(_argument(node, _POSITIONS[node.target]), node)
+    start = _tensor_of(_argument(node, _NUMBERS[node.target]), node)
     if start is None:
         return None
     size = value_of(node.args[0]).shape[axis]
@@ -143,16 +145,46 @@ def _written(node: fx.Node, part: Any, axis: int) -> Any:
     return emit(node, aten.where.self, mask, emit(node, aten.index_select.default, part, axis, read), node.args[0])
 
 
+def _binary(onto: OpOverload) -> Callable[[fx.Node], fx.Node | None]:
+    def rule(node: fx.Node) -> fx.Node | None:
+        """Let ``onto`` take the number as a tensor of the type that both have together."""
+        x = node.args[0]
+        number = None if len(node.args) > 2 or node.kwargs else _tensor_of(node.args[1], node)
+        if number is None or not isinstance(x, fx.Node):
+            return None
+        dtype = torch.result_type(value_of(x), 1)
+        parts = [
+            each if value_of(each).dtype == dtype else emit(node, aten._to_copy.default, each, dtype=dtype)
+            for each in (x, number)
+        ]
+        return emit(node, onto, *parts)
+
+    return rule
+
+
+_BINARY = {
+    aten.eq.Scalar: aten.eq.Tensor,
+    aten.ne.Scalar: aten.ne.Tensor,
+    aten.lt.Scalar: aten.lt.Tensor,
+    aten.le.Scalar: aten.le.Tensor,
+    aten.gt.Scalar: aten.gt.Tensor,
+    aten.ge.Scalar: aten.ge.Tensor,
+    **dict.fromkeys((aten.add.Scalar, aten.add.Tensor), aten.add.Tensor),
+    **dict.fromkeys((aten.sub.Scalar, aten.sub.Tensor), aten.sub.Tensor),
+    **dict.fromkeys((aten.mul.Scalar, aten.mul.Tensor), aten.mul.Tensor),
+}
 _RULES: dict[Any, Any] = {
+    **{each: _binary(onto) for each, onto in _BINARY.items()},
     aten.slice.Tensor: _slice,
     aten.select.int: _select,
     aten.slice_scatter.default: _slice_scatter,
     aten.select_scatter.default: _select_scatter,
 }
-_POSITIONS: dict[Any, int] = {
+_NUMBERS: dict[Any, int] = {
+    **dict.fromkeys(_BINARY, 1),
     aten.slice.Tensor: 2,
     aten.select.int: 2,
     aten.slice_scatter.default: 3,
     aten.select_scatter.default: 3,
 }
-"""Which argument says where it begins."""
+"""Which argument is the number: that which says where a slice begins."""

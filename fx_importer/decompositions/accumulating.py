@@ -218,7 +218,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         assert index is not None
         place = place * size + index
     flat = x.reshape(math.prod(x.shape[:axes]), -1)
-    rows = values.expand(*picked, *rest).reshape(math.prod(picked), -1)
+    rows = values.expand([*picked, *rest]).reshape(math.prod(picked), -1)
     found = index_add(flat, 0, place.expand(picked).reshape(-1), rows)
     return found if found is NotImplemented else found.reshape(x.shape)
 

@@ -56,7 +56,7 @@ def resize(x: Tensor, size: Sequence[int], *, memory_format: torch.memory_format
 
 
 @decomposes(aten.empty_permuted.default)
-def empty_permuted(size: Sequence[int], layout: Sequence[int], **settings: Any) -> Tensor:
+def empty_permuted(size: Sequence[int], order: Sequence[int], **settings: Any) -> Tensor:
     """What is in no particular order has no particular layout."""
     return aten.empty.memory_format(size, **settings)
 
