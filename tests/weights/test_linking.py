@@ -213,6 +213,12 @@ def test_arguments_are_for_a_caller(model):
     function = JitBackend().load(taken.module)
     with pytest.raises(UsageError, match="no weight was given for"):
         Caller(taken.manifest, {"main": function})
+    for value, kind in (
+        (3, "is of type int, and not a tensor"),
+        (torch.ones(16, device="meta"), "is on the meta device"),
+    ):
+        with pytest.raises(UsageError, match=f"the weight 'first.bias' {kind}"):
+            Caller(taken.manifest, {"main": function}, {**model.state_dict(), "first.bias": value})  # type: ignore[dict-item]
 
 
 def test_inline_weights_stay_where_they_are(model, tmp_path):
