@@ -71,11 +71,9 @@ def _tensor_of(number: Any, before: fx.Node) -> fx.Node | None:
     if number.target in _READ:
         source = number.args[0]
         read = emit(before, aten.view.default, source, [])
-        return (
-            read
-            if value_of(read).dtype == torch.int64
-            else emit(before, aten._to_copy.default, read, dtype=torch.int64)
-        )
+        if value_of(read).dtype != torch.int64:
+            read = emit(before, aten._to_copy.default, read, dtype=torch.int64)
+        return read
     if number.target not in _ARITHMETIC or len(number.args) != 2:
         return None
     parts = [_tensor_of(each, before) for each in number.args]
@@ -149,7 +147,7 @@ def _binary(onto: OpOverload) -> Callable[[fx.Node], fx.Node | None]:
     def rule(node: fx.Node) -> fx.Node | None:
         """Let ``onto`` take the number as a tensor of the type that both have together."""
         x = node.args[0]
-        number = None if len(node.args) > 2 or node.kwargs else _tensor_of(node.args[1], node)
+        number = None if len(node.args) > 2 or node.kwargs else _tensor_of(_argument(node, 1), node)
         if number is None or not isinstance(x, fx.Node):
             return None
         dtype = torch.result_type(value_of(x), 1)

@@ -135,13 +135,8 @@ def _respell_fixed_selection(node: fx.Node, known: dict[fx.Node, Any]) -> None:
     shape = torch.broadcast_shapes(sizes, known[mask].shape)
     wide = mask if known[mask].shape == shape else emit(node, aten.expand.default, mask, list(shape))
     known[wide] = known[mask].expand(shape)
-    node.target, node.args = (
-        aten.index.Tensor,
-        (
-            x if sizes == shape else emit(node, aten.expand.default, x, list(shape)),
-            [wide],
-        ),
-    )
+    x = x if sizes == shape else emit(node, aten.expand.default, x, list(shape))
+    node.target, node.args = aten.index.Tensor, (x, [wide])
 
 
 def _axis_of_fixed_mask(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | None:

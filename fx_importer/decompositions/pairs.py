@@ -46,9 +46,8 @@ def sums(hits: Tensor, rows: Tensor) -> Tensor:
     finite goes apart: counted, with NaN as both infinities.
     """
     if not rows.is_floating_point():
-        return torch.sum(
-            torch.where(hits.unsqueeze(-1), rows.unsqueeze(-3), torch.zeros((), dtype=rows.dtype)), -2, dtype=rows.dtype
-        )
+        zero = torch.zeros((), dtype=rows.dtype)
+        return torch.sum(torch.where(hits.unsqueeze(-1), rows.unsqueeze(-3), zero), -2, dtype=rows.dtype)
     top = torch.finfo(rows.dtype).max
     up, down = ~(rows <= top), ~(rows >= -top)
     finite = torch.where(up | down, torch.zeros_like(rows), rows)

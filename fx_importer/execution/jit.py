@@ -17,7 +17,7 @@ from torch_mlir.execution_engine import ExecutionEngine
 from fx_importer.bindings import func_d, ir
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.checks import RUN, insert_checks
+from fx_importer.execution.checks import RUN, insert_checks, respell_casts
 from fx_importer.execution.constants import hoist_constants
 from fx_importer.execution.holes import Stubs, declare_holes
 from fx_importer.execution.kernels import (
@@ -26,7 +26,6 @@ from fx_importer.execution.kernels import (
     interchange_loops,
     outline_kernels,
     read_initial_values,
-    respell_casts,
     split_truncations,
 )
 from fx_importer.execution.memref import adopt, dense, describe

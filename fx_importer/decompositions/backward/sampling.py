@@ -120,9 +120,8 @@ def grid_sampler_backward(
     index = joined([place * step for place, step in zip(whole, steps, strict=True)], torch.add)
     index = index.reshape(batch, 1, -1).expand(batch, channels, -1)
     zero = torch.zeros((), dtype=grad.dtype)
-    share = torch.where(
-        inside.unsqueeze(1), grad.reshape(batch, channels, 1, number), zero
-    )  # [n, c, all taps, samples]
+    # [n, channels, all taps, samples]
+    share = torch.where(inside.unsqueeze(1), grad.reshape(batch, channels, 1, number), zero)
     of_image: Tensor | None = None
     if output_mask[0]:
         parts = share * joined([tap.weights for tap in taps], torch.mul).unsqueeze(1)
@@ -132,10 +131,8 @@ def grid_sampler_backward(
         return of_image, torch.zeros_like(grid)
     read = torch.gather(image.reshape(batch, channels, -1), 2, index).reshape(share.shape)
     value = torch.sum(read * share, 1)
-    of_grid = [
-        torch.sum(
-            value * joined([tap.slopes if k == axis else tap.weights for k, tap in enumerate(taps)], torch.mul), 1
-        )
-        for axis in reversed(range(axes))
-    ]
+    of_grid: list[Tensor] = []
+    for axis in reversed(range(axes)):
+        slopes = joined([tap.slopes if k == axis else tap.weights for k, tap in enumerate(taps)], torch.mul)
+        of_grid.append(torch.sum(value * slopes, 1))
     return of_image, torch.stack(of_grid, -1).reshape(grid.shape)
