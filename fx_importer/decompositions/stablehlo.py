@@ -6,6 +6,7 @@ import torch
 
 from fx_importer.decompositions import (
     accumulating,
+    adaptive,
     broadcasting,
     complex_arithmetic,
     complex_numbers,
@@ -22,6 +23,7 @@ from fx_importer.decompositions import (
     scalars,
     scans,
     selecting,
+    shapes,
     smooth_resizing,
     sorting,
     truths,
@@ -49,6 +51,7 @@ STABLEHLO = (
     .replacing(
         *pooling.POOLING, because="the C++ lowerings lack some, and have others wrong: over the edge, of three axes"
     )
+    .preferring(*adaptive.ADAPTIVE, because="the rule for sizes that are known is for those")
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(selecting.nonzero, because="of rank zero the C++ lowering ends the process")
@@ -57,7 +60,6 @@ STABLEHLO = (
     .replacing(*unsigned.UNSIGNED, because="computed as if signed, or not at all")
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings take negative indices as they are")
     .preferring(selecting.index_by_mask, because="the C++ lowering takes a mask for the numbers 0 and 1")
-    .preferring(selecting.masked_scatter, because="the C++ lowering fails where there is nothing to scatter")
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
@@ -68,6 +70,8 @@ STABLEHLO = (
     )
     .preferring(*complex_numbers.IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
+    .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
+    .preferring(edges.erf_of_integers, because="the C++ lowering takes floats only")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
     .replacing(complex_numbers.view_as_complex, because="it has no lowering")

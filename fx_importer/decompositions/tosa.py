@@ -41,7 +41,6 @@ TOSA = (
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(selecting.nonzero, because="of rank zero the C++ lowering ends the process")
-    .preferring(selecting.masked_scatter, because="the C++ lowering fails where there is nothing to scatter")
     .replacing(*counting.COUNTING, because="the dialect lacks it, or no backend takes it")
     .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
     .replacing(*sorting.SORTING, scans.kthvalue, because="TOSA has no sort, and no running products")
