@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.accumulating import reduce_where
 from fx_importer.decompositions.ordering import searchsorted
-from fx_importer.decompositions.pairs import count, fits, is_empty, positions, sums
+from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
