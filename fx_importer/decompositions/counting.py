@@ -213,4 +213,10 @@ def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type
     return weight * scale.unsqueeze(1)
 
 
+@decomposes(aten.bincount.default)
+def bincount_of_small_integers(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
+    """As of 64 bits."""
+    return NotImplemented if x.dtype == torch.int64 else torch.bincount(x.long(), weights, minlength)
+
+
 COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag, embedding_renorm)
