@@ -20,7 +20,7 @@ class Step(nn.Module):
     def forward(self, ids: Tensor, past: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[Tensor]]:
         import transformers
 
-        cache = transformers.DynamicCache()
+        cache: Any = transformers.DynamicCache()
         for layer, (keys, values) in enumerate(past):
             cache.update(keys, values, layer)
         logits = self.model(input_ids=ids, past_key_values=cache, use_cache=True).logits

@@ -78,6 +78,7 @@ _PROMPTED: dict[str, Any] = {
     "image_size": 64,
     "patch_size": 8,
 }
+_DRAWN: dict[str, Any] = {"hidden_size": 32, "d_ff": 32, "d_kv": 8}
 _OWN_BACKBONE: dict[str, Any] = {"use_timm_backbone": False, "backbone": None, "use_pretrained_backbone": False}
 _LATENTS: dict[str, Any] = {
     "d_latents": 32,
@@ -177,6 +178,17 @@ PERCEPTION: tuple[Pretrained, ...] = (
         focal_windows=[3, 3],
         patch_size=4,
     ),
+    *alike(
+        "vision",
+        "large image",
+        "LevitForImageClassification",
+        image_size=64,
+        patch_size=16,
+        hidden_sizes=[16, 24, 32],
+        num_attention_heads=[2, 3, 4],
+        depths=[1, 1, 1],
+        key_dim=[8, 8, 8],
+    ),
     *alike("vision", "image", "PoolFormerForImageClassification", hidden_sizes=[8, 16, 16, 16], depths=[1, 1, 1, 1]),
     *alike(
         "vision",
@@ -249,6 +261,13 @@ PERCEPTION: tuple[Pretrained, ...] = (
         lambda: {"input_ids": tokens(), "visual_embeds": numbers(5, 16)},
         "VisualBertModel",
         visual_embedding_dim=16,
+    ),
+    *alike(
+        "detection",
+        "image and text",
+        "OwlViTForObjectDetection",
+        projection_dim=32,
+        text_config={"projection_dim": 32, "hidden_size": 32},
     ),
     *alike("detection", "image", "YolosForObjectDetection", image_size=[32, 32], num_detection_tokens=4),
     *alike(
@@ -329,6 +348,13 @@ PERCEPTION: tuple[Pretrained, ...] = (
         neck_hidden_sizes=[8, 8, 16, 16],
         fusion_hidden_size=16,
         is_hybrid=False,
+    ),
+    *alike(
+        "text in images",
+        lambda: {"flattened_patches": numbers(9, 50).abs().round(), "decoder_input_ids": tokens(6)},
+        "Pix2StructForConditionalGeneration",
+        vision_config=_DRAWN | {"patch_embed_hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
+        text_config=_DRAWN | {"num_layers": 2, "num_heads": 4, "vocab_size": 99},
     ),
     *alike("text in images", "ids", "TrOCRForCausalLM"),
     *alike(

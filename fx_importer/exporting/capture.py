@@ -58,9 +58,16 @@ class FunctionModule(torch.nn.Module):
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
+        self.says_what_it_takes = True
         try:
             inspect.signature(function)
-        except ValueError:  # a builtin does not say what it takes
+        except ValueError:  # a builtin does not
+            self.says_what_it_takes = False
             self.forward = lambda *args: function(*args)
         else:
             self.forward = function
+
+    def shapes_of(self, dynamic_shapes: Any) -> Any:
+        """Return ``dynamic_shapes`` of the function as those of `forward`."""
+        nested = not self.says_what_it_takes and isinstance(dynamic_shapes, tuple | list)
+        return (tuple(dynamic_shapes),) if nested else dynamic_shapes
