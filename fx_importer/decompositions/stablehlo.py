@@ -46,9 +46,7 @@ STABLEHLO = (
     .replacing(scans.stable_sort, scans.kthvalue, sorting.cumprod, because="it has no lowering")
     .replacing(*accumulating.RENAMED, because="the dialect lacks it")
     .replacing(accumulating.scatter_reduce, because="it has no lowering")
-    .replacing(
-        *pooling.POOLING, because="the C++ lowerings lack some, and have others wrong: over the edge, of three axes"
-    )
+    .replacing(pooling.adaptive_max_pool, pooling.adaptive_avg_pool, because="the dialect lacks it")
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(selecting.nonzero, because="of rank zero the C++ lowering ends the process")
