@@ -52,6 +52,7 @@ LINALG = (
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(pooling.avg_pool_in_full, because="a C++ pass reads a stride that is not given behind the list's end")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")

@@ -203,6 +203,16 @@ def avg_pool(
     return total
 
 
+@decomposes(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+def avg_pool_in_full(x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), *how: Any) -> Any:
+    """The same, with a stride that is given."""
+    if stride:
+        return NotImplemented
+    axes = max(len(kernel), x.dim() - 2 if x.dim() > 3 else 1)
+    operator = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)[axes - 1]
+    return operator(x, kernel, of_axes(kernel, axes), *how)
+
+
 def _quotient(x: Tensor, by: Tensor) -> Tensor:
     """Return ``x / by``; of integers, towards zero."""
     return x / by if x.is_floating_point() else torch.div(x, by, rounding_mode="trunc")

@@ -63,6 +63,7 @@ STABLEHLO = (
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
     .preferring(*complex_numbers.IN_PARTS, because="there is no C++ lowering of complex numbers")
+    .preferring(pooling.avg_pool_in_full, because="a C++ pass reads a stride that is not given behind the list's end")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
