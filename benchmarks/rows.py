@@ -59,4 +59,5 @@ def _parted(page: Path, section: str) -> tuple[str, str, str]:
     begin, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->\n"
     before, begin, rest = page.read_text(encoding="utf-8").partition(begin)
     between, end, after = rest.partition(end)
+    assert end, f"{page} has no place for {section}"
     return before + begin, between, end + after

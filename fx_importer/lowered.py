@@ -25,7 +25,17 @@ from fx_importer.options import DecompositionOptions, Options
 from fx_importer.options import Weights as WeightPolicy
 from fx_importer.output_types import OutputType
 from fx_importer.programs import with_tensors
-from fx_importer.saving import ARTIFACT, check_writable, manifest_path, save_bytes, save_module, save_text
+from fx_importer.saving import (
+    ARTIFACT,
+    SUFFIXES,
+    all_or_none,
+    check_writable,
+    holds_weights,
+    manifest_path,
+    save_bytes,
+    save_module,
+    save_text,
+)
 from fx_importer.trace import Trace
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 from fx_importer.weights import Source, as_passed, linked, read_weights, save_weights
@@ -87,7 +97,8 @@ class Lowered:
     def save(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
 
-        Of a module without its weights, the manifest is written too, beside it: ``model.manifest.json``.
+        Of a module without its weights, the manifest is written too, beside it: ``model.manifest.json``. An artifact
+        names no weights: it has external ones inside.
 
         Args:
             path: the file.
@@ -95,19 +106,24 @@ class Lowered:
                 for each; or, if it is not there, where to write them: a .safetensors or .irpa file.
 
         Raises:
-            UsageError: if a file cannot be written, or weights are not what the module was made for.
+            UsageError: if a file cannot be written, or weights are not what the module was made for. No file that was
+                not there before is left behind then.
         """
-        if not self.manifest.weights:
+        if holds_weights(path, self.options.importing.weights) or not self.manifest.weights:
             if weights is not None:
-                raise UsageError("the weights are in the module: lower with weights='external' to have them elsewhere")
+                raise UsageError(
+                    "the weights are in the module: lower with weights='external' to have them elsewhere, and save a "
+                    ".mlir or .mlirbc file"
+                )
             self._save_module(path)
             return
-        check_writable(path)
-        manifest, beside = self.manifest, manifest_path(path)
-        if weights is not None:
-            manifest = save_weights(manifest, self.held(manifest.weights_by_name), weights, beside.parent)
-        self._save_module(path)
-        save_text(manifest.to_json(), beside)
+        manifest, beside = self.manifest, manifest_path(check_writable(path, SUFFIXES))
+        check_writable(beside)
+        with all_or_none(path, beside, *([] if weights is None else [weights])):
+            if weights is not None:
+                manifest = save_weights(manifest, self.held(manifest.weights_by_name), weights, beside.parent)
+            self._save_module(path)
+            save_text(manifest.to_json(), beside)
 
     def _save_module(self, path: str | os.PathLike[str]) -> None:
         if Path(path).suffix == ARTIFACT:
@@ -118,15 +134,14 @@ class Lowered:
     def iree_source(self, scope: str = SCOPE) -> str:
         """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.
 
-        They are called as in the file that the manifest names for them, or else as in the state dict. IREE's runtime
-        takes them from the file, ``--parameters=model=model.safetensors`` say. What comes out does not hold them.
+        They are called as in the state dict. IREE's runtime takes them from a file that `save` has written,
+        ``--parameters=model=model.safetensors`` say. What comes out does not hold them.
 
         Raises `UsageError` unless the weights are external.
         """
         if self.options.importing.weights is not WeightPolicy.EXTERNAL:
             raise UsageError("the module does not name its weights: lower with weights='external'")
-        weights = self.manifest.weights.items()
-        names = {key: each.file.name if each.file is not None else each.name for key, each in weights}
+        names = {key: each.name for key, each in self.manifest.weights.items()}
         return with_parameters(self.module, names, scope)
 
     def with_weights(self, weights: Source) -> Lowered:
@@ -189,7 +204,7 @@ class Lowered:
         if self.options.output_type.root is not OutputType.STABLEHLO:
             kind = self.options.output_type.value
             raise UsageError(f"a portable artifact holds StableHLO, but the module is {kind}: lower to 'stablehlo'")
-        check_writable(path, module=False)
+        check_writable(path)
         save_bytes(artifact_of(self.linked if weights == "inline" else self.module, version, weights), path)
 
     def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
@@ -30,6 +31,11 @@ class ValueType:
     """``"float32"``, as torch calls it; for a number, ``"int"``, ``"float"`` or ``"bool"``."""
     shape: tuple[int | str, ...] | None = None
     """None for a number. A string is a symbolic dimension: one of ``Function.symbols``, or an expression of them."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a tensor all of whose sizes are known, as those of weights are."""
+        return tuple(map(int, self.shape or ()))
 
 
 @dataclass(frozen=True)
@@ -298,7 +304,19 @@ def _hole(found: Any) -> Hole:
 def _weight(found: Any) -> Weight:
     fields = _typed(found)
     file = fields.get("file")
-    return Weight(**fields | {"also": tuple(fields.get("also", ())), "file": None if file is None else File(**file)})
+    weight = Weight(**fields | {"also": tuple(fields.get("also", ())), "file": None if file is None else _file(file)})
+    if weight.type.shape is None or any(isinstance(size, str) for size in weight.type.shape):
+        raise ValueError(f"the shape of '{weight.name}' is not known")
+    if weight.passed_as is not None:
+        _check_dtype(weight.passed_as)
+    return weight
+
+
+def _file(found: Any) -> File:
+    file = File(**found)
+    if not isinstance(file.path, str) or any(type(each) is not int or each < 0 for each in (file.offset, file.nbytes)):
+        raise ValueError(f"{found} is no part of a file")
+    return file
 
 
 def _operator_argument(found: Any) -> OperatorArgument:
@@ -321,5 +339,16 @@ def _typed(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _type(found: Mapping[str, Any]) -> ValueType:
-    shape = found.get("shape")
-    return ValueType(found["dtype"], None if shape is None else tuple(shape))
+    dtype, shape = found["dtype"], found.get("shape")
+    _check_dtype(dtype)
+    if shape is None:
+        return ValueType(dtype)
+    sizes: tuple[Any, ...] = tuple(shape) if isinstance(shape, list) else (None,)
+    if not all(isinstance(size, str) or (type(size) is int and size >= 0) for size in sizes):
+        raise ValueError(f"{shape!r} is no shape")
+    return ValueType(dtype, sizes)
+
+
+def _check_dtype(name: str) -> None:
+    if not isinstance(getattr(torch, name, None), torch.dtype):  # of numbers too, as torch.int is one
+        raise ValueError(f"{name!r} is no dtype")

@@ -250,7 +250,7 @@ class RunOptions:
 
     @property
     def is_cached(self) -> bool:
-        return "FX_IMPORTER_CACHE_DIR" in os.environ if self.cache is None else self.cache
+        return bool(os.environ.get("FX_IMPORTER_CACHE_DIR")) if self.cache is None else self.cache
 
     @property
     def limits(self) -> Limits:

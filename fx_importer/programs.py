@@ -20,6 +20,9 @@ from torch.utils._pytree import tree_leaves
 SAME = "same_in_all_calls"
 """In the metadata of an input of a graph that is called: whether all calls give the same."""
 
+LIFTED = "lifted_tensor_"
+"""How export's own names begin, of tensors that stood in the code."""
+
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
 """Changes a graph. The module is what the graph's attributes are read from."""
 
@@ -137,7 +140,9 @@ _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 def memory_of(tensor: torch.Tensor) -> int:
     """Return a number that tells one piece of memory from another, for as long as there are tensors in it."""
     storage = tensor.untyped_storage()
-    return storage.data_ptr() or storage._cdata  # what is on the meta device has no address
+    if storage.device.type == "meta":  # there it has no address, and that of a fake tensor is not to be asked for
+        return storage._cdata
+    return storage.data_ptr() or storage._cdata
 
 
 def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -166,10 +171,21 @@ def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) 
     return changed
 
 
-def like(tensor: torch.Tensor, device: torch.device, mode: FakeTensorMode | None = None) -> torch.Tensor:
-    """Return a tensor of the type and strides of ``tensor`` on ``device``, a fake one if there is a ``mode``."""
+def like(
+    tensor: torch.Tensor,
+    device: torch.device,
+    mode: FakeTensorMode | None = None,
+    *,
+    memory: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return a tensor of the type and strides of ``tensor`` on ``device``, a fake one if there is a ``mode``.
+
+    It is in ``memory``, bytes, if that is given, in the place that ``tensor`` has in its own.
+    """
 
     def empty() -> torch.Tensor:
+        if memory is not None:
+            return memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
     if mode is None:

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from fx_importer.errors import UsageError
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -135,6 +137,8 @@ def followed_by(progress: bool | Follow, *, ticking: bool = True) -> Iterator[No
 
     Who follows already goes on to, unless it is another function's turn. ``ticking``: see `shown`.
     """
+    if not isinstance(progress, bool) and not callable(progress):
+        raise UsageError(f"progress={progress!r}: it is True, or a function that is told")
     if not progress or (progress is True and _METER.get() is not None):
         yield
         return

@@ -5,31 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fx_importer import progress
 from fx_importer.bindings import ir, load_dialects, new_context
 from fx_importer.errors import UsageError
+from fx_importer.options import Weights
 from fx_importer.resources import constants_in, is_resource, key_of, size_of
 
 ARTIFACT = ".stablehlo"
-SUFFIXES = (".mlir", ".mlirbc", ARTIFACT)
+MODULES = (".mlir", ".mlirbc")
+SUFFIXES = (*MODULES, ARTIFACT)
+_WHAT = {".mlir": "text", ".mlirbc": "bytecode", ARTIFACT: "StableHLO's portable artifact"}
 
 
-def check_writable(path: str | os.PathLike[str], *, module: bool = True) -> Path:
-    """Return ``path`` if a file can be saved there; a ``module`` by its suffix.
+def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] = ()) -> Path:
+    """Return ``path`` if a file can be saved there, with one of ``suffixes`` if there are any.
 
     Raises:
-        UsageError: for a module's suffix that is none of `SUFFIXES`, and for a directory that is missing or read-only.
+        UsageError: for another suffix, and for a directory that is missing or read-only.
     """
     path = Path(path)
-    if module and path.suffix not in SUFFIXES:
-        raise UsageError(
-            f"cannot save to '{path}': the suffix must be .mlir (text), .mlirbc (bytecode) or "
-            ".stablehlo (StableHLO's portable artifact)"
-        )
+    if suffixes and path.suffix not in suffixes:
+        *others, last = (f"{each} ({_WHAT[each]})" for each in suffixes)
+        raise UsageError(f"cannot save to '{path}': the suffix must be {', '.join(others)} or {last}")
     if path.is_dir():
         raise UsageError(f"cannot save to '{path}': it is a directory")
     if not path.parent.is_dir():
@@ -44,6 +45,11 @@ def manifest_path(path: str | os.PathLike[str]) -> Path:
     return Path(path).with_suffix(".manifest.json")
 
 
+def holds_weights(path: str | os.PathLike[str], policy: Weights) -> bool:
+    """Whether a module that is saved at ``path`` has its weights inside: a StableHLO artifact can name none."""
+    return policy is Weights.INLINE or (policy is Weights.EXTERNAL and Path(path).suffix == ARTIFACT)
+
+
 def save_module(module: ir.Module, path: str | os.PathLike[str], external: Collection[str] = ()) -> None:
     """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
 
@@ -53,7 +59,7 @@ def save_module(module: ir.Module, path: str | os.PathLike[str], external: Colle
     Raises:
         UsageError: if the file cannot be written; nothing is left behind then.
     """
-    path = check_writable(path)
+    path = check_writable(path, MODULES)
     # MLIR ends the process when a disk runs full while it writes.
     needed = _weight_bytes(module, external) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
@@ -91,13 +97,13 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
 
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
     """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with whole_file(check_writable(path, module=False)) as temporary:
+    with whole_file(check_writable(path)) as temporary:
         temporary.write_bytes(data)
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with whole_file(check_writable(path, module=False)) as temporary:
+    with whole_file(check_writable(path)) as temporary:
         temporary.write_text(text)
 
 
@@ -138,6 +144,18 @@ def whole_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"cannot save to '{path}': {error.strerror or error}") from None
+
+
+@contextmanager
+def all_or_none(*paths: str | os.PathLike[str]) -> Iterator[None]:
+    """Remove what the body has written to ``paths`` if it raises; what was there before stays."""
+    new = [path for path in map(Path, paths) if not path.exists()]
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _weight_bytes(module: ir.Module, external: Collection[str]) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fx_importer.bindings import ir
-from fx_importer.resources import resource, resources_in, size_of
+from fx_importer.resources import declared, resource, resources_in, size_of
 
 _PREFIX = "fx_importer.withheld"
 _NAME = re.compile(rf'dense_resource<"{_PREFIX}/(\d+)/(?:([\dx]*)/([\d.]*)/)?(?:_\d+)*">')
@@ -22,7 +22,7 @@ MLIR adds an underscore and a number to a name that the context has already."""
 
 def stand_in(number: int, type_: ir.Type) -> ir.Attribute:
     """Return an attribute of ``type_`` that stands for the weight ``number``."""
-    return _named(f"{number}/", type_)
+    return declared(f"{_PREFIX}/{number}/", type_)
 
 
 def transposed_stand_in(
@@ -35,11 +35,7 @@ def transposed_stand_in(
     found = _NAME.match(str(value))
     if found is None or found[2] is not None:
         return None
-    return _named(f"{found[1]}/{'x'.join(map(str, shape))}/{'.'.join(map(str, order))}/", to)
-
-
-def _named(name: str, type_: ir.Type) -> ir.Attribute:
-    return ir.Attribute.parse(f'dense_resource<"{_PREFIX}/{name}"> : {type_}', type_.context)
+    return declared(f"{_PREFIX}/{found[1]}/{'x'.join(map(str, shape))}/{'.'.join(map(str, order))}/", to)
 
 
 def _numbers(text: str, separator: str) -> list[int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.comparison.cases import MODELS, OUTPUTS
 from benchmarks.comparison.summary import Result, Spread, ratio
 from benchmarks.comparison.tables import Pair, short, spread_text
+from benchmarks.rows import renew
 
-_FIRST, _LAST = "<!-- figures: written by benchmarks/against_torch_mlir.py --docs -->", "<!-- end of figures -->"
+_SECTION = "figures of benchmarks/against_torch_mlir.py --docs"
 _PLOTS = {
     "stages": "CPU seconds by stage",
     "nodes": "CPU time for each node",
@@ -26,15 +26,9 @@ def write(root: Path, pairs: Sequence[Pair], machine: Mapping[str, str], tables:
         for name, title in _PLOTS.items()
         if (root / "docs/performance" / f"{name}.svg").exists()
     ]
-    _replace(root / "docs/performance.md", "\n\n".join([f"One run: {said}.", *plots, tables.strip()]))
-    _replace(root / "README.md", f"One run: {said}.\n\n{_models(pairs)}")
-
-
-def _replace(page: Path, figures: str) -> None:
-    text = page.read_text(encoding="utf-8")
-    found = re.compile(f"{re.escape(_FIRST)}.*{re.escape(_LAST)}", re.DOTALL)
-    assert found.search(text), f"{page} has no place for figures"
-    page.write_text(found.sub(lambda _: f"{_FIRST}\n\n{figures}\n\n{_LAST}", text), encoding="utf-8")
+    figures = "\n\n".join([f"One run: {said}.", *plots, tables.strip()])
+    for page, text in ("docs/performance.md", figures), ("README.md", f"One run: {said}.\n\n{_models(pairs)}"):
+        renew(root / page, _SECTION, f"\n{text}\n\n")
 
 
 def _models(pairs: Sequence[Pair]) -> str:

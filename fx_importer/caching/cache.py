@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from fx_importer.bindings import ir, load_dialects
 from fx_importer.caching.key import key_of
 from fx_importer.caching.reasons import NotCached
-from fx_importer.caching.store import Store, store_at
+from fx_importer.caching.store import Store, users_store
 from fx_importer.caching.withheld import Withheld
 from fx_importer.importing import FxImporter
 from fx_importer.manifest import Manifest
@@ -74,7 +74,7 @@ def place_of(
     Raises:
         UsageError: if the environment says of the cache what cannot be.
     """
-    store = store_at()
+    store = users_store()
     try:
         if not importer.is_plain:
             raise NotCached("the importer has hooks or handlers, or its module holds something")

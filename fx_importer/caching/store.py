@@ -119,13 +119,13 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def store_at(directory: str | None = None) -> Store:
-    """Return the store in ``directory``, by default where ``FX_IMPORTER_CACHE_DIR`` says, or the user's caches are.
+def users_store() -> Store:
+    """Return the store where ``FX_IMPORTER_CACHE_DIR`` says, or else the user's caches are.
 
     Raises:
         UsageError: if ``FX_IMPORTER_CACHE_BYTES`` is not a number.
     """
-    chosen = directory or os.environ.get(DIRECTORY)
+    chosen = os.environ.get(DIRECTORY)
     path = Path(chosen) if chosen else platformdirs.user_cache_path("fx_importer") / "lowered"
     text = os.environ.get(LIMIT) or str(_DEFAULT_LIMIT)
     if not text.isdecimal():

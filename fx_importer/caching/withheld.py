@@ -10,11 +10,8 @@ from torch.export.graph_signature import InputKind, InputSpec
 
 from fx_importer.elements import as_array
 from fx_importer.importing.weights import is_splat
-from fx_importer.programs import place_of
+from fx_importer.programs import LIFTED, place_of
 from fx_importer.withheld import Lent
-
-_LIFTED = "lifted_tensor_"
-"""How export's own names begin, of tensors that stood in the code: those are written out where they are short."""
 
 
 @dataclass
@@ -33,7 +30,9 @@ class Withheld:
     def takes(self, tensor: Tensor, spec: InputSpec) -> bool:
         """Whether ``tensor`` is withheld, for which it gets a number."""
         name, place = spec.target or "", place_of(tensor)
-        if not tensor.is_floating_point() or not tensor.numel() or name.startswith(_LIFTED) or not any(tensor.stride()):
+        if not tensor.is_floating_point() or not tensor.numel() or not any(tensor.stride()):
+            return False
+        if name.startswith(LIFTED):  # it is written out if it is short
             return False
         if place not in self.numbers and is_splat(as_array(tensor.detach())):
             return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fx_importer.caching import store_at
+from fx_importer.caching import users_store
+from fx_importer.errors import UsageError
 
 
 def show_cache(clear: bool) -> None:
@@ -11,7 +12,11 @@ def show_cache(clear: bool) -> None:
     Raises:
         UsageError: if it cannot be removed, or the environment says of the cache what cannot be.
     """
-    store = store_at()
+    store = users_store()
+    if store.directory.exists() and not store.directory.is_dir():
+        raise UsageError(
+            f"'{store.directory}' is no directory: name one in FX_IMPORTER_CACHE_DIR, which need not exist yet"
+        )
     if clear:
         print(f"{store.directory}: removed {store.clear()} lowered programs")
         return

@@ -36,7 +36,7 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
         ExportError: if torch.export cannot capture the model.
     """
     if json_file is not None:
-        check_writable(json_file, module=False)
+        check_writable(json_file)
     Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = target_for(options.output_type)
     found = None

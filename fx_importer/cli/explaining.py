@@ -25,7 +25,7 @@ def explain_model(model: str, options: Options, output_types: Sequence[OutputTyp
         ExportError: if torch.export cannot capture the model.
     """
     if json_file is not None:
-        check_writable(json_file, module=False)
+        check_writable(json_file)
     with followed_by(True):
         found = explain_program(export_model(model, options), options, output_types)
     print(found)

@@ -18,10 +18,11 @@ from fx_importer.exporting import export_program
 from fx_importer.exporting.inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.lowered import Lowered
-from fx_importer.options import Options, Weights
+from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.progress import followed_by
-from fx_importer.saving import ARTIFACT, check_writable, manifest_path, save_text
+from fx_importer.saving import ARTIFACT, SUFFIXES, check_writable, holds_weights, manifest_path, save_text
+from fx_importer.weights import check_place
 
 STDOUT = "-"
 
@@ -39,19 +40,23 @@ def import_model(
         FxImporterError: if the model cannot be lowered; nothing is written then.
     """
     if output != STDOUT:
-        check_writable(output)
+        check_writable(output, SUFFIXES)
         if Path(output).suffix == ARTIFACT and options.output_type.root is not OutputType.STABLEHLO:
             raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
     policy = options.importing.weights
-    if manifest is not None:
-        if policy is not Weights.INLINE and output != STDOUT:
-            beside = manifest_path(output)
-            raise UsageError(f"--manifest: with --weights {policy.value} it goes beside the module, to '{beside}'")
-        check_writable(manifest, module=False)
-    if weights_file is not None and (policy is Weights.INLINE or output == STDOUT):
+    beside = None if output == STDOUT or holds_weights(output, policy) else manifest_path(output)
+    if manifest is not None and beside is not None:
+        raise UsageError(f"--manifest: with --weights {policy.value} it goes beside the module, to '{beside}'")
+    if weights_file is not None and beside is None:
         raise UsageError(
-            "--weights-file is for a module in a file, without its weights: pass --weights external or args"
+            "--weights-file is for a module in a file, without its weights: pass --weights external or args, and for "
+            "external ones a .mlir or .mlirbc file"
         )
+    for path in (manifest, beside):
+        if path is not None:
+            check_writable(path)
+    if weights_file is not None:
+        check_place(weights_file)
     with followed_by(True):
         lowered = lower_model(model, options)
         if output != STDOUT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fx_importer.saving import check_writable, save_module
+from fx_importer.saving import MODULES, check_writable, save_module
 from fx_importer.weights import link
 
 
@@ -15,6 +15,6 @@ def link_module(module: Path, output: Path, weights: Sequence[Path] | None, mani
     Raises:
         UsageError: for an output that cannot be written (found before any work), or weights that do not fit.
     """
-    check_writable(output)
+    check_writable(output, MODULES)
     save_module(link(module, weights, manifest), output)
     print(f"{output}: {output.stat().st_size:,} bytes")

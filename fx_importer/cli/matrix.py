@@ -47,7 +47,7 @@ def show_matrix(
         UsageError: for a ``model`` that names none, or files that cannot be read or written.
     """
     if json is not None:
-        check_writable(json, module=False)
+        check_writable(json)
     if inputs is not None:
         read_inputs(inputs)
     for name in backends or ():

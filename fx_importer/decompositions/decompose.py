@@ -70,9 +70,10 @@ def _fakes(program: ExportedProgram) -> dict[str, torch.Tensor]:
     held = {**program.constants, **program.state_dict}
     hollow = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}
     made: dict[Any, torch.Tensor] = {}
+    mode = fake_mode_of(program.graph) or FakeTensorMode()
     for each in hollow.values():
         if (place := place_of(each)) not in made:
-            made[place] = like(each, torch.device("cpu"), fake_mode_of(program.graph) or FakeTensorMode())
+            made[place] = like(each, torch.device("cpu"), mode)
     return {name: made[place_of(each)] for name, each in hollow.items()}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 import torch
 from torch import SymInt, fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -34,6 +34,7 @@ from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
 from fx_importer.dynamo.randomness import Draw, draw_outside
+from fx_importer.programs import fake_mode_of
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def program_of(module: fx.GraphModule) -> ExportedProgram:
 def _constants(module: fx.GraphModule) -> dict[str, Any]:
     """Make the tensors that ``module`` holds placeholders, before the others; return them by their names."""
     held: dict[str, Any] = {}
-    first = next(iter(module.graph.nodes))
+    first, mode = next(iter(module.graph.nodes)), fake_mode_of(module.graph) or FakeTensorMode()
     for node in module.graph.find_nodes(op="get_attr"):
         tensor = held_by(module, node.target)
         if not isinstance(tensor, torch.Tensor):
@@ -218,7 +219,7 @@ def _constants(module: fx.GraphModule) -> dict[str, Any]:
         with module.graph.inserting_before(first):
             constant = module.graph.placeholder(f"constant_{len(held)}")
         constant.meta.update(node.meta)
-        constant.meta["val"] = _fake_mode(module.graph).from_tensor(tensor)
+        constant.meta["val"] = mode.from_tensor(tensor)
         node.replace_all_uses_with(constant)
         module.graph.erase_node(node)
         held[constant.name] = tensor
@@ -230,12 +231,6 @@ def held_by(module: fx.GraphModule, path: str) -> Any:
     """Return the attribute of ``module``, or of one of its submodules, at ``path``."""
     owner, _, name = path.rpartition(".")
     return getattr(module.get_submodule(owner), name)
-
-
-def _fake_mode(graph: fx.Graph) -> FakeTensorMode:
-    """Return the mode of the example values."""
-    examples = (node.meta.get("val") for node in graph.nodes)
-    return next((each.fake_mode for each in examples if isinstance(each, FakeTensor)), None) or FakeTensorMode()
 
 
 _ARGUMENTS: dict[type, type[TensorArgument | SymIntArgument | SymFloatArgument | SymBoolArgument]] = {

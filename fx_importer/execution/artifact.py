@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import torch
 
-from fx_importer.bindings import func_d, ir, load_dialects, new_context, portable_artifact
+from fx_importer.bindings import func_d, ir, portable_artifact
 from fx_importer.errors import UsageError
 from fx_importer.execution.constants import name_resources, take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.modules import copied, functions_of
 from fx_importer.execution.signature import UNSIGNED
 from fx_importer.resources import key_of
+from fx_importer.saving import carried
 
 Weights = Literal["inline", "arguments"]
 
@@ -45,15 +44,10 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
         for name, function in functions_of(copy).items()
     }
     # A context keeps its attributes until its end: in one of their own, the weights go when they are written.
-    with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
-        path = Path(folder, "module.mlirbc")
-        copy.operation.write_bytecode(str(path))
-        context = new_context()
-        load_dialects(context)
-        inlined = ir.Module.parseFile(str(path), context)
-        for name, function in functions_of(inlined).items():
-            _inline(function, taken[name])
-        return portable_artifact(inlined, version)
+    inlined = carried(copy.operation)
+    for name, function in functions_of(inlined).items():
+        _inline(function, taken[name])
+    return portable_artifact(inlined, version)
 
 
 def _name(function: func_d.FuncOp) -> None:

@@ -28,7 +28,7 @@ class Caller:
             functions take are there too, and are not.
 
     Raises:
-        UsageError: if a function or a part of the state is missing, or the state is no tensors.
+        UsageError: if a function or a part of the state is missing, or one of it is no tensor, or has no values.
     """
 
     def __init__(
@@ -37,13 +37,14 @@ class Caller:
         self.manifest = manifest
         self._functions = dict(functions)
         _require("function", manifest.functions, functions)
-        _require("state", manifest.state, state or {})
-        self.state = {name: _copied(name, (state or {})[name]) for name in manifest.state}
+        given = state or {}
+        _require("state", manifest.state, given)
+        self.state = {name: _tensor("state", name, given[name]).clone() for name in manifest.state}
         """The state as of now, by its name in the state dict."""
         functions_of = manifest.functions.values()
         weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}
-        _require("weight", weights, state or {})
-        self._weights = {name: (state or {})[name].detach() for name in weights}
+        _require("weight", weights, given)
+        self._weights = {name: _tensor("weight", name, given[name]) for name in weights}
         self.gradients: dict[str, torch.Tensor] = {}
         """Of a training program: the gradients that the last call returned, by the name of what they belong to."""
 
@@ -187,12 +188,12 @@ def as_declared(value: Any, record: Argument | Result) -> Any:
     return value if value.dtype == declared else value.view(declared)
 
 
-def _copied(name: str, value: Any) -> torch.Tensor:
+def _tensor(what: str, name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
-        raise UsageError(f"the state '{name}' is of type {type(value).__name__}, and not a tensor")
+        raise UsageError(f"the {what} '{name}' is of type {type(value).__name__}, and not a tensor")
     if value.is_meta:
-        raise UsageError(f"the state '{name}' is on the meta device, and has no values: pass what it is to begin with")
-    return value.detach().clone()
+        raise UsageError(f"the {what} '{name}' is on the meta device, and has no values: pass what it is to begin with")
+    return value.detach()
 
 
 def _require(what: str, needed: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -24,9 +24,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
         if (key := key_of(value)) not in names:
             continue
         with new.context, op.location:
-            in_torch = (
-                op.name == "torch.vtensor.literal"
-            )  # whose integers have signs; those of its conversions have none
+            in_torch = op.name == "torch.vtensor.literal"  # its integers have signs, those of its conversions none
             kind = ir.Type.parse(re.sub(r"(x|<)[su]i(\d+)", r"\1i\2", str(value.type))) if in_torch else value.type
             if (key, kind) not in made:
                 made[key, kind] = _declared(new, f"fx_importer.weight.{len(made)}", kind, scope, names[key])

@@ -21,6 +21,7 @@ from fx_importer.execution.checks import RUN, insert_checks
 from fx_importer.execution.constants import hoist_constants
 from fx_importer.execution.holes import Stubs, declare_holes
 from fx_importer.execution.kernels import (
+    FEW_TURNS,
     expand_integer_abs,
     interchange_loops,
     outline_kernels,
@@ -61,7 +62,7 @@ class JitBackend:
 
     name: str = "jit"
     optimization: int = 2
-    """LLVM's level, 0 to 3."""
+    """LLVM's level, 0 to 3; below 3, loops that are over in microseconds are not optimized for speed."""
     stubs: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]], hash=False)
     """What PyTorch runs instead of operators, by name, for functions that a module only declares."""
 
@@ -99,7 +100,7 @@ class JitBackend:
             messages = insert_checks(copy)
             expand_integer_abs(copy)
             split_truncations(copy)
-            outline_kernels(copy)
+            outline_kernels(copy, few_turns=FEW_TURNS if self.optimization < 3 else 0)
         _run(scalars, copy, trace)
         _run(llvm, copy, trace)
         with trace.stage("compile"):

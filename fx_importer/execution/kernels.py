@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fx_importer.bindings import func_d, ir
 
 _CLONED = ("arith.constant", "memref.get_global")
 """What a kernel computes for itself instead of taking it as an argument."""
+FEW_TURNS = 1 << 16
+"""Of loops that are over in microseconds: LLVM takes tens of milliseconds to unroll and vectorize one."""
 
 
 def interchange_loops(module: ir.Module) -> None:
@@ -157,10 +160,11 @@ def expand_integer_abs(module: ir.Module) -> None:
         op.erase()
 
 
-def outline_kernels(module: ir.Module) -> None:
+def outline_kernels(module: ir.Module, few_turns: int = FEW_TURNS) -> None:
     """Move every outermost loop that yields nothing into a function of its own.
 
-    A model in one function takes LLVM minutes. Equal loops become equal functions, of which the LLVM stage keeps one.
+    A model in one function takes LLVM minutes. Equal loops become calls of the same function.
+    Where there are ``few_turns`` or less, LLVM is told to make small code, which takes it a tenth of the time.
     """
     loops: list[ir.Operation] = []
 
@@ -171,12 +175,21 @@ def outline_kernels(module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    named: dict[str, str] = {}  # by what functions are but for their names
     for number, loop in enumerate(loops):
         with module.context, loop.location:
-            _outline(loop, f"kernel_{number}", module)
+            kernel, call = _outline(loop, f"kernel_{number}", module)
+            hints = ["noinline", "optsize"] if _turns(loop) <= few_turns else ["noinline"]
+            # With its dialect's name: what has none is lost on the way to it.
+            kernel.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(each) for each in hints])
+            name = kernel.name.value
+            text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
+            if named.setdefault(text, name) != name:
+                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[text])
+                kernel.erase()
 
 
-def _outline(loop: ir.Operation, name: str, module: ir.Module) -> None:
+def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.FuncOp, func_d.CallOp]:
     inside = _inside(loop)
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
@@ -185,7 +198,6 @@ def _outline(loop: ir.Operation, name: str, module: ir.Module) -> None:
 
     with ir.InsertionPoint(module.body):
         kernel = func_d.FuncOp(name, ([value.type for value in passed], []), visibility="private")
-    kernel.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("noinline")])
     if all(_is_pointer_enough(value.type) for value in passed):
         kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
     entry = kernel.add_entry_block()
@@ -195,12 +207,30 @@ def _outline(loop: ir.Operation, name: str, module: ir.Module) -> None:
             replacements[value] = value.owner.clone().results[0]
         end = func_d.ReturnOp([])
     with ir.InsertionPoint(loop):
-        func_d.CallOp([], name, passed)
+        call = func_d.CallOp([], name, passed)
     loop.move_before(end)
     for op in inside:
         for position, value in enumerate(op.operands):
             if value in replacements:
                 op.operands[position] = replacements[value]
+    return kernel, call
+
+
+def _turns(op: ir.Operation) -> float:
+    """Return how often the innermost bodies of a loop run; infinity, where that is not known."""
+    inner = sum(_turns(each) for region in op.regions for block in region for each in block if list(each.regions))
+    if op.name == "scf.if":
+        return inner
+    bounds = [_integer(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) != 3:
+        return math.inf
+    start, stop, step = known
+    return max(stop - start, 0) // max(step, 1) * max(inner, 1)
+
+
+def _integer(value: ir.Value) -> int | None:
+    return None if _name_of_owner(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
 
 
 def _inside(op: ir.Operation) -> list[ir.Operation]:

@@ -11,12 +11,14 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.programs import memory_of
 
 
 def separate(
@@ -26,10 +28,10 @@ def separate(
 
     The exported program then reads each of its inputs, as it must for inputs that differ.
     """
-    seen: dict[int, list[torch.Tensor]] = {}  # by storage
+    seen: dict[int, list[torch.Tensor]] = {}  # by memory
 
     def is_new(tensor: torch.Tensor) -> bool:
-        there = seen.setdefault(tensor.untyped_storage().data_ptr(), [])
+        there = seen.setdefault(memory_of(tensor), [])
         new = not any(_share(tensor, other) for other in there)
         there.append(tensor)
         return new
@@ -149,22 +151,23 @@ def _tensors(
 
 
 def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether ``value`` is a tensor that has memory, or would have it were it not on the meta device."""
     return (
-        type(value) in (torch.Tensor, torch.nn.Parameter)  # others wrap tensors that have it
+        type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor)  # others wrap tensors that have it
         and value.layout is torch.strided
-        and not value.is_meta
         and value.numel() > 0
     )
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors reach into the same part of one storage. Strided ones may miss each other there."""
-    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr():
+    if memory_of(one) != memory_of(other):
         return False
     (start, stop), (other_start, other_stop) = _extent(one), _extent(other)
     return start < other_stop and other_start < stop
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+    first = int(tensor.storage_offset())
+    last = first + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return first * tensor.element_size(), (last + 1) * tensor.element_size()

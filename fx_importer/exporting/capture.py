@@ -40,9 +40,9 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
     check_quantized(module, args, kwargs)
     example = separate(args, kwargs, module)
     try:
-        with lines_of_calls(), writes_undone(module), on_the_cpu(module, *example) as (inputs, keywords):
+        with lines_of_calls(), writes_undone(module), on_the_cpu(module, *example) as (inputs, keywords, restored):
             shapes, strict = options.dynamic_shapes, options.strict
-            return torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict)
+            return restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(

@@ -7,7 +7,7 @@ they have shapes and dtypes, and no values that anything could look at.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from fx_importer.programs import like, with_rewritten_graphs
+from fx_importer.programs import like, memory_of, with_rewritten_graphs, with_tensors
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
@@ -31,15 +31,16 @@ def is_hollow(value: object) -> bool:
 @contextmanager
 def on_the_cpu(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Callable[[ExportedProgram], ExportedProgram]]]:
     """Give the inputs with fake CPU tensors for those without memory; ``module`` has such in their place meanwhile.
 
-    Export would write the meta device into the program, and stop where tensors of two devices meet.
+    Export would write the meta device into the program, and stop where tensors of two devices meet. Given too is what
+    puts the tensors of ``module`` back into a program: they say which share memory.
     """
     given = (tuple(args), dict(kwargs))
     tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(given)]
     if not any(map(is_hollow, tensors)):
-        yield given
+        yield *given, lambda program: program
         return
     mode = next((each.fake_mode for each in tensors if isinstance(each, FakeTensor)), None) or FakeTensorMode()
     made: dict[int, tuple[Tensor, Any]] = {}  # with what it was made of, whose address must stay taken
@@ -51,6 +52,13 @@ def on_the_cpu(
             made[id(tensor)] = tensor, like(tensor, _CPU, mode)
         return made[id(tensor)][1]
 
+    def restored(program: ExportedProgram) -> ExportedProgram:
+        originals = {id(made): tensor for tensor, made in made.values() if not isinstance(tensor, FakeTensor)}
+        held = {**program.constants, **program.state_dict}
+        return with_tensors(
+            program, {name: originals[id(each)] for name, each in held.items() if id(each) in originals}
+        )
+
     places = [
         (held, name, tensor)
         for owner in module.modules()
@@ -61,7 +69,7 @@ def on_the_cpu(
     for held, name, tensor in places:
         held[name] = fake(tensor)
     try:
-        yield pytree.tree_map(fake, given)
+        yield *pytree.tree_map(fake, given), restored
     finally:
         for held, name, tensor in places:
             held[name] = tensor  # type: ignore[assignment]
@@ -77,12 +85,17 @@ def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
     if not on_meta and not any(map(is_hollow, held)):
         return program
     made: dict[int, Tensor] = {}
+    memories: dict[int, Tensor] = {}
 
     def meta(tensor: Any) -> Any:
         if not isinstance(tensor, FakeTensor):
             return tensor
-        if id(tensor) not in made:  # what is one tensor stays one
-            made[id(tensor)] = like(tensor, _META)
+        if id(tensor) not in made:  # what is one tensor stays one, and what shares memory does so
+            memory = memory_of(tensor)
+            if memory not in memories:
+                size = tensor.untyped_storage().nbytes()
+                memories[memory] = torch.empty(size, dtype=torch.uint8, device=_META)
+            made[id(tensor)] = like(tensor, _META, memory=memories[memory])
         return made[id(tensor)]
 
     if on_meta:

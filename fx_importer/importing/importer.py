@@ -16,19 +16,18 @@ from fx_importer.declarations import Defined
 from fx_importer.errors import UsageError
 from fx_importer.importing.builder import NodeBuilder, Refused
 from fx_importer.importing.calls import Callees, give_type
+from fx_importer.importing.entering import add_arguments, bind_constant, info_of
 from fx_importer.importing.guards import InputGuards
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
-from fx_importer.importing.hooks import FxImporterHooks, InputInfo
+from fx_importer.importing.hooks import FxImporterHooks
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.signature import HELD, Argument, Constant, Signature, read_signature
+from fx_importer.importing.records import held_in, name_values, weights_outside
+from fx_importer.importing.signature import Signature, plain_signature, read_signature
 from fx_importer.importing.symbols import Symbols
-from fx_importer.importing.trees import value_type
 from fx_importer.importing.types import TypeCache, static_dimension
 from fx_importer.importing.walker import Walker
 from fx_importer.importing.weights import TensorAttributes
-from fx_importer.options import ImportOptions, Mutation, Weights
-from fx_importer.programs import as_held, held_value, is_weight, place_of
-from fx_importer.resources import key_of
+from fx_importer.options import ImportOptions, Mutation
 
 
 class FxImporter:
@@ -169,42 +168,12 @@ class FxImporter:
             function = self._import(program.graph, program.graph_module, signature, options, program)
         finally:
             self.resolves_inputs = False
-        self._record(program, signature, options.func_name, options.weights)
-        return function
-
-    def _record(self, program: ExportedProgram, signature: Signature, name: str, weights: Weights) -> None:
-        """Note what the function ``name`` takes, returns and holds."""
         assert signature.function is not None
-        self.functions[name] = signature.function
-        state, kept = self.state[name], self.constants[name] = {}, {}
-        arguments = {each.node.name: each.name for each in signature.arguments if each.kind == "state"}
-        constants = {each.node.name: each.spec.target for each in signature.constants}
-        for spec in program.graph_signature.input_specs:
-            for names, held in ((arguments, state), (constants, kept)):
-                if (target := names.get(spec.arg.name)) is not None:
-                    type_ = value_type(held_value(program, spec))
-                    held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
-        if weights is not Weights.INLINE:
-            self._record_weights(program, signature, weights)
-
-    def _record_weights(self, program: ExportedProgram, signature: Signature, weights: Weights) -> None:
-        """Note what the program holds and the module does not."""
-        names: dict[Any, list[str]] = {}
-        for target, held in program.state_dict.items():
-            if isinstance(held, torch.Tensor) and held.layout is torch.strided:
-                names.setdefault(place_of(held), []).append(target)
-        if weights is Weights.ARGS:
-            found = [(each.name, each.node) for each in signature.arguments if each.kind == "weight"]
-        else:
-            found = [(each.spec.target or "", each.node) for each in signature.constants if _is_external(each, weights)]
-        specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-        for name, node in found:
-            held = held_value(program, specs[node.name])
-            passed = as_held(node, held)
-            key = name if weights is Weights.ARGS else key_of(self.weights.external(passed, name))
-            passed_as = None if passed.dtype == held.dtype else str(passed.dtype).removeprefix("torch.")
-            first, *also = [name, *(each for each in names.get(place_of(held), ()) if each != name)]
-            self.external.setdefault(key, manifest.Weight(first, value_type(held), passed_as, tuple(also)))
+        self.functions[options.func_name] = signature.function
+        self.state[options.func_name], self.constants[options.func_name] = held_in(program, signature)
+        for key, weight in weights_outside(program, signature, self.weights):
+            self.external.setdefault(key, weight)
+        return function
 
     def import_graph_module(
         self,
@@ -232,7 +201,7 @@ class FxImporter:
     ) -> ir.Operation:
         """Import a graph whose placeholders are all arguments."""
         options = ImportOptions(func_name, func_visibility, symbolic_shapes=import_symbolic_shape_expressions)
-        return self._import(g, g.owning_module, _plain_signature(g), options)
+        return self._import(g, g.owning_module, plain_signature(g), options)
 
     def import_subgraph(self, graph: fx.Graph, build: NodeBuilder, operands: Sequence[ir.Value]) -> list[ir.Value]:
         """Import the nodes of ``graph`` where ``build`` stands, and return its results.
@@ -293,9 +262,10 @@ class FxImporter:
         ranges = program.range_constraints if program else {}
         symbols = Symbols(build, ranges) if options.symbolic_shapes else None
         walker = Walker(build, self.locations, symbols)
-        mutable = _arguments(signature.arguments, build, walker)
+        mutable = add_arguments(signature.arguments, build, walker)
         for constant in signature.constants:
-            _constant(constant, build, walker, program, options.weights)
+            assert program is not None
+            bind_constant(constant, build, walker, program)
         if options.runtime_asserts and not walker.refusals:
             InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
         walker.walk(graph.nodes)
@@ -309,106 +279,17 @@ class FxImporter:
             if constant.stored is not None:
                 assert program is not None
                 with build.ambient():
-                    info = _info(program, constant, build)
+                    info = info_of(program, constant, build)
                     self.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
         results = build.values(signature.results)
         build.op("func.return", [], results)
         give_type(function, [argument.type for argument in block.arguments], results)
         if signature.function is not None:
-            _name_values(function, signature.function)
+            name_values(function, signature.function)
         if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
             # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
             for each in (function, *self.callees.functions):
                 each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
-
-
-def _arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker) -> list[tuple[Argument, ir.Value]]:
-    """Add the function's arguments and bind their nodes. Returns the mutable ones with their ``!torch.tensor``."""
-    mutable: list[tuple[Argument, ir.Value]] = []
-    for argument in arguments:
-        node = argument.node
-        try:
-            if argument.constant is not None:
-                type_ = build.types.of(argument.constant.value)
-            else:
-                type_ = build.type_of(node, mutable=argument.overwritten_by is not None)
-        except Refused as reason:
-            walker.refuse(node, str(reason))
-            continue
-        value = build.block.add_argument(type_, build.fx_importer.locations.named(argument.name))
-        if argument.overwritten_by is not None:
-            mutable.append((argument, value))
-            value = build.op("torch.copy.to_vtensor", [build.type_of(node)], [value]).result
-        for each in (node, *argument.also):
-            walker.bind(each, value)
-    return mutable
-
-
-def _constant(
-    constant: Constant, build: NodeBuilder, walker: Walker, program: ExportedProgram | None, weights: Weights
-) -> None:
-    """Bind the node of a parameter, buffer or tensor constant to its literal."""
-    assert program is not None
-    target = constant.spec.target
-    assert target is not None
-    build.location = build.fx_importer.locations.named(target)
-    lifted = target.startswith("lifted_tensor_")  # export's own name for a tensor that stood in the code
-    external = _is_external(constant, weights)
-    try:
-        info = _info(program, constant, build)
-        tensor = as_held(constant.node, constant.tensor)
-        name = None if lifted and not external else target
-        walker.bind(constant.node, build.literal(tensor, name, info, external=external))
-    except Refused as reason:
-        walker.refuse(constant.node, f"'{target}': {reason}")
-
-
-def _is_external(constant: Constant, weights: Weights) -> bool:
-    """Whether a constant is named in the module, and its values are elsewhere."""
-    return weights is Weights.EXTERNAL and is_weight(constant.spec, constant.tensor) and constant.stored is None
-
-
-def _info(program: ExportedProgram, constant: Constant, build: NodeBuilder) -> InputInfo:
-    stored = constant.stored.name if constant.stored is not None else None
-    return InputInfo(program, constant.spec, constant.node, build.type_of(constant.node), store_producer_node=stored)
-
-
-def _name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
-    """Put the names of arguments and results on the function, and what its types do not say of them.
-
-    A lone result needs no name.
-    """
-    context = function.context
-
-    def described(each: manifest.Argument | manifest.Result) -> ir.DictAttr:
-        role = "name" if each.kind in ("input", "output") else each.kind
-        said: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(each.name, context)}
-        if isinstance(each, manifest.Result) and each.name == "output":
-            said.clear()
-        shape = each.type.shape or ()
-        if each.type.dtype.startswith("complex") and each.passed_as is not None:
-            shape = (*shape, 2)
-        if any(isinstance(dim, str) for dim in shape):
-            i64 = ir.IntegerType.get_signless(64, context)
-            dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
-            said["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
-        # MLIR's integers lose their sign on the way down; and here may be the two parts of complex numbers.
-        if each.type.dtype.startswith("uint") or len(shape) > len(each.type.shape or ()):
-            said["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
-        return ir.DictAttr.get(said, context)
-
-    if record.arguments:
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*map(described, record.arguments)], context)
-    if record.results:
-        function.attributes["res_attrs"] = ir.ArrayAttr.get([*map(described, record.results)], context)
-
-
-def _plain_signature(graph: fx.Graph) -> Signature:
-    """Return the signature of a graph whose placeholders are all arguments."""
-    arguments = tuple(Argument(node, node.name) for node in graph.nodes if node.op == "placeholder")
-    returned: Any = graph.output_node().args[0]
-    flat = returned if isinstance(returned, (list, tuple)) else [returned]
-    return Signature(arguments, (), tuple(value for value in flat if isinstance(value, (fx.Node, bool, int, float))))
 
 
 def _is_dynamic(nodes: Iterable[fx.Node]) -> bool:

@@ -46,6 +46,8 @@ class Constant:
     tensor: torch.Tensor
     stored: fx.Node | None = None
     """The node whose value the hooks are to store as the new value of this buffer."""
+    external: bool = False
+    """Whether it is named in the module, and its values are elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,13 @@ def read_signature(
                 arguments.append(Argument(node, spec.target or name, kind="state", overwritten_by=writes.get(name)))
             elif node.users or name in mutated:
                 held = held_value(program, spec)
-                if weights is Weights.ARGS and is_weight(spec, held) and name not in mutated:
+                outside = weights is not Weights.INLINE and is_weight(spec, held)
+                if outside and weights is Weights.ARGS and name not in mutated:
                     _add_weight(arguments, taken, Argument(node, spec.target or name, kind="weight"), place_of(held))
                 else:
-                    constants.append(Constant(node, spec, held, writes.get(name)))
+                    stored = writes.get(name)
+                    external = outside and weights is Weights.EXTERNAL and stored is None
+                    constants.append(Constant(node, spec, held, stored, external))
         elif spec.kind is not InputKind.TOKEN:
             refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
     in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
@@ -134,6 +139,14 @@ def _add_weight(arguments: list[Argument], taken: dict[Any, int], new: Argument,
         arguments.append(new)
     else:
         arguments[number] = replace(arguments[number], also=(*arguments[number].also, new.node))
+
+
+def plain_signature(graph: fx.Graph) -> Signature:
+    """Return the signature of a graph whose placeholders are all arguments."""
+    arguments = tuple(Argument(node, node.name) for node in graph.nodes if node.op == "placeholder")
+    returned: Any = graph.output_node().args[0]
+    flat = returned if isinstance(returned, (list, tuple)) else [returned]
+    return Signature(arguments, (), tuple(value for value in flat if isinstance(value, (fx.Node, bool, int, float))))
 
 
 HELD: dict[InputKind, manifest.HeldKind] = {

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fx_importer.bindings import ir, load_dialects
-from fx_importer.resources import resources_in
+from fx_importer.resources import declared, resources_in
 
 _STAND_IN = re.compile(r'dense_resource<"fx-importer/(\d+)/(?:_\d+)*">')
 """A resource without bytes. MLIR adds an underscore and a number to a name that the context has already."""
@@ -48,9 +48,7 @@ class Carrier:
         return module
 
     def _see(self, value: ir.Attribute) -> None:
-        kind = ir.DenseResourceElementsAttr(value).type
-        text = f'dense_resource<"fx-importer/{len(self._seen)}/"> : {kind}'
-        self._stand_ins[value] = ir.Attribute.parse(text, self._context)
+        self._stand_ins[value] = declared(f"fx-importer/{len(self._seen)}/", value.type)
         self._seen.append(value)
 
 

@@ -59,7 +59,6 @@ LLVM = Pipeline(
             "scalars",
             "Arithmetic is what LLVM and the C library have: f16 and bf16 compute in f32, complex numbers in pairs.",
             (
-                Pass("duplicate-function-elimination"),
                 Pass("convert-complex-to-standard"),
                 Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16"), "target-type": "f32"}),
                 Pass("math-extend-to-supported-types"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.bindings import func_d, ir
-from fx_importer.resources import resource, resource_bytes, resource_of
+from fx_importer.resources import key_of, resource, resource_bytes, resource_of
 from fx_importer.rewrites.emitter import operations, producer
 from fx_importer.withheld import transposed_stand_in
 
@@ -97,10 +97,18 @@ def transpose_tosa_weights(module: ir.Operation) -> None:
         given = op.operands[0]
         op.results[0].replace_all_uses_with(new.result)
         op.erase()
-        while not any(True for _ in given.uses):
-            unused = given.owner
-            given = unused.operands[0] if producer(given) in _SAME else new.result
-            unused.erase()
+        _erase_unused(given)
+
+
+def _erase_unused(value: ir.Value) -> None:
+    """Erase the constant that ``value`` is, or is a reshape of, as far as nothing else uses it."""
+    while not any(True for _ in value.uses):
+        op = value.owner
+        if producer(value) not in _SAME:
+            op.erase()
+            return
+        value = op.operands[0]
+        op.erase()
 
 
 def _unshaped(value: ir.Value) -> ir.Value:
@@ -125,5 +133,4 @@ def _transposed(
     # In pages that come as they are written: numpy's own arrays ask for huge ones, which takes twice the time.
     transposed = np.frombuffer(bytearray(data.nbytes), f"i{width}").reshape(ir.RankedTensorType(to).shape)
     np.copyto(transposed, data.view(f"i{width}").reshape(shape).transpose(order))
-    name = str(values).partition("<")[2].partition(">")[0].strip('"')
-    return resource(transposed, f"{name}.transposed", to)
+    return resource(transposed, f"{key_of(values)}.transposed", to)

@@ -3,6 +3,16 @@
 from fx_importer.weights.files import Stored, stored_in
 from fx_importer.weights.linking import as_passed, link, linked
 from fx_importer.weights.matching import Source, read_weights
-from fx_importer.weights.writing import save_weights
+from fx_importer.weights.writing import check_place, save_weights
 
-__all__ = ["Source", "Stored", "as_passed", "link", "linked", "read_weights", "save_weights", "stored_in"]
+__all__ = [
+    "Source",
+    "Stored",
+    "as_passed",
+    "check_place",
+    "link",
+    "linked",
+    "read_weights",
+    "save_weights",
+    "stored_in",
+]

@@ -8,7 +8,6 @@ import importlib
 import json
 import os
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,7 @@ class Stored:
         data = self.file.data[self.offset : self.offset + self.nbytes]
         if self.offset % dtype.itemsize:
             data = data.clone()
-        return data.view(dtype).reshape([int(size) for size in type_.shape or ()])
+        return data.view(dtype).reshape(type_.sizes)
 
     def sha256(self) -> str:
         """Return what tells its bytes from others. They are read piece by piece: mapped, all would be in memory."""
@@ -81,8 +80,7 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
         if not found:
             raise UsageError(f"no weights in '{path}': accepted is {ACCEPTED}")
         path = found[0]
-    if not path.is_file():
-        raise UsageError(f"there is no file '{path}' to take weights from: accepted is {ACCEPTED}")
+    _check_there(path)
     if path.name.endswith(f"{SAFETENSORS}.index.json"):
         return _indexed(path)
     if path.suffix == SAFETENSORS:
@@ -92,13 +90,21 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
     raise UsageError(f"'{path}' holds no weights that can be read: accepted is {ACCEPTED}")
 
 
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}' to take weights from: accepted is {ACCEPTED}")
+
+
 def _indexed(index: Path) -> dict[str, Stored]:
-    """Return what is in the files that transformers lists in ``index``, each of which has a part."""
+    """Return what is in the safetensors files that transformers lists in ``index``, each of which has a part."""
     try:
-        homes: Mapping[str, str] = json.loads(index.read_text())["weight_map"]
+        homes: dict[str, str] = dict(json.loads(index.read_text())["weight_map"])
+        parts = {name: index.parent / name for name in dict.fromkeys(homes.values())}
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
-    files = {name: stored_in(index.parent / name) for name in dict.fromkeys(homes.values())}
+    for part in parts.values():
+        _check_there(part)
+    files = {name: _safetensors(part) for name, part in parts.items()}
     if missing := [f"'{name}' in '{home}'" for name, home in homes.items() if name not in files[home]]:
         raise UsageError(f"'{index}' lists what is not there: {', '.join(missing)}")
     return {name: files[home][name] for name, home in homes.items()}

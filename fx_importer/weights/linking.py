@@ -12,9 +12,9 @@ from fx_importer.bindings import ir
 from fx_importer.elements import as_array
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
-from fx_importer.resources import declared, key_of, resource, resources_in
+from fx_importer.resources import declared, key_of, resource, resources_in, size_of
 from fx_importer.saving import carried, manifest_path, read_module
-from fx_importer.weights.matching import Source, read_weights
+from fx_importer.weights.matching import Source, check_manifest, read_weights, spelled
 
 
 def link(
@@ -36,18 +36,20 @@ def link(
     Raises:
         UsageError: listing every tensor that is missing, or is not what the module was made for.
     """
-    path = None if isinstance(module, ir.Module) else Path(module)
+    path = Path(module) if isinstance(module, str | os.PathLike) else None
+    parsed = module if path is None else read_module(path)
+    if not isinstance(parsed, ir.Module):
+        raise UsageError(f"a module is Lowered.module, or a file of one, and not of type {type(module).__name__}")
     if manifest is None:
         if path is None:
             raise UsageError("a module does not say what its weights are: pass its manifest, as of Lowered.manifest")
         manifest = manifest_path(path)
-    base = Path() if isinstance(manifest, Manifest) else Path(manifest).parent
-    if not isinstance(manifest, Manifest):
-        manifest = read_manifest(manifest)
+    base = Path()
+    if isinstance(manifest, str | os.PathLike):
+        base, manifest = Path(manifest).parent, read_manifest(manifest)
+    check_manifest(manifest)
     if any(each.kind == "weight" for function in manifest.functions.values() for each in function.arguments):
         raise UsageError("the module takes its weights as arguments: pass them to a Caller, with read_weights")
-    parsed = read_module(path) if path is not None else module
-    assert isinstance(parsed, ir.Module)
     return linked(parsed, manifest.weights, read_weights(manifest, weights, base))
 
 
@@ -57,25 +59,29 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
     ``weights`` says which is which, by the names of the resources.
 
     Raises:
-        UsageError: if these are not the names that the module has.
+        UsageError: if these are not the names, or the sizes, that the module has.
     """
     copy = module.operation.clone()
     places = [(op, name, value, key_of(value)) for op, name, value in resources_in(copy)]
-    there = {key for *_, key in places if key in weights}
-    if there != weights.keys():
-        missing = ", ".join(map(repr, sorted(weights.keys() - there)))
+    here = {key: value for *_, value, key in places if key in weights}
+    if here.keys() != weights.keys():
+        missing = ", ".join(map(repr, sorted(weights.keys() - here.keys())))
         raise UsageError(
             f"the module does not name what its manifest lists: {missing}. It is of another module; or it was read "
             "into a context that has resources of these names, which MLIR then changes: read it into a new one"
         )
+    passed = {key: as_passed(tensors[weight.name], weight) for key, weight in weights.items()}
+    if others := [key for key, value in here.items() if size_of(value) != passed[key].nbytes]:  # MLIR does not ask
+        listed = (f"'{key}' is {spelled(weights[key].type)} there, and {here[key].type} here" for key in others)
+        raise UsageError("\n  ".join(["the manifest is of another module:", *listed]))
     # A resource keeps its name only in a context that has none of that name: so they go as numbers, into a new one.
     stand_ins: dict[ir.Attribute, ir.Attribute] = {}
-    values: list[tuple[str, ir.Attribute]] = []
+    keys: list[str] = []
     for op, name, value, key in places:
         if key in weights:
             if value not in stand_ins:
-                stand_ins[value] = declared(f"{_STAND_IN}{len(values)}/", value.type)
-                values.append((key, value))
+                stand_ins[value] = declared(f"{_STAND_IN}{len(keys)}/", value.type)
+                keys.append(key)
             op.attributes[name] = stand_ins[value]
     new = carried(copy)
     made: dict[int, ir.Attribute] = {}
@@ -85,8 +91,7 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
             continue
         number = int(found.removeprefix(_STAND_IN).partition("/")[0])
         if number not in made:
-            key, _ = values[number]
-            made[number] = _attribute(as_passed(tensors[weights[key].name], weights[key]), key, value.type)
+            made[number] = _attribute(passed[keys[number]], keys[number], value.type)
         op.attributes[name] = made[number]
     return new
 
@@ -116,4 +121,7 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """Read what `Lowered.save` wrote beside a module. Raises `UsageError` if there is none, or it is no manifest."""
     if not Path(path).is_file():
         raise UsageError(f"there is no manifest '{path}', which says what the module's weights are")
-    return Manifest.from_json(Path(path).read_text())
+    try:
+        return Manifest.from_json(Path(path).read_text(encoding="utf-8"))
+    except (UsageError, UnicodeDecodeError) as error:
+        raise UsageError(f"'{path}': {error}") from None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -36,27 +37,39 @@ def read_weights(
     Raises:
         UsageError: listing every tensor that is missing, or is not what the module was made for.
     """
+    check_manifest(manifest)
     if weights is None:
         return _as_indexed(manifest, Path(base))
     offered = offered_by(weights)
     found: dict[str, torch.Tensor] = {}
+    missing: list[str] = []
     problems: list[str] = []
     for weight in manifest.weights.values():
         names = [name for name in (weight.name, *weight.also) if name in offered]
         if not names:
-            problems.append(f"'{weight.name}' is missing")
+            missing.append(f"'{weight.name}' is missing")
         elif problem := refusal(offered[names[0]], weight.type):
             problems.append(f"'{names[0]}' {problem}")
         else:
             found[weight.name] = _tensor(offered[names[0]], weight.type)
             others = [name for name in names[1:] if not _is_one(found[weight.name], offered[name], weight.type)]
             problems += [f"'{name}' is not '{names[0]}', and they are one tensor in the module" for name in others]
-    _refuse(problems)
+    if missing or problems:
+        needed = {name for weight in manifest.weights.values() for name in (weight.name, *weight.also)}
+        unused = [repr(name) for name in offered if missing and name not in needed]
+        _refuse([*missing, *problems], unused=unused)
     return found
 
 
-def offered_by(source: Source) -> dict[str, torch.Tensor | Stored]:
-    """Return the tensors that ``source`` has, by name. Raises `UsageError` if it is none."""
+def check_manifest(manifest: object) -> None:
+    """Raise `UsageError` unless ``manifest`` is one."""
+    if not isinstance(manifest, Manifest):
+        kind = type(manifest).__name__
+        raise UsageError(f"a manifest is Lowered.manifest, or Manifest.from_json(text), and not of type {kind}")
+
+
+def offered_by(source: Source) -> dict[str, Any]:
+    """Return what ``source`` has, by name, tensors and others. Raises `UsageError` if it is no source."""
     match source:
         case str() | os.PathLike():
             return dict(stored_in(source))
@@ -64,10 +77,9 @@ def offered_by(source: Source) -> dict[str, torch.Tensor | Stored]:
             parameters = source.named_parameters(remove_duplicate=False)
             return {**dict(parameters), **dict(source.named_buffers(remove_duplicate=False))}
         case ExportedProgram():
-            held = {**source.constants, **source.state_dict}
-            return {name: each for name, each in held.items() if isinstance(each, torch.Tensor)}
+            return {**source.constants, **source.state_dict}
         case Mapping():
-            return {name: each for name, each in source.items() if isinstance(each, torch.Tensor)}
+            return dict(source)
         case Sequence():
             return {name: each for part in reversed(source) for name, each in offered_by(part).items()}
     raise UsageError(
@@ -75,20 +87,21 @@ def offered_by(source: Source) -> dict[str, torch.Tensor | Stored]:
     )
 
 
-def refusal(offered: torch.Tensor | Stored, wanted: ValueType) -> str | None:
+def refusal(offered: Any, wanted: ValueType) -> str | None:
     """Return what is wrong with a tensor, if anything is."""
-    shape = tuple(int(size) for size in wanted.shape or ())
     needed = f"but the module was made for {spelled(wanted)}"
     if isinstance(offered, Stored):
-        if offered.type is not None and offered.type != ValueType(wanted.dtype, shape):
+        if offered.type is not None and offered.type != wanted:
             return f"is {spelled(offered.type)}, {needed}"
-        nbytes = getattr(torch, wanted.dtype).itemsize * torch.Size(shape).numel()
+        nbytes = getattr(torch, wanted.dtype).itemsize * math.prod(wanted.sizes)
         return None if offered.nbytes == nbytes else f"has {offered.nbytes:,} bytes, {needed}"
+    if not isinstance(offered, torch.Tensor):
+        return f"is of type {type(offered).__name__}, and no tensor, {needed}"
     if offered.layout is not torch.strided or offered.is_quantized:
         return f"is not a dense tensor, {needed}"
-    dtype = str(offered.dtype).removeprefix("torch.")
-    if (dtype, tuple(offered.shape)) != (wanted.dtype, shape):
-        return f"is {spelled(ValueType(dtype, tuple(offered.shape)))}, {needed}"
+    found = ValueType(str(offered.dtype).removeprefix("torch."), tuple(offered.shape))
+    if found != wanted:
+        return f"is {spelled(found)}, {needed}"
     if offered.is_meta or isinstance(offered, torch._subclasses.FakeTensor):
         return "is on the meta device, and has no values"
     return None
@@ -105,12 +118,13 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
 
 def _as_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
     """Return what the manifest says where it is, of files that have not changed."""
-    problems = [f"'{each.name}' is in no file" for each in manifest.weights.values() if each.file is None]
-    if problems:
+    nowhere = [each.name for each in manifest.weights.values() if each.file is None]
+    if nowhere:
         raise UsageError(
-            f"the manifest does not say where {len(problems)} of {len(manifest.weights)} weights are, as "
-            f"{problems[0].split(' is ')[0]}: pass weights, a state dict or a file"
+            f"the manifest does not say where {len(nowhere)} of {len(manifest.weights)} weights are, as "
+            f"'{nowhere[0]}': pass weights, a state dict or a file"
         )
+    problems: list[str] = []
     files: dict[Path, Mapped] = {}
     found: dict[str, torch.Tensor] = {}
     for weight in manifest.weights.values():
@@ -122,19 +136,24 @@ def _as_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
         elif path.stat().st_size < weight.file.offset + weight.file.nbytes:
             problems.append(f"'{weight.name}': '{path}' is too short")
         else:
-            stored = Stored(mapped, weight.file.offset, weight.file.nbytes, weight.type)
-            if stored.sha256() != weight.file.sha256:
+            stored = Stored(mapped, weight.file.offset, weight.file.nbytes, None)
+            if problem := refusal(stored, weight.type):
+                problems.append(f"'{weight.name}' {problem}")
+            elif stored.sha256() != weight.file.sha256:
                 problems.append(f"'{weight.name}' is not what it was in '{path}': its hash differs")
             else:
                 found[weight.name] = stored.read(weight.type)
-    _refuse(problems, "; to take other weights, pass them")
+    if problems:
+        _refuse(problems, hint="; to take other weights, pass them")
     return found
 
 
-def _refuse(problems: Sequence[str], hint: str = "") -> None:
-    if problems:
-        count = "one place" if len(problems) == 1 else f"{len(problems)} places"
-        raise UsageError("\n  ".join([f"the weights do not fit the module in {count}{hint}:", *problems]))
+def _refuse(problems: Sequence[str], *, hint: str = "", unused: Sequence[str] = ()) -> NoReturn:
+    """Raise `UsageError` that lists ``problems``, and names what there is and nobody needs: of other names, perhaps."""
+    count = "one place" if len(problems) == 1 else f"{len(problems)} places"
+    more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+    said = [f"there is {', '.join(unused[:3])}{more}, which the module does not name"] if unused else []
+    raise UsageError("\n  ".join([f"the weights do not fit the module in {count}{hint}:", *problems, *said]))
 
 
 def _tensor(offered: torch.Tensor | Stored, type_: ValueType) -> torch.Tensor:

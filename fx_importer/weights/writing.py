@@ -42,15 +42,24 @@ def save_weights(
     """
     path = Path(path)
     if not path.exists():
-        if path.suffix not in (SAFETENSORS, ARCHIVE):
-            raise UsageError(f"cannot write weights to '{path}', which is not there: name {ACCEPTED}")
-        _write(manifest, read_weights(manifest, tensors), path)
+        check_place(path)
+        _write(read_weights(manifest, tensors), path)
     stored = stored_in(path)
     read_weights(manifest, path)  # all that does not fit is an error
     return replace(
         manifest,
         weights={key: replace(each, file=_file(each, stored, Path(base))) for key, each in manifest.weights.items()},
     )
+
+
+def check_place(path: Path) -> None:
+    """Raise `UsageError` unless there are weights at ``path``, or a file of them can be written there."""
+    if path.exists():
+        stored_in(path)
+    elif path.suffix not in (SAFETENSORS, ARCHIVE):
+        raise UsageError(f"cannot write weights to '{path}', which is not there: name {ACCEPTED}")
+    else:
+        check_writable(path)
 
 
 def _file(weight: Weight, stored: Mapping[str, Stored], base: Path) -> File:
@@ -62,8 +71,7 @@ def _file(weight: Weight, stored: Mapping[str, Stored], base: Path) -> File:
     return File(written, name, found.offset, found.nbytes, found.sha256())
 
 
-def _write(manifest: Manifest, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    path = check_writable(path, module=False)
+def _write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     needed = sum(tensor.nbytes for tensor in tensors.values()) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")

@@ -12,7 +12,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from fx_importer import OutputType
-from fx_importer.caching import NotCached, key, versions
+from fx_importer.caching import NotCached, digest, key, versions
 from fx_importer.caching.key import key_of
 from fx_importer.exporting import export_program
 from fx_importer.options import (
@@ -27,6 +27,7 @@ from fx_importer.options import (
     RunOptions,
     TosaTarget,
     Unsupported,
+    Weights,
 )
 
 X = torch.ones(2, 3)
@@ -213,6 +214,11 @@ def _with_metadata() -> ExportedProgram:
     return exported
 
 
+def _on_meta() -> ExportedProgram:
+    with torch.device("meta"):
+        return program(nn.Linear(3, 3))
+
+
 def lowering(**changed: Any) -> Options:
     return Options(OutputType.TOSA, lowering=LoweringOptions(**changed))
 
@@ -228,6 +234,9 @@ NOT_CACHED: Mapping[str, tuple[Callable[[], ExportedProgram], Options, str]] = {
     "pipeline": (program, lowering(pipeline=lambda p: p), "a pipeline is given"),
     "fallback": (program, lowering(fallback=(OutputType.LINALG_ON_TENSORS,)), "a fallback is given"),
     "unsupported": (program, lowering(unsupported=Unsupported.OUTLINE), "what is unsupported is outlined"),
+    "weights": (program, Options(importing=ImportOptions(weights=Weights.ARGS)), "weights are outside of the module"),
+    "outline_layers": (program, Options(importing=ImportOptions(outline_layers=True)), "layers are outlined"),
+    "tensors without memory": (_on_meta, Options(), "the program holds a Parameter that is no plain tensor"),
     "contract": (program, lowering(contract=Contract.WARN), "the contract may warn"),
     "printing": (program, Options(printing=PrintOptions(stages=True)), "something is printed"),
     "dump_ir": (program, Options(running=RunOptions(dump_ir=".*")), "stages are dumped"),
@@ -241,6 +250,14 @@ def test_what_is_not_understood_has_no_key(name: str):
     make, options, reason = NOT_CACHED[name]
     with pytest.raises(NotCached, match=reason):
         text(make(), options)
+
+
+def test_elements_that_are_read_are_not_many(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(digest, "_LARGEST_READ", 12)  # the buffer's, and not the parameter's
+    assert text()
+    monkeypatch.setattr(digest, "_LARGEST_READ", 11)
+    with pytest.raises(NotCached, match="constants, buffers and integers take more than 11 bytes"):
+        text()
 
 
 def test_tensors_of_one_name_that_are_not_one():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fx_importer.caching.store import Store, store_at
+from fx_importer.caching.store import Store, users_store
 from fx_importer.errors import UsageError
 
 LARGE = 1 << 30
@@ -132,11 +132,11 @@ def test_many_processes_at_once(tmp_path: Path):
 def test_where_it_is_and_how_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("FX_IMPORTER_CACHE_DIR", raising=False)
     monkeypatch.delenv("FX_IMPORTER_CACHE_BYTES", raising=False)
-    assert store_at().limit == 2 << 30
-    assert store_at().directory.name == "lowered"
+    assert users_store().limit == 2 << 30
+    assert users_store().directory.name == "lowered"
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("FX_IMPORTER_CACHE_BYTES", "1000")
-    assert store_at() == Store(tmp_path, 1000)
+    assert users_store() == Store(tmp_path, 1000)
     monkeypatch.setenv("FX_IMPORTER_CACHE_BYTES", "2 GB")
     with pytest.raises(UsageError, match="FX_IMPORTER_CACHE_BYTES='2 GB' is not a number of bytes"):
-        store_at()
+        users_store()

@@ -169,11 +169,23 @@ def test_weights_apart_and_back(run: Run):
         (["--weights-file", "w.safetensors"], "pass --weights external or args"),
         (["--weights", "args", "--manifest", "m.json"], "it goes beside the module, to 'out.manifest.json'"),
         (["--weights", "outside"], "unknown weights policy 'outside': accepted are 'inline', 'external', 'args'"),
+        (["--weights", "args", "--weights-file", "w.bin"], "cannot write weights to 'w.bin', which is not there"),
+        (["--weights", "args", "--weights-file", "no/w.safetensors"], "the directory 'no' does not exist"),
     ],
-    ids=["inline", "manifest", "unknown"],
+    ids=["inline", "manifest", "unknown", "suffix", "directory"],
 )
-def test_weights_that_cannot_go_there(run: Run, flags: list[str], message: str):
+def test_weights_that_cannot_go_there(run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str):
+    monkeypatch.setattr("fx_importer.cli.importing.lower_model", lambda *_: 1 / 0)  # said before any work
     assert_mistake(run("import", "models:holds", "-o", "out.mlir", *flags), 2, message)
+    assert not list(Path().glob("out*"))
+
+
+def test_an_artifact_names_no_weights(run: Run):
+    flags = ["--output-type", "stablehlo", "--weights", "external"]
+    ran = run("import", "models:holds", "-o", "out.stablehlo", *flags, "--weights-file", "w.safetensors")
+    assert_mistake(ran, 2, "and for external ones a .mlir or .mlirbc file")
+    ran = run("link", "models.py", "-o", "linked.stablehlo")
+    assert_mistake(ran, 2, "the suffix must be .mlir (text) or .mlirbc (bytecode)")
 
 
 def test_a_manifest_that_cannot_be_written(run: Run):
@@ -357,3 +369,9 @@ def test_the_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert run("cache", "--clear")[1].endswith("removed 1 lowered programs\n")
     assert run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg", "--no-cache")[0] == 0
     assert ": 0 lowered programs, " in run("cache")[1]
+
+
+def test_a_cache_that_is_a_file(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "models.py")
+    for flags in ([], ["--clear"]):
+        assert_mistake(run("cache", *flags), 2, "'models.py' is no directory: name one in FX_IMPORTER_CACHE_DIR")

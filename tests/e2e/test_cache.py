@@ -226,6 +226,9 @@ def test_it_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch, directory: 
     monkeypatch.delenv("FX_IMPORTER_CACHE_DIR")
     lowered = fx_importer.lower(nn.ReLU(), X)
     assert "cache" not in [stage.name for stage in lowered.trace.stages]
+    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "")  # as if it were not set
+    lowered = fx_importer.lower(nn.ReLU(), X)
+    assert "cache" not in [stage.name for stage in lowered.trace.stages]
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(directory))
     fx_importer.lower(nn.ReLU(), X, cache=False)
     assert not directory.exists()

@@ -7,6 +7,7 @@ from torch import nn
 from fx_importer import FxImporter, Inputs, StageFailed, UnsupportedProgramError, lower
 from fx_importer.bindings import func_d, ir
 from fx_importer.importing.builder import Refused
+from tests.execution.test_backends import needs_tosa
 
 WIDTH, LENGTH, DEPTH = 8, 6, 3
 
@@ -79,6 +80,7 @@ def test_state_of_each_layer(output_type, mutation, backend):
     assert lowered.verify(inputs=steps, backends=[backend])
 
 
+@needs_tosa
 def test_the_reference_model_takes_calls():
     lowered = lower(stack(Feed), torch.randn(4, WIDTH), output_type="tosa", outline_layers=True)
     assert functions(lowered) == ["main", "main.Feed"]
@@ -114,7 +116,8 @@ def test_the_module_grows_by_calls_alone():
 
 
 @pytest.mark.parametrize(
-    "output_type, backend", [("linalg", "jit"), ("stablehlo", "stablehlo"), ("tosa", "tosa_reference")]
+    "output_type, backend",
+    [("linalg", "jit"), ("stablehlo", "stablehlo"), pytest.param("tosa", "tosa_reference", marks=needs_tosa)],
 )
 def test_weights_from_elsewhere(output_type, backend):
     with torch.device("meta"):
@@ -182,6 +185,7 @@ def test_a_fallback_takes_what_is_in_layers():
     torch.testing.assert_close(lowered.run(x), model(x))
 
 
+@needs_tosa
 def test_integers_that_layers_share():
     class Singular(Feed):
         def forward(self, x):

@@ -13,9 +13,9 @@ from fx_importer.execution.kernels import (
     split_truncations,
 )
 from fx_importer.pipelines.llvm import LLVM
-from fx_importer.pipelines.runner import run_stage, run_text
+from fx_importer.pipelines.runner import run_stage
 
-FUSE, BUFFERIZE, LOOPS, SCALARS, _ = LLVM.stages
+FUSE, BUFFERIZE, LOOPS, SCALARS, LLVM_DIALECT = LLVM.stages
 
 REDUCTION = """
 func.func @main(%a: tensor<{a}xf32>, %b: tensor<{b}xf32>, %c: tensor<{c}xf32>) -> tensor<{c}xf32> {{
@@ -148,13 +148,28 @@ def test_equal_loops_become_one_function(parse):
         run_stage(stage, module)
     outline_kernels(module)
     assert module.operation.verify()
-    run_text("builtin.module(duplicate-function-elimination)", module)
     main, kernel = module.body.operations
     assert "scf.for" not in str(main)
     assert str(main).count("call @") == 2
     assert str(kernel).startswith("func.func private @kernel_")
     assert [str(each) for each in kernel.type.inputs] == ["memref<4xf32>", "f32", "memref<4xf32>"]
     assert "llvm.bareptr" in kernel.attributes
+
+
+@pytest.mark.parametrize("rows, said", [(4, ["noinline", "optsize"]), (1 << 20, ["noinline"]), ("?", ["noinline"])])
+def test_llvm_is_told_which_loops_are_soon_over(parse, rows, said):
+    text = TWO_SUMS.replace("tensor<4xf32>", f"tensor<{rows}xf32>")
+    if rows == "?":
+        size = "%i0 = arith.constant 0 : index\n %n = tensor.dim %a, %i0 : tensor<?xf32>\n"
+        text = text.replace("%e = tensor.empty()", f"{size} %e = tensor.empty(%n)")
+    module = parse(text)
+    for stage in (FUSE, BUFFERIZE, LOOPS):
+        run_stage(stage, module)
+    outline_kernels(module)
+    for stage in (SCALARS, LLVM_DIALECT):
+        run_stage(stage, module)
+    (kernel,) = (each for each in module.body.operations if str(each.attributes["sym_name"]).startswith('"kernel_'))
+    assert [ir.StringAttr(each).value for each in ir.ArrayAttr(kernel.attributes["passthrough"])] == said
 
 
 def test_memory_of_unknown_size_is_passed_with_its_sizes(parse):

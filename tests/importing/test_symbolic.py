@@ -8,7 +8,7 @@ import torch
 
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.importing import FxImporter
-from fx_importer.importing.importer import _plain_signature
+from fx_importer.importing.signature import plain_signature
 from fx_importer.options import ImportOptions
 
 aten = torch.ops.aten
@@ -62,7 +62,7 @@ def test_ranges_of_numbers(target, limits, messages, asked):
     graph.call_function(target, (number,), limits)
     graph.output((number,))
     importer = FxImporter()
-    importer._import(graph, None, _plain_signature(graph), ImportOptions(runtime_asserts=asked))
+    importer._import(graph, None, plain_signature(graph), ImportOptions(runtime_asserts=asked))
     text = str(importer.module)
     assert text.count("torch.runtime.assert") == (len(messages) if asked else 0)
     assert all(message in text for message in messages) is asked

@@ -75,6 +75,13 @@ def test_an_offset_that_does_not_suit_the_dtype(tmp_path):
             b'{"weight_map": {"a": "gone.safetensors"}}',
             "there is no file '.*gone.safetensors'",
         ),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": 3}}', "is no index of safetensors files: TypeError"),
+        ("model.safetensors.index.json", b'{"weight_map": null}', "is no index of safetensors files: TypeError"),
+        (
+            "model.safetensors.index.json",
+            b'{"weight_map": {"a": "model.safetensors.index.json"}}',
+            "is no whole safetensors file",
+        ),
         (".", None, "no weights in '.*': accepted is"),
     ],
     ids=str,

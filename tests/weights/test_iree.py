@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ import torch
 
 from fx_importer import UsageError, link, lower
 from fx_importer.execution.iree_parameters import with_parameters
-
-needs_iree = pytest.mark.skipif(importlib.util.find_spec("iree") is None, reason="the extra 'iree' is not installed")
+from tests.execution.test_backends import needs_iree
 
 
 class Small(torch.nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_all_that_does_not_fit_is_listed(lowered):
     with pytest.raises(UsageError) as error:
         link(lowered.module, given, lowered.manifest)
     assert sorted(str(error.value).splitlines()[1:]) == [
-        "  'again.bias' is missing",
+        "  'again.bias' is of type int, and no tensor, but the module was made for float32[16]",
         "  'first.bias' is float32[3], but the module was made for float32[16]",
         "  'first.weight' is float64[16, 16], but the module was made for float32[16, 16]",
     ]
@@ -111,6 +112,57 @@ def test_the_files_of_the_manifest_are_as_they_were(saved, model):
     file.unlink()
     with pytest.raises(UsageError, match="in 3 places.*(\n.*there is no file '.*w.safetensors'){3}"):
         link(saved)
+
+
+def test_a_manifest_of_another_module(model, lowered):
+    """The names are the same; were the sizes not looked at, MLIR would read on behind the tensors."""
+    wide = lower(Tied().double(), X.double(), output_type="linalg-on-tensors", weights="external")
+    with pytest.raises(UsageError, match="of another module:(\n.* is float32.* there, and tensor<16.*xf64> here){3}"):
+        link(wide.module, model, lowered.manifest)
+
+
+def test_names_of_another_kind_are_shown(model, lowered):
+    with pytest.raises(
+        UsageError, match="there is 'model.first.weight', .* and 1 more, which the module does not name"
+    ):
+        lowered.with_weights({f"model.{name}": each for name, each in model.state_dict().items()})
+
+
+@pytest.mark.parametrize(
+    "edit, message",
+    [
+        (lambda each: each["type"].update(dtype="float33"), "'float33' is no dtype"),
+        (lambda each: each["type"].update(shape="ab"), "'ab' is no shape"),
+        (lambda each: each["type"].update(shape=[-1]), r"\[-1\] is no shape"),
+        (lambda each: each["type"].update(shape=["n"]), "the shape of 'first.bias' is not known"),
+        (lambda each: each.update(passed_as="float33"), "'float33' is no dtype"),
+        (lambda each: each["file"].update(offset=-4), "is no part of a file"),
+        (lambda each: each["file"].update(nbytes="64"), "is no part of a file"),
+        (lambda each: each["file"].update(nbytes=60), "has 60 bytes, but the module was made for float32"),
+        (lambda each: each.update(more=1), "unexpected keyword argument 'more'"),
+    ],
+    ids=["dtype", "shape", "negative", "symbolic", "passed as", "offset", "length", "size", "field"],
+)
+def test_a_manifest_that_was_edited(saved, edit, message):
+    path = saved.with_name("m.manifest.json")
+    manifest = json.loads(path.read_text())
+    edit(manifest["weights"]["first.bias"])
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match=message):
+        link(saved)
+
+
+def test_arguments_that_are_something_else(saved, lowered, model):
+    with pytest.raises(UsageError, match="m.mlirbc': 'utf-8' codec can't decode"):
+        link(saved, manifest=saved)
+    with pytest.raises(UsageError, match="there is no file"):
+        link(saved.parent)
+    with pytest.raises(UsageError, match="a module is Lowered.module, or a file of one, and not of type Lowered"):
+        link(lowered)
+    with pytest.raises(UsageError, match="a manifest is Lowered.manifest, .* and not of type int"):
+        link(lowered.module, model, 3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a manifest is Lowered.manifest, .* and not of type str"):
+        read_weights("m.manifest.json", model)  # type: ignore[arg-type]
 
 
 def test_a_folder_can_be_moved(saved, lowered, tmp_path):
@@ -161,6 +213,12 @@ def test_arguments_are_for_a_caller(model):
     function = JitBackend().load(taken.module)
     with pytest.raises(UsageError, match="no weight was given for"):
         Caller(taken.manifest, {"main": function})
+    for value, kind in (
+        (3, "is of type int, and not a tensor"),
+        (torch.ones(16, device="meta"), "is on the meta device"),
+    ):
+        with pytest.raises(UsageError, match=f"the weight 'first.bias' {kind}"):
+            Caller(taken.manifest, {"main": function}, {**model.state_dict(), "first.bias": value})  # type: ignore[dict-item]
 
 
 def test_inline_weights_stay_where_they_are(model, tmp_path):
@@ -216,3 +274,34 @@ def test_what_runs_a_module_without_its_weights_says_so(model, output_type):
     hollow = lower(model, X, output_type=output_type, weights="external")
     with pytest.raises(UsageError, match="the module names '.*', and does not hold it: put its weights in"):
         JitBackend().load(hollow.module)
+
+
+@pytest.mark.parametrize("policy", ["external", "args"])
+def test_what_cannot_be_saved_whole_leaves_nothing(model, tmp_path, monkeypatch, policy):
+    apart = lower(model, X, output_type="stablehlo", weights=policy)
+    (tmp_path / "m.manifest.json").mkdir()
+    with pytest.raises(UsageError, match="cannot save to '.*m.manifest.json': it is a directory"):
+        apart.save(tmp_path / "m.mlirbc", weights=tmp_path / "w.safetensors")
+    assert [each.name for each in tmp_path.iterdir()] == ["m.manifest.json"]
+    monkeypatch.setattr("fx_importer.lowered.save_text", lambda *_: 1 / 0)
+    (tmp_path / "kept.mlirbc").write_text("before")
+    with pytest.raises(ZeroDivisionError):
+        apart.save(tmp_path / "new.mlirbc", weights=tmp_path / "w.safetensors")
+    with pytest.raises(ZeroDivisionError):
+        apart.save(tmp_path / "kept.mlirbc", weights=tmp_path / "w.safetensors")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.mlirbc", "m.manifest.json"]
+
+
+def test_an_artifact_has_external_weights_inside(model, tmp_path):
+    apart = lower(model, X, output_type="stablehlo", weights="external")
+    with pytest.raises(UsageError, match="to have them elsewhere, and save a .mlir or .mlirbc file"):
+        apart.save(tmp_path / "m.stablehlo", weights=tmp_path / "w.safetensors")
+    assert not list(tmp_path.iterdir())
+    apart.save(tmp_path / "m.stablehlo")
+    assert [each.name for each in tmp_path.iterdir()] == ["m.stablehlo"]
+    assert model.first.weight.detach().numpy().tobytes() in (tmp_path / "m.stablehlo").read_bytes()
+    lower(model, X, output_type="stablehlo", weights="args").save(
+        tmp_path / "args.stablehlo", tmp_path / "w.safetensors"
+    )
+    assert (tmp_path / "args.manifest.json").is_file()
+    assert (tmp_path / "w.safetensors").is_file()
