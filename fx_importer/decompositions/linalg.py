@@ -52,7 +52,6 @@ LINALG = (
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
-    .preferring(pooling.avg_pool_in_full, because="a C++ pass reads a stride that is not given behind the list's end")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
@@ -79,4 +78,5 @@ LINALG = (
         *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
     .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
 )

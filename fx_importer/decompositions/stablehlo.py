@@ -63,7 +63,6 @@ STABLEHLO = (
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
     .preferring(*complex_numbers.IN_PARTS, because="there is no C++ lowering of complex numbers")
-    .preferring(pooling.avg_pool_in_full, because="a C++ pass reads a stride that is not given behind the list's end")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
@@ -85,4 +84,5 @@ STABLEHLO = (
     .preferring(*complex_arithmetic.BEYOND_PRODUCTS, because="there is no C++ lowering of complex numbers")
     .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*truths.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
+    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
 )
