@@ -24,7 +24,7 @@ class Gradients(nn.Module):
         """Return the inputs that the arguments were made of."""
         return self.call.tensors()
 
-    def unique(self, results: Any) -> Any:
+    def unique(self, results: Any, tensors: tuple[Tensor, ...]) -> Any:
         """Return ``results``: what of them is unique is chosen before they are differentiated."""
         return results
 
@@ -32,7 +32,7 @@ class Gradients(nn.Module):
         """Return a gradient for each input of floating-point numbers; of one that takes no part, zeros."""
         given = [each.detach().requires_grad_() if each.is_floating_point() else each for each in tensors]
         by = [each for each in given if each.requires_grad]
-        results = pytree.tree_leaves(self.call.unique(self.call(*given)))
+        results = pytree.tree_leaves(self.call.unique(self.call(*given), tuple(given)))
         of = [each for each in results if isinstance(each, Tensor) and each.is_floating_point() and each.requires_grad]
         if not by or not of:
             raise NothingToExport("no gradient")

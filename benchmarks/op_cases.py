@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -59,6 +60,10 @@ def dtype_for(op: Any) -> torch.dtype | None:
     return next((dtype for dtype in PREFERRED if dtype in op.dtypes), None)
 
 
+Unique = Callable[[Any, tuple[Tensor, ...]], Any]
+"""Takes results, and the tensors that they are of."""
+
+
 class Call(nn.Module):
     """An operator with its arguments: the tensors among them are the inputs, the rest is fixed."""
 
@@ -67,16 +72,20 @@ class Call(nn.Module):
         function: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        unique: Callable[[Any], Any] | None = None,
+        unique: Unique | None = None,
     ):
         super().__init__()
         self.function = function
-        self.unique = unique or (lambda results: results)
+        self._unique = unique
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs))
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return the inputs that the arguments were made of."""
         return tuple(leaf.detach().clone() for leaf in self.leaves if isinstance(leaf, Tensor))
+
+    def unique(self, results: Any, tensors: tuple[Tensor, ...]) -> Any:
+        """Return what of ``results`` of ``tensors`` is unique."""
+        return self._unique(results, tensors) if self._unique else results
 
     def forward(self, *tensors: Tensor) -> Any:
         """Call the operator with ``tensors`` in the places of its own."""
@@ -93,17 +102,41 @@ def calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
     return [Call(op.op, (each.input, *each.args), dict(each.kwargs), _unique(op.name, each)) for each in found]
 
 
-def _unique(name: str, sample: Any) -> Callable[[Any], Any] | None:
-    """Return what of the results is unique, where not all of it is: which of equal elements `topk` finds is open."""
+def _unique(name: str, sample: Any) -> Unique | None:
+    """Return what of the results is unique, where not all of it is: which of equal elements comes first is open."""
     if name == "topk":
         dim = sample.kwargs.get("dim", sample.args[1] if len(sample.args) > 1 else -1)
-        return lambda results: (results[0], torch.gather(sample.input, dim, results[1]))
+        return lambda results, tensors: (results[0], torch.gather(tensors[0], dim, results[1]))
+    if name in ("sort", "argsort"):
+        return partial(_unsorted, *_order_of(*sample.args, **sample.kwargs))
+    if name == "kthvalue":
+        return partial(_kth, *_axis_of(*sample.args, **sample.kwargs))
     if name in IN_ANY_ORDER:
         return _in_order
-    return sample.output_process_fn_grad if name in UP_TO_SIGN else None
+    return (lambda results, _: sample.output_process_fn_grad(results)) if name in UP_TO_SIGN else None
 
 
-def _in_order(results: Any) -> Any:
+def _order_of(dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[int, bool]:
+    return dim, stable
+
+
+def _axis_of(k: int, dim: int = -1, keepdim: bool = False) -> tuple[int, bool]:
+    return dim, keepdim
+
+
+def _kth(dim: int, keepdim: bool, results: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """Return what `kthvalue` found, and what is where it says that it is."""
+    where = results[1] if keepdim or not tensors[0].dim() else results[1].unsqueeze(dim)
+    return results[0], torch.gather(tensors[0], dim, where)
+
+
+def _unsorted(dim: int, stable: bool, results: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """Return what a sort found, instead of where, unless equal elements had to keep their order."""
+    where = results if isinstance(results, Tensor) else results[1]
+    return results if stable else torch.gather(tensors[0], dim, where) if tensors[0].dim() else where
+
+
+def _in_order(results: Any, _: tuple[Tensor, ...]) -> Any:
     """Return eigenvalues sorted along a line on which conjugates differ, and the sizes of their vectors' elements."""
     values, *vectors = (results,) if isinstance(results, Tensor) else results
     order = torch.argsort(0.6 * values.real + 0.8 * values.imag, -1)
@@ -195,10 +228,17 @@ class ExportedDynamic(Exported):
             return inputs, expected
 
 
+def _other(x: Tensor) -> Tensor:
+    """Return elements between the least and the greatest of ``x``; whole numbers, which may be places, as they are."""
+    if not x.is_floating_point() or not x.numel():
+        return x
+    return torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.dtype) * (x.max() - x.min()) + x.min()
+
+
 def _doubled(x: Tensor, like: Tensor) -> Tensor:
     for axis, size in enumerate(like.shape):
         if isinstance(size, torch.SymInt):
-            x = torch.cat([x, x * 0.97 if x.is_floating_point() else x], axis)  # no equal elements
+            x = torch.cat([x, _other(x)], axis)
     return x
 
 
@@ -223,7 +263,7 @@ def _one(call: Call, program: ExportedProgram, inputs: tuple[Tensor, ...], expec
         return Outcome("run", " ".join(str(error).split()))
     except Exception as error:
         return Outcome("run", f"{type(error).__name__}: {_line(error)}")
-    found = differences(call.unique(results), call.unique(expected))
+    found = differences(call.unique(results, inputs), call.unique(expected, inputs))
     return Outcome("mismatch", found) if found else Outcome("pass")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.families.further import FURTHER
 from benchmarks.families.language import LANGUAGE
 from benchmarks.families.perception import PERCEPTION
 from benchmarks.families.sequences import SEQUENCES
@@ -38,7 +39,7 @@ def _plain(name: str, family: str, build: Callable[[], tuple[nn.Module, tuple[An
     return FamilyModel(name, family, seeded)
 
 
-_PLAIN = {"images and points": VISION, "sequences": SEQUENCES, "structures": STRUCTURES}
+_PLAIN = {"further": FURTHER, "images and points": VISION, "sequences": SEQUENCES, "structures": STRUCTURES}
 
 FAMILIES: Mapping[str, FamilyModel] = {
     each.name: each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -21,13 +22,16 @@ def fold_empty(graph: fx.Graph) -> None:
             _join_elements(node)
         if node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_nothing(node, value_of(node)))
+        elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:  # type: ignore[operator]
+            # Of other sizes that are not known; C++ divides by those that are.
+            node.replace_all_uses_with(_nothing(node, value_of(node), node.args[1]))
         elif node.op == "placeholder" and is_empty(value_of(node)):
             for user in [user for user in node.users if user.op != "output"]:
                 user.replace_input_with(node, _nothing(user, value_of(node)))
 
 
-def _nothing(before: fx.Node, value: Tensor) -> fx.Node:
-    return emit(before, aten.full.default, list(value.shape), 0, dtype=value.dtype)
+def _nothing(before: fx.Node, value: Tensor, sizes: Any = None) -> fx.Node:
+    return emit(before, aten.full.default, list(value.shape) if sizes is None else sizes, 0, dtype=value.dtype)
 
 
 def _join_elements(cat: fx.Node) -> None:

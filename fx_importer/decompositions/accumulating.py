@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.indexing import from_the_start, index_put_of_leading_axes
-from fx_importer.decompositions.pairs import count, fits, is_static, positions, sums
+from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -82,13 +83,13 @@ def scatter_reduce(
 
 
 def _by_places(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Any:
-    if not is_static(x, index, source) or x.is_complex() or x.dtype == torch.bool:
+    if x.is_complex() or x.dtype == torch.bool:
         return NotImplemented
     if x.dim() == 0:
         index, source = index.reshape(1), source.reshape(1)
         found = _by_places(x.reshape(1), 0, index, source, reduce, include_self)
         return found if found is NotImplemented else found.reshape(())
-    if index.numel() == 0:
+    if is_empty(index):
         return x.clone()
     dim = dim % x.dim()
     if index.dim() == 0:
@@ -107,8 +108,8 @@ def _by_places(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, 
 def corner(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the first elements of ``x`` along each axis."""
     for axis, size in enumerate(shape):
-        if size != x.shape[axis]:
-            x = x.narrow(axis, 0, size)
+        if not statically_known_true(size == x.shape[axis]):
+            x = aten.slice.Tensor(x, axis, 0, size)
     return x
 
 
@@ -116,8 +117,8 @@ def in_corner(x: Tensor, part: Tensor) -> Tensor:
     """Return ``x`` with its first elements along each axis replaced by ``part``."""
     for axis in reversed(range(x.dim())):
         size = part.shape[axis]
-        if size != x.shape[axis]:
-            rest = corner(x, part.shape[:axis]).narrow(axis, size, x.shape[axis] - size)
+        if not statically_known_true(size == x.shape[axis]):
+            rest = aten.slice.Tensor(corner(x, part.shape[:axis]), axis, size)
             part = torch.cat([part, rest], axis)
     return part
 

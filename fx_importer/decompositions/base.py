@@ -6,16 +6,19 @@ import torch
 from torch._decomp import core_aten_decompositions
 
 from fx_importer.decompositions import (
+    adaptive,
     attention,
     copies,
     edges,
     grouped,
     losses,
+    nearest,
     normalization,
     powers,
     products,
     sampling,
     scalars,
+    selecting,
     shapes,
     variance,
     windows,
@@ -65,6 +68,11 @@ BASE = (
         *(products.linear, products.matmul, products.addmm, products.baddbmm, products.addbmm, products.addmv),
         because="torch's rules multiply by one, and repeat a weight for each batch",
     )
+    .preferring(
+        *(*adaptive.ADAPTIVE, *nearest.OF_ANY_SIZE, sampling.grid_sampler_2d),
+        because="torch's rules are right for the sizes of the example only",
+    )
+    .replacing(selecting.masked_scatter, because="the C++ lowering knows sizes that are known only")
     .replacing(grouped.grouped_mm, because="the dialect lacks it")
     .replacing(attention.scaled_dot_product_attention, because="torch's rule changes the layout back and forth")
     .replacing(attention.flash_attention_for_cpu, because="torch's rule returns the weights as the second result")

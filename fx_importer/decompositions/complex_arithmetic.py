@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fx_importer.decompositions import sorting
+from fx_importer.decompositions import products, sorting
 from fx_importer.decompositions.complex_functions import COMPLEX_FUNCTIONS
 from fx_importer.decompositions.complex_numbers import (
     IN_PARTS,
@@ -117,6 +117,12 @@ def power_of_tensors(x: Operand, exponent: Operand) -> Any:
     return complex_of(torch.where(at_zero, edge, real), torch.where(at_zero, edge * 0.0, imaginary), dtype)
 
 
+@decomposes(aten.ldexp.Tensor)
+def ldexp(x: Tensor, exponent: Tensor) -> Any:
+    """``x * 2**exponent``."""
+    return x * torch.pow(2.0, exponent) if is_complex(x, exponent) else NotImplemented
+
+
 @decomposes(aten.linalg_vector_norm.default)
 def vector_norm(
     x: Tensor,
@@ -174,10 +180,8 @@ def product_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dt
     x = x.to(kind).movedim(dim, 0) if x.dim() else x.to(kind).unsqueeze(0)
     if not len(x):
         x = torch.full((1, *x.shape[1:]), 1.0, dtype=kind)
-    while (length := len(x)) > 1:
-        half = length // 2
-        x = torch.cat([x[:half] * x[half : 2 * half], x[2 * half :]])
-    return x.movedim(0, dim) if keepdim and x.dim() > 1 else x.squeeze(0)
+    found = products.of_rows(x)
+    return found.unsqueeze(dim) if keepdim and x.dim() > 1 else found
 
 
 @decomposes(aten.cumprod.default)
@@ -262,7 +266,7 @@ _OF_TRUTHS = (
 BEYOND_PRODUCTS = (
     *COMPLEX_FUNCTIONS,
     *COMPLEX_SUMS,
-    *(polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors),
+    *(polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors, ldexp),
     *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all, cumulative_product, eye, copy),
     *map(_on_truths, _OF_TRUTHS),
     *map(_on_both_parts, _ALIKE),

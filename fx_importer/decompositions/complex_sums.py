@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.complex_numbers import parts_of_tensor
-from fx_importer.decompositions.dense.loops import is_empty, positions, repeat
+from fx_importer.decompositions.dense.loops import positions, repeat
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten

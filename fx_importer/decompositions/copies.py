@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
 from fx_importer.decompositions.table import Decomposition, decomposes
+from fx_importer.decompositions.windows import diagonal
 
 aten = torch.ops.aten
 
@@ -26,6 +27,7 @@ def _copy(operator: OpOverload, view: Callable[..., Any]) -> Decomposition:
 
 COPIES = (
     _copy(aten.as_strided_copy.default, aten.as_strided.default),
+    _copy(aten.diagonal_copy.default, diagonal),
     _copy(aten.detach_copy.default, aten.detach.default),
     _copy(aten.narrow_copy.default, aten.narrow.default),
     _copy(aten.permute_copy.default, aten.permute.default),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.accumulating import reduce_where
 from fx_importer.decompositions.ordering import searchsorted
-from fx_importer.decompositions.pairs import count, fits, is_static, positions, sums
+from fx_importer.decompositions.pairs import count, fits, is_empty, positions, sums
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -36,7 +36,7 @@ def _limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Tensor, 
 @decomposes(aten.histc.default)
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """How many elements lie in each of ``bins`` intervals of the same width."""
-    if not is_static(x) or not fits(x.numel(), bins) or x.numel() == 0 or not x.is_floating_point():
+    if not fits(x.numel(), bins) or is_empty(x) or not x.is_floating_point():
         return NotImplemented
     flat = x.reshape(-1)
     low, high = _limits(flat, min, max, 1)
@@ -64,7 +64,7 @@ def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -
 @decomposes(aten.histogram.bins_tensor)
 def histogram_between(x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> Any:
     """How many elements lie between any two of ``bins``."""
-    if not is_static(x, bins) or not fits(x.numel(), bins.numel()):
+    if not fits(x.numel(), bins.numel()):
         return NotImplemented
     return _histogram(x, bins, weight, density)
 
@@ -79,7 +79,7 @@ def histogram(
     density: bool = False,
 ) -> Any:
     """How many elements lie in each of ``bins`` intervals of the same width, and where these end."""
-    if not is_static(x) or not fits(x.numel(), bins) or x.numel() == 0:
+    if not fits(x.numel(), bins) or is_empty(x):
         return NotImplemented
     return _histogram(x, _edges(x.reshape(-1), bins, *(range or (0, 0))), weight, density)
 
@@ -106,7 +106,7 @@ def segment_reduce(
 ) -> Any:
     """Reduce segments of an axis, one after the other: given by their lengths, or by where they begin and end."""
     given = lengths if offsets is None else offsets
-    if given is None or indices is not None or not is_static(data, given):
+    if given is None or indices is not None:
         return NotImplemented
     if offsets is None:
         ends = torch.cumsum(given, -1)
@@ -114,7 +114,7 @@ def segment_reduce(
     else:
         starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
     size, segments = data.shape[axis], starts.shape[-1]
-    if not fits(data.numel(), segments) or data.numel() == 0:
+    if not fits(data.numel(), segments) or is_empty(data):
         return NotImplemented
     place = torch.arange(size).unsqueeze(-1)
     hits = (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))  # [..., size, segments]
@@ -150,12 +150,12 @@ def embedding_bag(
     The second and third result are each index's bag, and the sizes of the bags; the fourth, which only gradients
     read, is zero.
     """
-    if not is_static(weight, indices, offsets) or indices.numel() == 0:
+    if is_empty(indices):
         return NotImplemented
     number, width = indices.shape[0], weight.shape[1]
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
-    if not fits(bags, number, width if mode == 2 else 1) or not bags:
+    if not fits(bags, number, width if mode == 2 else 1) or is_empty(starts):
         return NotImplemented
     last = offsets[-1:] if include_last_offset else torch.full((1,), number, dtype=offsets.dtype)
     ends = torch.cat([starts[1:], last])

@@ -11,6 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
+from fx_importer.decompositions.any_size import for_any_size
 from fx_importer.decompositions.flex_attention import write_out_flex_attention
 from fx_importer.decompositions.local import Declined, decompose_locally
 from fx_importer.decompositions.shadowed import write_out_shadowed
@@ -38,6 +39,9 @@ def decompose(
     if not table and is_functional(program):
         return program
     rules: dict[Any, Callable[..., Any]] = {**by_overload(table)}
+    mode = fake_mode_of(program.graph)
+    if mode is not None and mode.shape_env is not None:
+        rules = for_any_size(rules, mode.shape_env)
     try:
         return decompose_locally(program, rules)
     except Declined as reason:

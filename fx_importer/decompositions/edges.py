@@ -33,8 +33,10 @@ def isfinite(x: Tensor) -> Tensor:
 
 @decomposes(aten.isinf.default)
 def isinf(x: Tensor) -> Any:
-    """Whether the magnitude is infinity: the C++ lowerings compare in float64."""
-    return x.abs() == math.inf if x.is_floating_point() else NotImplemented
+    """Whether the magnitude is infinity: the C++ lowerings compare in float64. No whole number is."""
+    if x.is_complex():
+        return NotImplemented
+    return x.abs() == math.inf if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)
 
 
 @decomposes(aten.isclose.default)
@@ -82,6 +84,12 @@ def reciprocal(x: Tensor) -> Any:
 def reciprocal_of_integers(x: Tensor) -> Any:
     """``1 / x``, as a float; others stay."""
     return reciprocal(x) if not x.is_floating_point() else NotImplemented
+
+
+@decomposes(aten.erf.default)
+def erf_of_integers(x: Tensor) -> Any:
+    """The error function of whole numbers, as a float; others stay."""
+    return NotImplemented if x.is_floating_point() else torch.erf(x.to(torch.get_default_dtype()))
 
 
 @decomposes(aten.neg.default)

@@ -55,6 +55,27 @@ def wide_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return aten.index.Tensor(x, widened) if torch.bool not in kinds else NotImplemented
 
 
+@decomposes(aten.index.Tensor)
+def index_of_open_sizes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    """Several indices that share an axis whose size is not known: one index, of the axes of ``x`` flattened."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    tensors = [each for each in indices if each is not None]
+    if any(each.dtype == torch.bool for each in tensors) or not _share_an_open_axis(tensors):
+        return NotImplemented
+    first = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    others = [axis for axis in range(x.dim()) if axis not in given]
+    flat = x.permute(*others[:first], *given, *others[first:]).flatten(first, first + len(given) - 1)
+    place: Any = 0
+    for axis, each in zip(given, tensors, strict=True):
+        place = place * x.shape[axis] + torch.where(each < 0, each + x.shape[axis], each).long()
+    return aten.index(flat, [*[None] * first, place])
+
+
+def _share_an_open_axis(tensors: Sequence[Tensor]) -> bool:
+    open_axes = [axis - each.dim() for each in tensors for axis, size in enumerate(each.shape) if type(size) is not int]
+    return len(set(open_axes)) < len(open_axes)
+
+
 def by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:
     """Write where one mask of the first axes is true: row after row, or one row everywhere."""
     mask = indices[0]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.pairs import fits, is_static
+from fx_importer.decompositions import products
+from fx_importer.decompositions.pairs import fits, is_empty, is_static
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -33,10 +34,13 @@ def long_sum(
 
 @decomposes(aten.prod.default, aten.prod.dim_int)
 def long_product(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """The product of integers in 64 bits, as eager computes it."""
-    if not _is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
+    """The product of integers in 64 bits, as eager computes it, of halves again and again: TOSA's is of floats."""
+    if not _is_integer(x) or dtype not in (None, torch.int64) or not is_static(x):
         return NotImplemented
-    return torch.prod(x.long(), *where)
+    dim, keepdim = (*where, False)[:2] if where else (0, False)
+    rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)
+    found = torch.ones(rows.shape[1:], dtype=torch.int64) if is_empty(rows) else products.of_rows(rows)
+    return found.unsqueeze(dim) if keepdim and x.dim() else found
 
 
 @decomposes(aten.cumsum.default)

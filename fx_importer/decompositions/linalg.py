@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.decompositions import (
     accumulating,
+    adaptive,
     complex_arithmetic,
     complex_numbers,
     counting,
@@ -38,6 +39,7 @@ LINALG = (
         pooling.adaptive_avg_pool,
         because="the C++ lowering divides in place, which MLIR's fusion repeats for each column of a product",
     )
+    .preferring(*adaptive.ADAPTIVE, because="the rule for sizes that are known is for those")
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(
@@ -47,6 +49,9 @@ LINALG = (
     .preferring(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
     .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
     .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
+    .preferring(
+        indexing.index_of_open_sizes, because="the C++ lowering takes one index along an axis whose size is not known"
+    )
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*SIGNS, because="there is no way to a float's bits")
     .replacing(*DENSE, because="the dialect lacks it")
@@ -69,6 +74,7 @@ LINALG = (
         because="the C++ lowerings go through float64, and know one overload each",
     )
     .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
+    .preferring(powers.power_of_integers, because="the C++ lowering knows powers of floats")
     .preferring(
         *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),
         because="of small integers, the C++ lowerings end the process",

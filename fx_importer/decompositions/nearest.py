@@ -1,4 +1,4 @@
-"""Resizing to the nearest element below, for a target that has no such resizing: repetitions, or a gather per axis."""
+"""Resizing to the nearest element: repetitions, or a gather per axis."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -36,3 +37,38 @@ def _along(x: Tensor, axis: int, new: int, step: float) -> Tensor:
         return repeated.reshape(*x.shape[:axis], new, *x.shape[axis + 1 :])
     places = torch.floor(torch.arange(new, dtype=torch.float32, device=x.device) * step)
     return x.index_select(axis, torch.clamp(places, max=size - 1).to(torch.int64))
+
+
+@decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
+def nearest_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+    """The same, where sizes are not known."""
+    return _of_any_size(x, output_size, scale_factors, 0.0)
+
+
+@decomposes(
+    *(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec)
+)
+def nearest_exact_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+    """``result[i] = x[floor((i + 0.5) * size / new size)]``, where sizes are not known."""
+    return _of_any_size(x, output_size, scale_factors, 0.5)
+
+
+def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
+    if is_static(x) and all(isinstance(size, int) for size in output_size or ()):
+        return NotImplemented
+    scales = scale_factors or [None] * (x.dim() - 2)
+    for axis, scale in enumerate(scales, 2):
+        size = x.shape[axis]
+        new = output_size[axis - 2] if scale is None else torch.sym_int(size * scale)
+        if scale is None:
+            lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
+            step = torch.div(*lengths)
+        else:
+            step = torch.full((), 1 / scale, dtype=torch.float32)
+        places = torch.floor((torch.arange(new, dtype=torch.float32) + from_edge) * step).to(torch.int64)
+        last = torch.scalar_tensor(size - 1, dtype=torch.int64)
+        x = x.index_select(axis, torch.minimum(places, last))
+    return x
+
+
+OF_ANY_SIZE = (nearest_of_any_size, nearest_exact_of_any_size)

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
 
-from fx_importer.decompositions.pairs import count, fits, is_static, positions
+from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -31,6 +32,8 @@ def scan(tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Ten
     "Data parallel algorithms", 1986.)
     """
     size, shift = tensors[0].shape[dim], 1
+    if not isinstance(size, int):
+        return _scan_in_loop(tensors, dim, combine)
     while shift < size:
         before = tuple(each.narrow(dim, 0, size - shift) for each in tensors)
         after = tuple(each.narrow(dim, shift, size - shift) for each in tensors)
@@ -41,11 +44,32 @@ def scan(tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Ten
     return tensors
 
 
+def _scan_in_loop(
+    tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """The same for a size that is not known: each step is one of a loop."""
+    size = tensors[0].shape[dim]
+    along = [-1 if axis == dim % tensors[0].dim() else 1 for axis in range(tensors[0].dim())]
+    places = torch.arange(size, device=tensors[0].device)
+
+    def more(shift: Tensor, *rest: Tensor) -> Tensor:
+        return torch.any(rest[-1] >= shift)
+
+    def step(shift: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        *now, places = rest
+        before = tuple(each.index_select(dim, torch.clamp(places - shift, min=0)) for each in now)
+        changed = (places >= shift).reshape(along)
+        combined = zip(combine(before, tuple(now)), now, strict=True)
+        return shift * 2, *(torch.where(changed, new, old) for new, old in combined)
+
+    loop: Any = while_loop_op
+    start = torch.ones((), dtype=torch.int64, device=tensors[0].device)
+    return tuple(loop(more, step, (start, *(each.contiguous() for each in tensors)), (places,))[1:])
+
+
 def _running(x: Tensor, dim: int, wins: Callable[[Tensor, Tensor], Tensor]) -> Any:
     """The last of equal elements wins, as does not a number, which nothing takes the place of."""
-    if not is_static(x):
-        return NotImplemented
-    if x.dim() == 0 or x.numel() == 0:
+    if x.dim() == 0 or is_empty(x):
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     shape = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
     places = positions(x.shape[dim]).reshape(shape).expand(x.shape)
@@ -76,9 +100,9 @@ def cummin(x: Tensor, dim: int) -> Any:
 @decomposes(aten.logcumsumexp.default)
 def logcumsumexp(x: Tensor, dim: int) -> Any:
     """The logarithm of the running sum of exponentials, each of which may be beyond all numbers."""
-    if not is_static(x) or x.is_complex():
+    if x.is_complex():
         return NotImplemented
-    if x.dim() == 0 or x.numel() == 0:
+    if x.dim() == 0 or is_empty(x):
         return x.clone()
     return scan((x,), dim, _log_of_sum)[0]
 
@@ -92,7 +116,7 @@ def _log_of_sum(before: tuple[Tensor, ...], after: tuple[Tensor, ...]) -> tuple[
 @decomposes(aten.median.default)
 def median(x: Tensor) -> Any:
     """The lower of the middle elements; not a number if any is not."""
-    if not is_static(x) or x.numel() == 0:
+    if is_empty(x):
         return NotImplemented
     ordered = torch.sort(x.reshape(-1), 0)[0]
     middle, last = ordered[(x.numel() - 1) // 2], ordered[-1]
@@ -119,7 +143,7 @@ def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def _median_along(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any:
-    if not is_static(x) or x.numel() == 0:
+    if is_empty(x):
         return NotImplemented
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
@@ -130,7 +154,8 @@ def _median_along(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any
         if ignoring_nan:
             place = torch.clamp(size - 1 - nans, min=0) >> 1
         else:
-            place = torch.where(nans > 0, size - nans, torch.full_like(nans, (size - 1) // 2))
+            middle = torch.scalar_tensor((size - 1) // 2, dtype=nans.dtype)
+            place = torch.where(nans > 0, size - nans, middle)
         place = place.to(torch.int64)
         value, index = values.gather(dim, place), indices.gather(dim, place)
     else:
@@ -141,7 +166,7 @@ def _median_along(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any
 @decomposes(aten.mode.default)
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent element along ``dim``, the smallest of several, and where it is last."""
-    if not is_static(x) or x.numel() == 0:
+    if is_empty(x):
         return NotImplemented
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
@@ -174,15 +199,13 @@ def searchsorted(
 ) -> Any:
     """How many elements of each row of ``ordered`` come before each of ``x``: by comparing all, or bit by bit."""
     x = x if isinstance(x, Tensor) else torch.full((), x, dtype=torch.result_type(ordered, x))
-    if not is_static(ordered, x):
-        return NotImplemented
     if sorter is not None:
         ordered = ordered.gather(-1, sorter)
     right = right or side == "right"
     size = ordered.shape[-1]
     kind = torch.int32 if out_int32 else torch.int64
     values = x.reshape(1) if x.dim() == 0 else x
-    if size * values.numel() <= FEW:
+    if not isinstance(size, int) or (is_static(values) and size * values.numel() <= FEW):
         row = ordered.unsqueeze(-2)
         each = values.unsqueeze(-1)
         found = count(~(row > each if right else row >= each))
@@ -217,7 +240,7 @@ def bucketize(x: Tensor | float, boundaries: Tensor, *, out_int32: bool = False,
 @decomposes(aten.isin.Tensor_Tensor)
 def isin(elements: Tensor, others: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Whether each of ``elements`` is among ``others``."""
-    if not is_static(elements, others) or not fits(elements.numel(), others.numel()):
+    if not fits(elements.numel(), others.numel()):
         return NotImplemented
     found = count(elements.unsqueeze(-1) == others.reshape(-1)) > 0
     return ~found if invert else found

@@ -20,9 +20,14 @@ def is_static(*tensors: Tensor | None) -> bool:
     return all(isinstance(size, int) for each in tensors if each is not None for size in each.shape)
 
 
+def is_empty(x: Tensor) -> bool:
+    """Return whether a size that is known is zero."""
+    return 0 in [size for size in x.shape if isinstance(size, int)]
+
+
 def fits(*sizes: int) -> bool:
-    """Return whether a mask of ``sizes`` may be made."""
-    return math.prod(sizes) <= LARGEST
+    """Return whether a mask of ``sizes`` may be made; of those that are known."""
+    return math.prod(size for size in sizes if isinstance(size, int)) <= LARGEST
 
 
 def positions(size: int) -> Tensor:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.table import Decomposition, decomposes
 from fx_importer.decompositions.whole import is_whole, whole
@@ -60,6 +62,28 @@ def power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
     if dtype.is_floating_point and (x.dtype != dtype or exponent.dtype != dtype):
         return torch.pow(x.to(dtype), exponent.to(dtype))
     return NotImplemented
+
+
+@decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
+    """Of whole numbers, by squares, in as many steps as the largest exponent has digits."""
+    dtype = torch.result_type(x, exponent)
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return NotImplemented
+    base = x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
+    base, exponent = (each.contiguous() for each in torch.broadcast_tensors(base, exponent.to(dtype)))
+
+    def more(base: Tensor, left: Tensor, result: Tensor) -> Tensor:
+        return torch.any(left > 0)
+
+    def step(base: Tensor, left: Tensor, result: Tensor) -> tuple[Tensor, ...]:
+        return base * base, left >> 1, torch.where(left & 1 == 1, result * base, result)
+
+    start = base, torch.clamp(exponent, min=0), torch.ones_like(base)
+    loop: Any = while_loop_op
+    result = loop(more, step, start, ())[2]
+    inverse = torch.where(base == 1, 1, torch.where(base == -1, 1 - 2 * (exponent & 1), 0)).to(dtype)
+    return torch.where(exponent < 0, inverse, result)
 
 
 def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tensor:
@@ -165,6 +189,7 @@ def tosa_log1p(x: Tensor) -> Tensor:
 
 
 IN_TOSA: tuple[Decomposition, ...] = (
+    power_of_integers,
     *(tosa_power, tosa_power_of_tensors, tosa_power_of_number, tosa_exp2),
     *(tosa_sqrt, tosa_expm1, tosa_log1p),
 )

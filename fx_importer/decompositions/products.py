@@ -12,6 +12,14 @@ from fx_importer.decompositions.table import decomposes
 aten = torch.ops.aten
 
 
+def of_rows(x: Tensor) -> Tensor:
+    """Return the product of the slices along the first axis, of which there is one at least, by halves."""
+    while (length := len(x)) > 1:
+        half = length // 2
+        x = torch.cat([x[:half] * x[half : 2 * half], x[2 * half :]])
+    return x.squeeze(0)
+
+
 @decomposes(aten.linear.default)
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x @ weight.T + bias``."""

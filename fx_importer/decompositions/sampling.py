@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -22,19 +24,29 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
 
     The edges of ``x`` are -1 and 1; with ``align_corners``, the centers of its outermost elements are.
     """
-    if interpolation_mode not in (_BILINEAR, _NEAREST) or not all(isinstance(size, int) for size in x.shape):
+    if interpolation_mode not in (_BILINEAR, _NEAREST):
         return NotImplemented
     sizes = x.shape[2:]
-    places = [_place(grid[..., 2 - axis], size, padding_mode, align_corners) for axis, size in enumerate(sizes)]
+    places = [
+        _place(grid[..., len(sizes) - 1 - axis], size, padding_mode, align_corners) for axis, size in enumerate(sizes)
+    ]
     if interpolation_mode == _NEAREST:
         return _read(x, [place.round() for place in places])
     lower = [place.floor() for place in places]
     total = torch.zeros((), dtype=x.dtype)
-    for corner in itertools.product((0, 1), repeat=3):
+    for corner in itertools.product((0, 1), repeat=len(sizes)):
         at = [low + step for low, step in zip(lower, corner, strict=True)]
         weights = [1 - (place - each).abs() for place, each in zip(places, at, strict=True)]
-        total = total + _read(x, at) * (weights[0] * weights[1] * weights[2]).unsqueeze(1)
+        total = total + _read(x, at) * math.prod(weights).unsqueeze(1)
     return total
+
+
+@decomposes(aten.grid_sampler_2d.default)
+def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+    """The same of ``[N, C, H, W]`` at ``[N, h, w, 2]``, where sizes are not known."""
+    if is_static(x, grid):
+        return NotImplemented
+    return grid_sampler_3d(x, grid, interpolation_mode, padding_mode, align_corners)
 
 
 def _place(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
@@ -62,6 +74,9 @@ def _read(x: Tensor, places: list[Tensor]) -> Tensor:
     for place, size in zip(places, x.shape[2:], strict=True):
         inside = torch.logical_and(inside, torch.logical_and(place >= 0, place <= size - 1))
         indices.append(place.clamp(0, size - 1).to(torch.int64).unsqueeze(1))
-    batch = torch.arange(x.shape[0]).view(-1, 1, 1, 1, 1)
-    channel = torch.arange(x.shape[1]).view(1, -1, 1, 1, 1)
-    return torch.where(inside.unsqueeze(1), x[batch, channel, indices[0], indices[1], indices[2]], 0.0)
+    flat, place = x.flatten(2), indices[0]
+    for index, size in zip(indices[1:], x.shape[3:], strict=True):
+        place = place * size + index
+    channels = place.flatten(2).expand(x.shape[0], x.shape[1], -1)
+    found = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *place.shape[2:])
+    return torch.where(inside.unsqueeze(1), found, 0.0)

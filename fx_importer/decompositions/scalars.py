@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymFloat, SymInt, Tensor
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.table import Decomposition, decomposes
@@ -22,7 +22,10 @@ Number = int | float
 
 
 def _constant(value: Number, other: Tensor) -> Tensor:
-    """Return ``value`` as a tensor of rank zero, of the type that arithmetic with ``other`` has."""
+    """Return ``value``, symbolic or not, as a tensor of rank zero, of the type that arithmetic with ``other`` has."""
+    if isinstance(value, SymInt | SymFloat):
+        like = 0 if isinstance(value, SymInt) else 0.0
+        return torch.scalar_tensor(value, dtype=torch.result_type(other, like))
     return torch.full((), value, dtype=torch.result_type(other, value))
 
 
@@ -101,9 +104,9 @@ def rsub(a: Tensor, b: Number, alpha: Number = 1) -> Tensor:
 @decomposes(aten.clamp.default)
 def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     """The smaller of ``max`` and the larger of ``min`` and ``x``; not a number stays so."""
-    if isinstance(min, Number):
+    if min is not None:
         x = torch.maximum(x, _constant(min, x))
-    if isinstance(max, Number):
+    if max is not None:
         x = torch.minimum(x, _constant(max, x))
     return x
 

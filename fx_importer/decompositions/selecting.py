@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.pairs import count, fits, is_static, positions
+from fx_importer.decompositions.pairs import count, fits, is_empty, positions
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -34,6 +34,17 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """The elements that a mask is true for."""
     x, mask = torch.broadcast_tensors(x, mask)
     return _selected(x.reshape(-1), 0, mask.reshape(-1))
+
+
+@decomposes(aten.masked_scatter.default)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """``x`` with the elements of ``source``, one after the other, where a mask is true."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    if is_empty(source) or is_empty(x):
+        return x.clone()
+    place = torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1
+    taken = source.reshape(-1).index_select(0, torch.clamp(place, min=0))
+    return torch.where(mask, taken.reshape(x.shape), x)
 
 
 @decomposes(aten.combinations.default)
@@ -74,7 +85,7 @@ def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """One element of each run of equal ones."""
-    if dim is not None or not is_static(x) or not x.numel():
+    if dim is not None or is_empty(x):
         return NotImplemented
     values, run, lengths = _runs(x.reshape(-1), return_inverse, return_counts)
     return values, run.reshape(x.shape) if return_inverse else run, lengths
@@ -83,7 +94,7 @@ def unique_consecutive(
 @decomposes(aten._unique2.default)
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     """One of equal elements, in order."""
-    if not is_static(x) or not x.numel():
+    if is_empty(x):
         return NotImplemented
     flat = x.reshape(-1)
     ordered, order = torch.sort(flat.to(torch.int32) if x.dtype == torch.bool else flat)
@@ -96,7 +107,7 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
 @decomposes(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     """The first ``size`` places that are not zero, and ``fill_value`` for those that there are not."""
-    if not is_static(x) or not fits(x.numel(), size) or not x.numel() or not x.dim() or not size:
+    if not isinstance(size, int) or not fits(x.numel(), size) or is_empty(x) or not x.dim() or not size:
         return NotImplemented
     up_to = torch.cumsum((x.reshape(-1) != 0).to(torch.int32), 0, dtype=torch.int32)
     number = positions(size)
@@ -112,7 +123,7 @@ def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
 @decomposes(aten.repeat_interleave.Tensor)
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any:
     """Each number as often as ``repeats`` says at its place, where it is known how many that makes."""
-    if not isinstance(output_size, int) or not is_static(repeats) or not repeats.numel():
+    if not isinstance(output_size, int) or is_empty(repeats):
         return NotImplemented
     return torch.searchsorted(torch.cumsum(repeats, 0), torch.arange(output_size), right=True)
 

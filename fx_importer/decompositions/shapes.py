@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -20,6 +21,39 @@ def squeeze(x: Tensor, dim: Sequence[int]) -> Tensor:
     for axis in sorted((axis % max(x.dim(), 1) for axis in dim), reverse=True):
         x = x.squeeze(axis)
     return x
+
+
+@decomposes(aten.squeeze.default)
+def squeeze_all(x: Tensor) -> Any:
+    """Drop the axes that are known to have size one, where other sizes are not known."""
+    if is_static(x):
+        return NotImplemented
+    return squeeze(x, [axis for axis, size in enumerate(x.shape) if isinstance(size, int) and size == 1])
+
+
+@decomposes(aten.constant_pad_nd.default)
+def pad_of_any_size(x: Tensor, widths: Sequence[int], value: float = 0) -> Any:
+    """Joins of the tensor with what surrounds it, where sizes are not known; pads by less than nothing are slices."""
+    if is_static(x):
+        return NotImplemented
+    for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        axis = x.dim() - 1 - number
+        first, last = _dropped(before), _dropped(after)
+        if first or last:
+            x = x.narrow(axis, first, x.shape[axis] - first - last)
+        shape = list(x.shape)
+        parts = [x]
+        if not isinstance(before, int) or before > 0:
+            parts.insert(0, torch.full([*shape[:axis], before, *shape[axis + 1 :]], value, dtype=x.dtype))
+        if not isinstance(after, int) or after > 0:
+            parts.append(torch.full([*shape[:axis], after, *shape[axis + 1 :]], value, dtype=x.dtype))
+        x = torch.cat(parts, axis)
+    return x
+
+
+def _dropped(width: int) -> int:
+    """Return how many elements a pad of ``width`` takes away."""
+    return max(-width, 0) if isinstance(width, int) else 0
 
 
 @decomposes(aten.roll.default)
@@ -42,7 +76,7 @@ def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
         return NotImplemented
     for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
         axis = x.dim() - 1 - number
-        x = x.narrow(axis, max(-before, 0), x.shape[axis] - max(-before, 0) - max(-after, 0))
+        x = x.narrow(axis, _dropped(before), x.shape[axis] - _dropped(before) - _dropped(after))
     return aten.constant_pad_nd(x, [max(width, 0) for width in widths], value)
 
 

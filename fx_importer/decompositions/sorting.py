@@ -117,8 +117,6 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 @decomposes(aten.cumprod.default)
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """The products of all elements up to each."""
-    if not is_static(x):
-        return NotImplemented
     kind = dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64)
     wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
     x = x.to(wide)

@@ -6,6 +6,7 @@ import torch
 
 from fx_importer.decompositions import (
     accumulating,
+    adaptive,
     broadcasting,
     complex_arithmetic,
     complex_numbers,
@@ -22,6 +23,7 @@ from fx_importer.decompositions import (
     scalars,
     scans,
     selecting,
+    shapes,
     smooth_resizing,
     sorting,
     truths,
@@ -47,6 +49,7 @@ STABLEHLO = (
     .replacing(*accumulating.RENAMED, because="the dialect lacks it")
     .replacing(accumulating.scatter_reduce, because="it has no lowering")
     .replacing(pooling.adaptive_max_pool, pooling.adaptive_avg_pool, because="the dialect lacks it")
+    .preferring(*adaptive.ADAPTIVE, because="the rule for sizes that are known is for those")
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(selecting.nonzero, because="of rank zero the C++ lowering ends the process")
@@ -64,6 +67,8 @@ STABLEHLO = (
     )
     .preferring(*complex_numbers.IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
+    .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
+    .preferring(edges.erf_of_integers, because="the C++ lowering takes floats only")
     .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
     .replacing(complex_numbers.view_as_complex, because="it has no lowering")

@@ -139,7 +139,7 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
                     line = Line(each.rule, because)
                 else:
                     reasons = dict.fromkeys(filter(None, (because, there.reason)))
-                    line = Line(_Layered(each.rule, there.rule), "; else: ".join(reasons))
+                    line = Line(Layered(each.rule, there.rule), "; else: ".join(reasons))
                 table = table._with({operator: line})
         return table
 
@@ -160,7 +160,7 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
 
 
 @dataclass(frozen=True)
-class _Layered:
+class Layered:
     """Rules in layers: the second computes what the first returns ``NotImplemented`` for."""
 
     first: Rule
@@ -178,7 +178,7 @@ def overloads_only(rules: Mapping[Any, Rule]) -> dict[OpOverload, Rule]:
 
 def name_of(rule: Rule) -> str:
     """Return the names of the functions that ``rule`` consists of."""
-    if isinstance(rule, _Layered):
+    if isinstance(rule, Layered):
         return f"{name_of(rule.first)}, else {name_of(rule.otherwise)}"
     if isinstance(rule, Decomposition):
         return name_of(rule.rule)

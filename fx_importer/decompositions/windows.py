@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -17,7 +16,7 @@ def _diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Ten
     """Return the positions along both axes, and the order of the axes that puts these two first."""
     rest = [axis for axis in range(x.dim()) if axis not in (dim1 % x.dim(), dim2 % x.dim())]
     row, column = max(-offset, 0), max(offset, 0)
-    length = max(min(x.shape[dim1] - row, x.shape[dim2] - column), 0)
+    length = torch.sym_max(torch.sym_min(x.shape[dim1] - row, x.shape[dim2] - column), 0)
     steps = torch.arange(length, device=x.device)
     return steps + row, steps + column, [dim1 % x.dim(), dim2 % x.dim(), *rest]
 
@@ -25,8 +24,6 @@ def _diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Ten
 @decomposes(aten.diagonal.default)
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The elements whose positions along two axes differ by ``offset``, along a new last axis."""
-    if not is_static(x):
-        return NotImplemented
     rows, columns, order = _diagonal(x, offset, dim1, dim2)
     return x.permute(order)[rows, columns].movedim(0, -1)
 
@@ -34,8 +31,6 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 @decomposes(aten.diagonal_scatter.default)
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """``x`` with ``source`` in the place of its diagonal."""
-    if not is_static(x):
-        return NotImplemented
     rows, columns, order = _diagonal(x, offset, dim1, dim2)
     result = torch.index_put(x.permute(order), (rows, columns), source.movedim(-1, 0))
     return result.permute([order.index(axis) for axis in range(x.dim())])

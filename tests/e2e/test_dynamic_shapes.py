@@ -1,6 +1,7 @@
 """One compiled program, many sizes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,6 +132,23 @@ class Heads(nn.Module):
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(integers(4, 1, low=0, high=10),)],
         fails={TOSA: "tosa.reshape"},
+    ),
+    Case(
+        "places_of_several_axes",
+        lambda: (
+            lambda x, i, j: (x[i, j], x[:, i, j], x[i, :, j], x[i[:, None], j[:, None], i], x.flatten(1)[i, j]),
+            (normal(5, 6, 4), integers(3, low=-4, high=4), integers(3, low=-4, high=4)),
+        ),
+        dynamic_shapes=({}, {0: Dim("places")}, {0: Dim("places")}),
+        others=lambda: [(normal(5, 6, 4), integers(7, low=-4, high=4), integers(7, low=-4, high=4))],
+        fails={TOSA: "tosa.reshape"},
+    ),
+    Case(
+        "samples_of_an_image",
+        lambda: (partial(F.grid_sample, align_corners=True), (normal(1, 3, 5, 6), normal(1, 1, 4, 2))),
+        dynamic_shapes=({}, {2: ANY}),
+        others=lambda: [(normal(1, 3, 5, 6), normal(1, 1, 9, 2))],
+        fails={TOSA: "torch.aten.broadcast_to"},
     ),
     Case(
         "encoder_layer",

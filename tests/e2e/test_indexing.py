@@ -119,6 +119,7 @@ OF_ANY_SIZE = {
     "masked_elements": lambda x: x[x > 0],
     "masked_rows": lambda x: (x[:, x[0, :, 0] > 0], x[x[:, 0, 0] > 0]),
     "masked_select": lambda x: x.masked_select(x[0] > 0),
+    "places": lambda x: x[tuple((x > 0).nonzero().t())],
     "nonzero_of_a_number": lambda x: x[0, 0, 0].nonzero(),
     "unique": lambda x: torch.unique(x.round(), return_inverse=True, return_counts=True),
     "unique_flags": lambda x: torch.unique(x > 0),

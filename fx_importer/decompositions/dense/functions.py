@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.dense.jacobi import of_triangle, singular, symmetric_eigen
-from fx_importer.decompositions.dense.loops import adjoint, identity, is_empty, is_known, repeat, transposed
+from fx_importer.decompositions.dense.loops import adjoint, identity, is_known, repeat, transposed
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -25,7 +26,7 @@ def _above(sizes: Tensor, shape: torch.Size, atol: Tolerance, rtol: Tolerance) -
     ``rtol`` is the machine epsilon times the longer side, or zero where an ``atol`` is given.
     """
     if rtol is None:
-        rtol = torch.finfo(sizes.dtype).eps * max(shape[-2:])
+        rtol = torch.finfo(sizes.dtype).eps * torch.sym_max(*shape[-2:])
         if isinstance(atol, Tensor):
             rtol = torch.where(atol > 0, 0.0, rtol)
         elif atol:

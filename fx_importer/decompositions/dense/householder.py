@@ -12,13 +12,13 @@ from fx_importer.decompositions.dense.loops import (
     column,
     conjugate,
     identity,
-    is_empty,
     is_known,
     positions,
     real,
     repeat,
     squares,
 )
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -53,7 +53,7 @@ def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     Reflection ``i`` is ``I - tau v v.H``, as `reflection` makes it of column ``i``; ``v`` is stored below row ``i``
     (Golub & Van Loan, 5.2).
     """
-    steps = min(a.shape[-2:])
+    steps = torch.sym_min(*a.shape[-2:])
     tau = a.new_zeros(*a.shape[:-2], steps)
     if is_empty(a):
         return torch.zeros_like(a), tau
@@ -121,7 +121,7 @@ def qr(a: Tensor, mode: str = "reduced") -> Any:
     if not is_known(a):
         return NotImplemented
     rows, columns = a.shape[-2:]
-    size = rows if mode == "complete" else min(rows, columns)
+    size = rows if mode == "complete" else torch.sym_min(rows, columns)
     packed, tau = reflect_to_upper(a)
     upper = torch.triu(packed[..., :size, :])
     if mode == "r":

@@ -19,7 +19,6 @@ from fx_importer.decompositions.dense.loops import (
     conjugate,
     diagonal,
     identity,
-    is_empty,
     is_known,
     positions,
     real,
@@ -28,6 +27,7 @@ from fx_importer.decompositions.dense.loops import (
     squares,
     transposed,
 )
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten

@@ -12,7 +12,6 @@ from fx_importer.decompositions.dense.loops import (
     column,
     conjugate,
     diagonal,
-    is_empty,
     is_known,
     positions,
     real,
@@ -21,6 +20,7 @@ from fx_importer.decompositions.dense.loops import (
     transposed,
 )
 from fx_importer.decompositions.dense.lu import exchanged, size_of
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten

@@ -13,7 +13,6 @@ from fx_importer.decompositions.dense.loops import (
     conjugate,
     diagonal,
     identity,
-    is_empty,
     is_known,
     positions,
     real,
@@ -22,6 +21,7 @@ from fx_importer.decompositions.dense.loops import (
     transposed,
 )
 from fx_importer.decompositions.dense.triangular import substitute
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
@@ -34,7 +34,7 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     3.4).
     ``info`` is the first step, from 1, that found no pivot but zero.
     """
-    steps = min(a.shape[-2:])
+    steps = torch.sym_min(*a.shape[-2:])
     pivots = torch.arange(1, steps + 1, dtype=torch.int32, device=a.device).expand(*a.shape[:-2], steps)
     info = torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
     if is_empty(a):
@@ -105,7 +105,7 @@ def solve_factored(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool
 def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``P``, ``L`` and ``U``, the product of which is the matrix; an empty ``P`` if it is not asked for."""
     rows, columns = packed.shape[-2:]
-    size = min(rows, columns)
+    size = torch.sym_min(rows, columns)
     permutation = packed.new_zeros(0)
     if permute:
         permutation = transposed(exchange(identity(packed, rows, rows), pivots)).contiguous()

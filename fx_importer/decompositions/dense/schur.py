@@ -14,7 +14,6 @@ from fx_importer.decompositions.dense.loops import (
     conjugate,
     diagonal,
     identity,
-    is_empty,
     is_known,
     positions,
     repeat,
@@ -22,6 +21,7 @@ from fx_importer.decompositions.dense.loops import (
     scaled,
     squares,
 )
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten

@@ -12,7 +12,6 @@ from fx_importer.decompositions.dense.loops import (
     column,
     conjugate,
     identity,
-    is_empty,
     is_known,
     positions,
     real,
@@ -20,6 +19,7 @@ from fx_importer.decompositions.dense.loops import (
     row,
     transposed,
 )
+from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten

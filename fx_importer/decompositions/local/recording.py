@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,9 @@ from fx_importer.errors import FxImporterError
 aten = torch.ops.aten
 Rules = Mapping[Any, Callable[..., Any]]
 Sizes = SymInt | SymFloat | SymBool
+
+checks_operands: ContextVar[bool] = ContextVar("checks_operands", default=False)
+"""Set while an operator that stays finds the type of its result: what it asks of sizes, it asks of its operands."""
 
 _METADATA = frozenset((torch.ops.prim.device.default, *FunctionalTensor.metadata_fns))
 
@@ -128,7 +132,11 @@ class Recorder(TorchDispatchMode):
         node = self.graph.create_node(
             "call_function", func, operands, self.nodes_of(kwargs), func.overloadpacket.__name__
         )
-        result = func(*args, **kwargs)
+        token = checks_operands.set(True)
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            checks_operands.reset(token)
         self._remember(node, result)
         return result
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import sympy
@@ -15,6 +17,30 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from fx_importer.decompositions.local.recording import Declined
 
 aten = torch.ops.aten
+
+
+class _Calls(PythonReferenceAnalysis):
+    """Spells expressions as calls: what Python itself computes does not take proxies."""
+
+    @staticmethod
+    def trunc_to_int(x: Any, dtype: torch.dtype) -> Any:
+        return _call(torch.sym_int, x)
+
+    @staticmethod
+    def floor_to_int(x: Any, dtype: torch.dtype) -> Any:
+        return _call(math.floor, x)
+
+    @staticmethod
+    def ceil_to_int(x: Any, dtype: torch.dtype) -> Any:
+        return _call(math.ceil, x)
+
+    @staticmethod
+    def int_truediv(a: Any, b: Any) -> Any:
+        return a / b
+
+
+def _call(function: Callable[[Any], Any], x: Any) -> Any:
+    return x.tracer.create_proxy("call_function", function, (x,), {}) if isinstance(x, fx.Proxy) else function(x)
 
 
 class SizeNodes:
@@ -55,7 +81,10 @@ class SizeNodes:
             if (node := self._known(symbol)) is None:
                 raise Declined(f"its rule computes with {symbol}, which is the size of nothing")
             symbols[symbol] = fx.Proxy(node, tracer)
-        made = sympy_interp(PythonReferenceAnalysis, symbols, expression).node
+        try:
+            made = sympy_interp(_Calls, symbols, expression).node
+        except Exception as error:
+            raise Declined(f"its rule computes with {expression}, which has no spelling: {error}") from error
         while (last := last.next) is not self._graph._root:
             if "val" not in last.meta:
                 args = map_arg(last.args, lambda each: each.meta["val"])

@@ -58,7 +58,7 @@ def _windows_of(op: ir.Operation, emit: TensorEmitter, axes: int) -> list[_Windo
     kernel, stride, padding, spread = known
     settings = (kernel, stride or kernel, padding, spread)
     each = [list(numbers) * axes if len(numbers) == 1 else numbers for numbers in settings]
-    return [_Windows(*numbers, bool(beyond)) for numbers in zip(*each, strict=True)]
+    return [_Windows(*numbers, ceil=bool(beyond)) for numbers in zip(*each, strict=True)]
 
 
 def _reduce(
