@@ -210,12 +210,7 @@ OPERATORS = (
     *variants("cumsum", lambda x: x.cumsum(-1), (3, 4), (5, 9), (2, 1), (2, 17)),
     *variants("cumsum_of_rows", lambda x: x.cumsum(0), (3, 4), (5, 9)),
     *variants("positions", lambda x: (x > -1).long().cumsum(-1) - 1, (3, 4), (5, 9)),
-    Case(
-        "group_norm",
-        lambda: (lambda x, weight: F.group_norm(x, 2, weight, weight), (normal(2, 4, 3), normal(4))),
-        dynamic_shapes=({0: ANY, 1: ANY, 2: ANY}, {0: ANY}),
-        others=lambda: [(normal(3, 8, 5), normal(8)), (normal(2, 6, 1), normal(6))],
-    ),
+    *variants("in_two", lambda x: x.reshape(2, -1) * 2, (4, 3), (6, 5), (2, 7)),
     *variants("circular", lambda x: F.pad(x, (1, 2), mode="circular"), (2, 3, 5), (3, 3, 8)),
 )
 
