@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.families.caches import CACHES
 from benchmarks.families.further import FURTHER
 from benchmarks.families.language import LANGUAGE
 from benchmarks.families.perception import PERCEPTION
@@ -45,6 +46,7 @@ FAMILIES: Mapping[str, FamilyModel] = {
     each.name: each
     for each in (
         *(_plain(name, family, build) for family, models in _PLAIN.items() for name, build in models.items()),
+        *(FamilyModel(name, "cache", build) for name, build in CACHES.items()),
         *(FamilyModel(each.name, each.family, each.build) for each in (*LANGUAGE, *PERCEPTION, *SERIES)),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from benchmarks.families.pretrained import Pretrained, alike, numbers, padding, tokens
@@ -50,6 +51,16 @@ residual_stages = partial(_backbone, "ResNetConfig", **_RESIDUAL, out_features=_
 last_residual_stage = partial(_backbone, "ResNetConfig", **_RESIDUAL, out_features=_STAGES[3:])
 window_stages = partial(_backbone, "SwinConfig", **_WINDOWS)
 patch_stages = partial(_backbone, "Dinov2Config", **_PATCHES)
+pose_stage = partial(
+    _backbone,
+    "VitPoseBackboneConfig",
+    image_size=[32, 32],
+    patch_size=[8, 8],
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    out_indices=[2],
+)
 
 _PYRAMID: dict[str, Any] = {
     "num_encoder_blocks": 2,
@@ -59,6 +70,15 @@ _PYRAMID: dict[str, Any] = {
     "num_attention_heads": [1, 2],
     "mlp_ratios": [2, 2],
 }
+_PROMPTED: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_pos_feats": 16,
+    "image_size": 64,
+    "patch_size": 8,
+}
+_DRAWN: dict[str, Any] = {"hidden_size": 32, "d_ff": 32, "d_kv": 8}
 _OWN_BACKBONE: dict[str, Any] = {"use_timm_backbone": False, "backbone": None, "use_pretrained_backbone": False}
 _LATENTS: dict[str, Any] = {
     "d_latents": 32,
@@ -158,6 +178,27 @@ PERCEPTION: tuple[Pretrained, ...] = (
         focal_windows=[3, 3],
         patch_size=4,
     ),
+    *alike(
+        "vision",
+        "large image",
+        "LevitForImageClassification",
+        image_size=64,
+        patch_size=16,
+        hidden_sizes=[16, 24, 32],
+        num_attention_heads=[2, 3, 4],
+        depths=[1, 1, 1],
+        key_dim=[8, 8, 8],
+    ),
+    *alike("vision", "image", "PoolFormerForImageClassification", hidden_sizes=[8, 16, 16, 16], depths=[1, 1, 1, 1]),
+    *alike(
+        "vision",
+        "large image",
+        "EfficientNetForImageClassification",
+        image_size=64,
+        width_coefficient=0.25,
+        depth_coefficient=0.3,
+        hidden_dim=320,
+    ),
     *alike("vision", "image", "VitDetModel", window_size=2),
     *alike("vision", "image", "SwiftFormerForImageClassification", embed_dims=[16, 16, 32, 32], depths=[1, 1, 1, 1]),
     *alike(
@@ -221,6 +262,13 @@ PERCEPTION: tuple[Pretrained, ...] = (
         "VisualBertModel",
         visual_embedding_dim=16,
     ),
+    *alike(
+        "detection",
+        "image and text",
+        "OwlViTForObjectDetection",
+        projection_dim=32,
+        text_config={"projection_dim": 32, "hidden_size": 32},
+    ),
     *alike("detection", "image", "YolosForObjectDetection", image_size=[32, 32], num_detection_tokens=4),
     *alike(
         "detection",
@@ -240,6 +288,31 @@ PERCEPTION: tuple[Pretrained, ...] = (
         decoder_hidden_size=16,
         keypoint_decoder_dim=65,
         descriptor_decoder_dim=16,
+    ),
+    *alike(
+        "detection",
+        "large image",
+        "RTDetrForObjectDetection",
+        d_model=32,
+        encoder_hidden_dim=32,
+        encoder_in_channels=[8, 16, 16],
+        encoder_ffn_dim=32,
+        decoder_in_channels=[32, 32, 32],
+        decoder_ffn_dim=32,
+        decoder_attention_heads=4,
+        feat_strides=[8, 16, 32],
+        num_feature_levels=3,
+        backbone_config=residual_stages,
+        **_OWN_BACKBONE,
+    ),
+    *alike("keypoints", "image", "VitPoseForPoseEstimation", backbone_config=pose_stage),
+    *alike(
+        "segmentation",
+        lambda: {**image(3, 64, 64), "input_points": torch.tensor([[[[5.0, 9.0]]], [[[30.0, 20.0]]]])},
+        "SamModel",
+        vision_config=_PROMPTED | {"output_channels": 32, "window_size": 4, "global_attn_indexes": [1], "mlp_dim": 64},
+        prompt_encoder_config=_PROMPTED | {"mask_input_channels": 4},
+        mask_decoder_config={"hidden_size": 32, "mlp_dim": 64, "num_attention_heads": 4, "iou_head_hidden_dim": 16},
     ),
     *alike(
         "segmentation",
@@ -265,6 +338,43 @@ PERCEPTION: tuple[Pretrained, ...] = (
         hidden_sizes=[8, 16, 16, 32],
         num_attention_heads=[1, 2, 2, 4],
         decoder_hidden_size=16,
+    ),
+    *alike(
+        "depth",
+        "image",
+        "DPTForDepthEstimation",
+        num_hidden_layers=4,
+        backbone_out_indices=[0, 1, 2, 3],
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=16,
+        is_hybrid=False,
+    ),
+    *alike(
+        "text in images",
+        lambda: {"flattened_patches": numbers(9, 50).abs().round(), "decoder_input_ids": tokens(6)},
+        "Pix2StructForConditionalGeneration",
+        vision_config=_DRAWN | {"patch_embed_hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
+        text_config=_DRAWN | {"num_layers": 2, "num_heads": 4, "vocab_size": 99},
+    ),
+    *alike("text in images", "ids", "TrOCRForCausalLM"),
+    *alike(
+        "text in images",
+        "image",
+        "MgpstrForSceneTextRecognition",
+        image_size=[32, 32],
+        max_token_length=5,
+        num_character_labels=9,
+        num_bpe_labels=20,
+        num_wordpiece_labels=20,
+    ),
+    *alike(
+        "text in images",
+        lambda: {**image(3, 32, 32), "input_ids": tokens(), "bbox": torch.tensor([1, 2, 9, 12]).repeat(2, 12, 1)},
+        "LayoutLMv3ForTokenClassification",
+        input_size=32,
+        coordinate_size=4,
+        shape_size=8,
+        max_2d_position_embeddings=64,
     ),
     *alike(
         "depth",

@@ -129,6 +129,19 @@ SERIES: tuple[Pretrained, ...] = (
         upsample_rates=[2, 2],
         upsample_kernel_sizes=[4, 4],
     ),
+    *alike(
+        "speech",
+        lambda: {"input_features": numbers(64, 80)},
+        "ParakeetForCTC",
+        encoder_config={
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 64,
+            "subsampling_conv_channels": 8,
+        },
+    ),
+    *alike("speech", "ids", "BarkSemanticModel", input_vocab_size=99, output_vocab_size=99, block_size=64),
     *alike("speech", "ids", "FastSpeech2ConformerModel"),
     *alike(
         "speech",

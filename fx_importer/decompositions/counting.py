@@ -180,4 +180,10 @@ def embedding_bag(
     return result, bag.to(kind), size.to(kind), most
 
 
+@decomposes(aten.bincount.default)
+def bincount_of_small_integers(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
+    """As of 64 bits."""
+    return NotImplemented if x.dtype == torch.int64 else torch.bincount(x.long(), weights, minlength)
+
+
 COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag)

@@ -44,6 +44,8 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
     """Whether ``a == b``, or their finite difference is at most ``atol + rtol * |b|``."""
     if a.is_complex() or b.is_complex():
         return NotImplemented
+    if a.dtype == torch.bool:
+        a, b = a.float(), b.float()
     close = a == b
     if equal_nan and a.is_floating_point():
         close = close | ((a != a) & (b != b))
@@ -143,5 +145,11 @@ def trunc(x: Tensor) -> Tensor:
     return torch.where(x < 0.0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()
 
 
-COMMON: tuple[Decomposition, ...] = (isfinite, isinf, isclose, signbit, copysign)
+@decomposes(aten.heaviside.default)
+def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
+    """One above zero, ``at_zero`` at it, and zero elsewhere."""
+    return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
+
+
+COMMON: tuple[Decomposition, ...] = (isfinite, isinf, isclose, signbit, copysign, heaviside)
 """What no lowering has right."""

@@ -35,7 +35,7 @@ def long_sum(
 @decomposes(aten.prod.default, aten.prod.dim_int)
 def long_product(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> Tensor:
     """The product of integers in 64 bits, as eager computes it, of halves again and again: TOSA's is of floats."""
-    if not _is_integer(x) or dtype not in (None, torch.int64) or not is_static(x):
+    if not (_is_integer(x) or x.dtype is torch.bool) or dtype not in (None, torch.int64) or not is_static(x):
         return NotImplemented
     dim, keepdim = (*where, False)[:2] if where else (0, False)
     rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)

@@ -53,7 +53,8 @@ def _sliding(size: int, kernel: int, stride: int, padding: int, dilation: int, c
     if ceil and outputs * stride >= size + padding:
         outputs -= 1  # the last window begins in the axis, or in the padding before it
     starts = torch.arange(outputs + 1) * stride - padding
-    return _Windows(starts, starts + reach, size, kernel, dilation)
+    within = (size - 1 + padding) // dilation + 1  # of the first window, as long as the kernel may be
+    return _Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation)
 
 
 def _adaptive(size: int, outputs: int) -> _Windows:

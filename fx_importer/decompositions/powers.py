@@ -31,7 +31,9 @@ _SIMPLE_OF_FLOATS: Mapping[float, Callable[[Tensor], Tensor]] = {
 @decomposes(aten.pow.Tensor_Scalar)
 def power(x: Tensor, exponent: float) -> Tensor:
     """``x ** exponent``, for the exponents that eager also computes without a power; others stay."""
-    if isinstance(exponent, int | float) and x.dtype != torch.bool:
+    if isinstance(exponent, int | float):
+        if x.dtype == torch.bool:
+            x = x.to(torch.result_type(x, exponent))
         # A whole number to the power of a float is a float.
         if exponent in _SIMPLE and torch.result_type(x, exponent) == x.dtype:
             return _SIMPLE[exponent](x)

@@ -34,7 +34,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     A matrix on the right is not repeated for each batch on the left, nor the other way round: the batch joins the rows.
     """
     if a.dim() == 1 and b.dim() == 1:
-        return (a * b).sum()
+        return (a * b).sum(dtype=a.dtype)
     if a.dim() == 1:
         return matmul(a.unsqueeze(0), b).squeeze(-2)
     if b.dim() == 1:
@@ -70,7 +70,7 @@ def baddbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float
 @decomposes(aten.addbmm.default)
 def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * bias + alpha * sum(a @ b)``, the sum over the batch."""
-    return _combine(bias, torch.bmm(a, b).sum(0), beta, alpha)
+    return _combine(bias, torch.bmm(a, b).sum(0, dtype=a.dtype), beta, alpha)
 
 
 @decomposes(aten.addmv.default)

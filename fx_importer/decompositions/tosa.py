@@ -51,6 +51,7 @@ TOSA = (
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .replacing(windows.unfold, because="with sizes that are not known the C++ lowering does not end")
+    .preferring(windows.diagonal_of_truths, because="the C++ lowering multiplies, which TOSA does not truths")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*saturation.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(

@@ -22,7 +22,12 @@ def _of_truths(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -
     return ordered
 
 
+CLAMPED_TRUTHS = (
+    _of_truths(aten.clamp_min.Tensor, torch.logical_or),
+    _of_truths(aten.clamp_max.Tensor, torch.logical_and),
+)
 ORDER_OF_TRUTHS = (
+    *CLAMPED_TRUTHS,
     _of_truths(aten.lt.Tensor, lambda a, b: torch.logical_and(torch.logical_not(a), b)),
     _of_truths(aten.le.Tensor, lambda a, b: torch.logical_or(torch.logical_not(a), b)),
     _of_truths(aten.gt.Tensor, lambda a, b: torch.logical_and(a, torch.logical_not(b))),
@@ -61,3 +66,4 @@ ADDED_TRUTHS = (
     index_put,
 )
 LARGEST_TRUTHS = tuple(map(_as_numbers, (aten.max.dim, aten.min.dim)))
+SORTED_TRUTHS = (_as_numbers(aten.sort.default),)

@@ -1,11 +1,13 @@
 """The rules of pooling against eager: padding, dilation, windows over the edge, ties and what is not a number."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from fx_importer.decompositions import pooling
@@ -21,6 +23,8 @@ MAXIMA: list[dict[str, Any]] = [
     {"kernel_size": (2, 3, 2), "stride": (1, 2, 3), "padding": (0, 1, 1), "ceil_mode": True},
     {"kernel_size": 3, "stride": 1, "padding": 1, "dilation": 2},
     {"kernel_size": 2, "stride": 3, "padding": 1, "dilation": 3, "ceil_mode": True},
+    {"kernel_size": 20, "padding": 3, "ceil_mode": True},
+    {"kernel_size": 5, "padding": 2, "dilation": 3, "ceil_mode": True},
 ]
 
 
@@ -59,3 +63,19 @@ def test_average(sizes: Any, ceil: bool, divisor: int | None, included: bool) ->
         expected = F.avg_pool2d(X[:, 0], kernel, stride or None, padding, ceil, included, divisor)
         if ceil or divisor:
             assert_close(pooling.avg_pool(X[:, 0], kernel, stride, padding, ceil, included, divisor), expected)
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_windows_larger_than_the_image(padding: int) -> None:
+    """The average of everything, as EfficientNet has it: as many terms as there are elements, not as in the window."""
+    image, sizes = X[:, 0], []
+    for kernel in (20, 2000):
+        settings: Any = ([kernel], [], padding, True, False)
+        assert_close(pooling.avg_pool(image, *settings), F.avg_pool2d(image, kernel, None, padding, *settings[3:]))
+        traced = make_fx(partial(_average, settings))(image)
+        sizes.append(len(traced.graph.nodes))
+    assert sizes[0] == sizes[1]
+
+
+def _average(settings: Any, x: torch.Tensor) -> Any:
+    return pooling.avg_pool(x, *settings)

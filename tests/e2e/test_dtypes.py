@@ -68,3 +68,38 @@ def test_complex_numbers():
         return x + y, x / y, 1 / x, x * phases, x * 2j, x.abs(), x.conj() * y, x.exp(), x == y, x.real, *sums
 
     check(function, NUMBERS, OTHERS)
+
+
+WHOLE = torch.tensor([[3, -2, 0], [1, -1, 7]], dtype=torch.int32)
+SMALL = torch.tensor([[2, 5, 0], [-3, -4, 11]], dtype=torch.int32)
+OF_WHOLE_NUMBERS = {
+    "powers": lambda x, y: (x**y, 2 ** y.abs(), x.long() ** y),
+    "products": lambda x, y: (x.prod(), x.prod(1), y.prod(0, keepdim=True), x[0] @ y[1]),
+    "batches": lambda x, y: torch.addbmm(x, x.reshape(1, 2, 3), y.reshape(1, 3, 2) @ y[:, :2] @ x),
+    "steps": lambda x, y: (torch.heaviside(x, y), torch.heaviside(x[0, 2], y[0, 0])),
+    "infinity": lambda x, y: (torch.isinf(x), torch.isinf(y > 0)),
+    "error-function": lambda x, y: (torch.erf(x), torch.erf(y > 0)),
+    "truths-in-order": lambda x, y: ((x > 0).sort(dim=1, stable=True), torch.msort(y > 0)),
+    "truths-compared": lambda x, y: (torch.isclose(x > 0, y > 0), torch.clamp_min(x > 0, y > 0), (x > 0).square()),
+    "truths-moved": lambda x, y: ((x > 0).diagonal(), (x > 0).prod(1)),
+}
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+@pytest.mark.parametrize("name", OF_WHOLE_NUMBERS)
+def test_whole_numbers_and_truths(name, output_type):
+    function = OF_WHOLE_NUMBERS[name]
+    backend = "stablehlo" if output_type == "stablehlo" else "jit"
+    results = lower(Model(function), WHOLE, SMALL, output_type=output_type).caller(backend=backend)(WHOLE, SMALL)
+    for ours, eager in zip(tree_leaves(results), tree_leaves(function(WHOLE, SMALL)), strict=True):
+        torch.testing.assert_close(ours, eager)
+
+
+def test_counts_of_small_integers():
+    check(lambda x, y: torch.bincount(x.reshape(-1).abs(), minlength=4), WHOLE, SMALL, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
+def test_complex_numbers_times_powers_of_two(output_type):
+    called = lower(Model(torch.ldexp), NUMBERS, OTHERS, output_type=output_type).caller(backend="jit")
+    torch.testing.assert_close(called(NUMBERS, OTHERS), torch.ldexp(NUMBERS, OTHERS))
