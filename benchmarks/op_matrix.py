@@ -218,14 +218,6 @@ def _passes(found: dict[str, Row]) -> bool:
     return all(row["status"] == "pass" for row in found.values())
 
 
-def cell_text(row: Row) -> str:
-    """Return what a table shows of a row."""
-    if row["status"] == "pass":
-        return "pass"
-    reason = re.sub(r"; failed to legalize .*|: %\d+ = .*|\(!torch.*", "", row["reason"].replace("\n", " "))
-    return f"{row['status']}: {reason[:150]}".replace("|", "\\|")
-
-
 def recorded() -> dict[tuple[str, str], str]:
     """Return what the page says of operators that do not pass: a status for each operator and output type."""
     found: dict[tuple[str, str], str] = {}

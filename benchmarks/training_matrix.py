@@ -11,22 +11,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.op_matrix import OUTPUT_TYPES, cell_text, parser_of_operators, run, summary
+from benchmarks.op_matrix import OUTPUT_TYPES, parser_of_operators, run, summary
+from benchmarks.op_reasons import reason_of_gradient
 from benchmarks.rows import DOCS, Row, read_rows, renew
 
 PAGE = DOCS / "training.md"
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Return a table of every operator that does not pass, with its reasons."""
+    """Return a table of every operator that does not pass, where it stopped and why; and those that torch refuses."""
     by_op: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_op.setdefault(row["op"], {})[row["output_type"]] = row
-    lines = [f"| gradient of | {' | '.join(OUTPUT_TYPES)} |", "|---|" + "---|" * len(OUTPUT_TYPES)]
+    lines = [f"| gradient of | {' | '.join(OUTPUT_TYPES)} | why |", "|---|" + "---|" * (1 + len(OUTPUT_TYPES))]
     for name, found in sorted(by_op.items()):
         if any(row["status"] not in ("pass", "skip", "export") for row in found.values()):
-            lines.append(f"| {name} | {' | '.join(cell_text(found[kind]) for kind in OUTPUT_TYPES)} |")
-    return lines
+            statuses = " | ".join(found[kind]["status"] for kind in OUTPUT_TYPES)
+            lines.append(f"| {name} | {statuses} | {reason_of_gradient(name)} |")
+    refused = [f"`{name}`" for name, found in sorted(by_op.items()) if found[OUTPUT_TYPES[0]]["status"] == "export"]
+    return [*lines, "", f"Not counted, since torch cannot trace them: {', '.join(refused)}."]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,14 @@ from torch.export import ExportedProgram
 
 from fx_importer.bindings import ir
 from fx_importer.caching import Place, place_of
-from fx_importer.canonicalization import canonicalize, fold_constants, legalize, outline_layers, settle_sizes
+from fx_importer.canonicalization import (
+    canonicalize,
+    fold_constants,
+    legalize,
+    outline_layers,
+    positions_as_tensors,
+    settle_sizes,
+)
 from fx_importer.collecting import without_collections
 from fx_importer.decompositions import Changes, decompose
 from fx_importer.errors import FxImporterError, UnsupportedProgramError, UsageError, not_imported
@@ -163,6 +170,8 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
         for name, program in programs.items():
             settled = settle_sizes(program)
             programs[name] = decompose(settled, target.table(options, settled), record.remarks.append)
+            if not target.has_numbers:
+                programs[name] = positions_as_tensors(programs[name])
         record.programs = programs
     with trace.stage("canonicalize") as record:
         programs = {

@@ -35,6 +35,11 @@ class Target:
         return self.output_type.root in (OutputType.RAW, OutputType.TORCH, OutputType.LINALG_ON_TENSORS)
 
     @property
+    def has_numbers(self) -> bool:
+        """Whether a module of this type computes with numbers that are no tensors: with what was read from one."""
+        return self.output_type.root not in (OutputType.TOSA, OutputType.STABLEHLO)
+
+    @property
     def folds(self) -> bool:
         """Whether what depends on no input is computed before the import."""
         return self.output_type.root is OutputType.TOSA

@@ -53,6 +53,7 @@ ALONG_AN_AXIS = (
     *(aten._softmax.default, aten._log_softmax.default, aten.softmax.int, aten.log_softmax.int),
     *(aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, aten.var.correction, aten.std.correction),
     *(aten.index_select.default, aten.gather.default, aten.scatter.src, aten.scatter.value, aten.scatter_add.default),
+    *(aten.index_add.default, aten.index_copy.default),
     *(aten.flip.default, aten.roll.default),
 )
 

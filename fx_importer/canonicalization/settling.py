@@ -80,6 +80,7 @@ def _settle(graph: fx.Graph, held: Mapping[str, Any], numbers: Numbers) -> None:
         if isinstance(value_of(node), int):
             known[node] = value_of(node)
             continue
+        _respell_fixed_selection(node, known)
         if (axis := _axis_of_fixed_mask(node, known)) is not None:
             selected = emit(node, node.target, node.args[0], _places(node, axis, known))
             _learn(value_of(node), value_of(selected), numbers)
@@ -119,6 +120,23 @@ def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
 def _is_small(value: Tensor) -> bool:
     sizes = [size for size in value.shape if not isinstance(size, SymInt)]
     return sympy.prod(sizes) * value.itemsize <= _LARGEST
+
+
+def _respell_fixed_selection(node: fx.Node, known: dict[fx.Node, Any]) -> None:
+    """Have a ``masked_select`` by a known mask read as indexing by it, of tensors that are of its shape."""
+    if node.target is not aten.masked_select.default or node.args[0] in known or node.args[1] not in known:
+        return
+    x, mask = node.args
+    assert isinstance(x, fx.Node)
+    assert isinstance(mask, fx.Node)
+    sizes = value_of(x).shape
+    if any(isinstance(size, SymInt) for size in sizes) or not sizes:
+        return
+    shape = torch.broadcast_shapes(sizes, known[mask].shape)
+    wide = mask if known[mask].shape == shape else emit(node, aten.expand.default, mask, list(shape))
+    known[wide] = known[mask].expand(shape)
+    x = x if sizes == shape else emit(node, aten.expand.default, x, list(shape))
+    node.target, node.args = aten.index.Tensor, (x, [wide])
 
 
 def _axis_of_fixed_mask(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.indexing import from_the_start, index_put_of_leading_axes
-from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions, sums
+from fx_importer.decompositions.pairs import LARGEST, count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -19,6 +19,9 @@ aten = torch.ops.aten
 Number = int | float
 
 _KINDS = {"add": "sum", "multiply": "prod"}
+
+_MOST_SHARES = 16
+"""How many masks are made, one after the other, where one would be too large."""
 
 
 def _neutral(kind: str, dtype: torch.dtype) -> Number:
@@ -125,8 +128,35 @@ def in_corner(x: Tensor, part: Tensor) -> Tensor:
 
 @decomposes(aten.scatter_add.default)
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """Add each element of ``source`` into its place."""
-    return _by_places(x, dim, index, source, "sum")
+    """Add each element of ``source`` into its place; rows of such as have one index by a product of matrices."""
+    found = _rows_by_places(x, dim, index, source)
+    return _by_places(x, dim, index, source, "sum") if found is None else found
+
+
+def _rows_by_places(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
+    """Add rows: along those axes that ``index`` was expanded to, the place is the same; None if there are none."""
+    if not is_static(x, index, source) or not x.is_floating_point() or not x.dim() or not index.numel():
+        return None
+    dim = dim % x.dim()
+    same = [axis for axis in range(x.dim()) if axis != dim and index.stride(axis) == 0 and index.shape[axis] > 1]
+    others = [axis for axis in range(x.dim()) if axis != dim and axis not in same]
+    size, number, lengths = x.shape[dim], index.shape[dim], [index.shape[axis] for axis in others]
+    share = LARGEST // max(math.prod(lengths) * size, 1)
+    if not same or share * _MOST_SHARES < number:
+        return None
+    order = [*others, dim, *same]
+    rows = corner(source, index.shape).permute(order).reshape(*lengths, number, -1)
+    shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
+    for axis in same:
+        index = index.narrow(axis, 0, 1)
+    places = index.permute(order).reshape(*lengths, 1, number)
+    added: list[Tensor] = []
+    for start in range(0, number, share):
+        some = min(share, number - start)
+        hits = places.narrow(-1, start, some) == positions(size).unsqueeze(-1)
+        added.append(sums(hits, rows.narrow(-2, start, some)))
+    total = sum(added[1:], start=added[0]).reshape([shape[axis] for axis in order])
+    return in_corner(x, corner(x, shape) + total.permute([order.index(axis) for axis in range(x.dim())]))
 
 
 @decomposes(aten.scatter.reduce, aten.scatter.value_reduce)
@@ -189,7 +219,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         assert index is not None
         place = place * size + index
     flat = x.reshape(math.prod(x.shape[:axes]), -1)
-    rows = values.expand(*picked, *rest).reshape(math.prod(picked), -1)
+    rows = values.expand([*picked, *rest]).reshape(math.prod(picked), -1)
     found = index_add(flat, 0, place.expand(picked).reshape(-1), rows)
     return found if found is NotImplemented else found.reshape(x.shape)
 

@@ -85,6 +85,7 @@ BASE = (
     .replacing(shapes.squeeze, because="torch's rule ends in prims.squeeze")
     .replacing(
         *(windows.diagonal_scatter, sampling.grid_sampler_3d, shapes.resize, normalization.batch_norm_with_update),
+        *(shapes.empty_permuted, shapes.zeros_without_memory),
         *losses.LOSSES,
         because="the dialect lacks it",
     )
@@ -95,6 +96,10 @@ BASE = (
         *scalars.COMPARISONS_OF_ONE_KIND,
         because="the C++ fold of a constant tensor reads a whole number as a float's bits, ends the process for a "
         "float that integers are compared with, and takes true for -1",
+    )
+    .preferring(
+        *scalars.ARITHMETIC_OF_FLOATS,
+        because="the C++ fold of a constant tensor reads a negative whole number as one without a sign",
     )
     .replacing(edges.trunc, because="the dialect folds it with the wrong sign")
     .replacing(powers.power, because="a product is cheaper than a power, and has no number to carry")

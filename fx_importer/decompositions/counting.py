@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.accumulating import reduce_where
 from fx_importer.decompositions.ordering import searchsorted
-from fx_importer.decompositions.pairs import count, fits, is_empty, positions, sums
+from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -92,6 +92,27 @@ def _edges(x: Tensor, bins: int, low: float, high: float) -> Tensor:
     return torch.where(place < (bins + 1) // 2, first + step * place, last - step * (bins - place))
 
 
+def segments_of(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> Tensor | None:
+    """Return [..., size, segments]: whether a place along ``axis`` is in a segment; None of too many, or not known."""
+    given = lengths if offsets is None else offsets
+    if given is None:
+        return None
+    if offsets is None:
+        ends = torch.cumsum(given, -1)
+        starts = ends - given
+    else:
+        starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
+    if not fits(data.numel(), starts.shape[-1]) or is_empty(data):
+        return None
+    place = torch.arange(data.shape[axis]).unsqueeze(-1)
+    return (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))
+
+
+def last_axis(x: Tensor, axis: int) -> Tensor:
+    """Return [..., inner, size]: ``x`` with ``axis`` last, and those behind it as one."""
+    return x.reshape(*x.shape[: axis + 1], math.prod(x.shape[axis + 1 :])).movedim(-1, axis)
+
+
 @decomposes(aten.segment_reduce.default)
 def segment_reduce(
     data: Tensor,
@@ -105,21 +126,10 @@ def segment_reduce(
     initial: float | None = None,
 ) -> Any:
     """Reduce segments of an axis, one after the other: given by their lengths, or by where they begin and end."""
-    given = lengths if offsets is None else offsets
-    if given is None or indices is not None:
+    if indices is not None or (hits := segments_of(data, lengths, offsets, axis)) is None:
         return NotImplemented
-    if offsets is None:
-        ends = torch.cumsum(given, -1)
-        starts = ends - given
-    else:
-        starts, ends = offsets.narrow(-1, 0, offsets.shape[-1] - 1), offsets.narrow(-1, 1, offsets.shape[-1] - 1)
-    size, segments = data.shape[axis], starts.shape[-1]
-    if not fits(data.numel(), segments) or is_empty(data):
-        return NotImplemented
-    place = torch.arange(size).unsqueeze(-1)
-    hits = (place >= starts.unsqueeze(-2)) & (place < ends.unsqueeze(-2))  # [..., size, segments]
-    inner = data.shape[axis + 1 :]
-    rows = data.reshape(*data.shape[:axis], size, math.prod(inner)).movedim(-1, axis)  # [..., inner, size]
+    inner, segments = data.shape[axis + 1 :], hits.shape[-1]
+    rows = last_axis(data, axis)
     kind = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     empty = {"sum": 0.0, "prod": 1.0, "mean": math.nan, "amax": -math.inf, "amin": math.inf}[kind]
     if initial is None:
@@ -147,12 +157,12 @@ def embedding_bag(
 ) -> Any:
     """The sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
 
-    The second and third result are each index's bag, and the sizes of the bags; the fourth, which only gradients
-    read, is zero.
+    The second and third result are each index's bag, unless eager has a shortcut, and the sizes of the bags; the
+    fourth, which only the gradient of maxima reads, which row each of them is of: the first such of the bag.
     """
     if is_empty(indices):
         return NotImplemented
-    number, width = indices.shape[0], weight.shape[1]
+    number, width, kind = indices.shape[0], weight.shape[1], indices.dtype
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
     if not fits(bags, number, width if mode == 2 else 1) or is_empty(starts):
@@ -171,13 +181,36 @@ def embedding_bag(
     if mode == 2:
         result = reduce_where(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
         result = result.transpose(0, 1)
+        largest = inside.unsqueeze(-1) & (rows.unsqueeze(0) == result.unsqueeze(1))  # [bags, number, width]
+        first = torch.amin(torch.where(largest, place.unsqueeze(-1), number - 1), 1)
+        most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
+        most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
     else:
         result = sums(inside, rows)
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
-    kind = indices.dtype
-    most = torch.zeros((bags, width) if mode == 2 else (bags,), dtype=kind)
+        most = torch.zeros((bags,), dtype=kind)
+    if _has_shortcut(weight, mode, per_sample_weights, padding_idx):
+        bag = bag.narrow(0, 0, 0)
     return result, bag.to(kind), size.to(kind), most
+
+
+def _has_shortcut(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
+    """Whether eager, on the CPU, does without the bag of each index, as the type of its result then says."""
+    rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
+    unpadded = padding_idx is None or padding_idx < 0
+    return mode == 0 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
+
+
+@decomposes(aten.embedding_renorm.default)
+def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
+    """Rows that are looked up, and are longer than ``max_norm``, become as long as that; others stay."""
+    if not is_static(weight, indices) or not fits(weight.shape[0], indices.numel()):
+        return NotImplemented
+    named = count(torch.arange(weight.shape[0]).unsqueeze(1) == indices.reshape(1, -1)) > 0
+    norm = torch.linalg.vector_norm(weight, norm_type, 1)
+    scale = torch.where(named & (norm > max_norm), max_norm / (norm + 1e-7), torch.ones((), dtype=weight.dtype))
+    return weight * scale.unsqueeze(1)
 
 
 @decomposes(aten.bincount.default)
@@ -186,4 +219,4 @@ def bincount_of_small_integers(x: Tensor, weights: Tensor | None = None, minleng
     return NotImplemented if x.dtype == torch.int64 else torch.bincount(x.long(), weights, minlength)
 
 
-COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag)
+COUNTING = (histc, histogram, histogram_between, segment_reduce, embedding_bag, embedding_renorm)

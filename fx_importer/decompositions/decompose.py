@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
@@ -55,7 +56,20 @@ def prepared(program: ExportedProgram) -> ExportedProgram:
     program = write_out_flex_attention(program)
     if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
+    if any(_is_of_number(node) for node in program.graph.nodes):
+        program = with_rewritten_graphs(program, _fill)
     return program
+
+
+def _is_of_number(node: fx.Node) -> bool:
+    return node.target is torch.ops.aten._to_copy.default and isinstance(node.args[0], int | float)
+
+
+def _fill(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    """Have tensors made of numbers where ``vmap`` left numbers to be converted, as if they were tensors."""
+    for node in filter(_is_of_number, graph.nodes):
+        node.target, node.args = torch.ops.aten.full.default, ([], node.args[0])
+        node.kwargs = {"dtype": node.meta["val"].dtype}
 
 
 def general(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:

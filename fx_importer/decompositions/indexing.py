@@ -25,7 +25,18 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         return by_mask(x, indices, values, accumulate)
     if _counted_from_the_start.get():
         return NotImplemented
-    return _put(x, from_the_start(x, indices), values, accumulate)
+    return _put(x, *_of_rank_one(x, from_the_start(x, indices), values), accumulate)
+
+
+def _of_rank_one(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> tuple[Sequence[Tensor | None], Tensor]:
+    """Return numbers as indices of one element, and ``values`` with its axis: on a number, the C++ lowerings crash."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    if not given or any(each.dim() for each in indices if each is not None):
+        return indices, values
+    rest = [size for axis, size in enumerate(x.shape) if axis not in given]
+    together = given == list(range(given[0], given[-1] + 1))  # otherwise what is picked comes first
+    values = values.expand(rest).unsqueeze(given[0] if together else 0)
+    return [None if each is None else each.reshape(1) for each in indices], values
 
 
 def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
@@ -121,7 +132,7 @@ def index_put_of_leading_axes(
         return by_mask(x, indices, values, accumulate)
     picked = torch.broadcast_shapes(*(index.shape for index in tensors))
     before, after = list(range(first)), list(range(first + len(given), x.dim()))
-    values = values.expand(*x.shape[:first], *picked, *(x.shape[axis] for axis in after))
+    values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
     middle = list(range(first, first + len(picked)))
     rest = list(range(first + len(picked), values.dim()))
     order = [*given, *before, *after]

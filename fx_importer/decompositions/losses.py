@@ -24,19 +24,38 @@ def linear_cross_entropy(
     reduction: str,
     ignore_index: int,
     label_smoothing: float,
-    *rest: Any,
+    chunk: int,
+    policy: str,
+    precision: torch.dtype,
+    again: bool,
+    *wanted: bool,
 ) -> Any:
-    """The loss of a linear layer, which torch computes in chunks of the batch. Gradients that nobody wants are empty.
+    """The loss of a linear layer, which torch computes in chunks of the batch, and its gradients.
 
-    ``rest`` ends with whether the input, the weight and the bias want one.
+    These are by ``x``, of [n, features], by [classes, features] and by the bias; those that are not ``wanted`` are
+    empty. There is a rule for them with labels alone, without smoothing.
     """
-    if any(rest[-3:]):
+    if any(wanted) and label_smoothing:
         return NotImplemented
-    scores = functional.linear(x, linear_weight, linear_bias)
+    rows, matrix = x.to(precision), linear_weight.to(precision)
+    bias = None if linear_bias is None else linear_bias.to(precision)
+    weight = None if weight is None else weight.to(precision)
+    scores = functional.linear(rows, matrix, bias)
     loss = functional.cross_entropy(
         scores, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-    )
-    return loss, x.new_zeros(0, 0), x.new_zeros(0, 0), x.new_zeros(0)
+    ).to(x.dtype)
+    found = [x.new_zeros(0, 0), x.new_zeros(0, 0), x.new_zeros(0)]
+    if any(wanted):
+        kept = target != ignore_index
+        labels = (target.unsqueeze(1) == torch.arange(matrix.shape[0])) & kept.unsqueeze(1)
+        zero = torch.zeros((), dtype=precision)
+        share = kept.to(precision) if weight is None else torch.sum(torch.where(labels, weight, zero), 1)
+        if reduction == "mean":
+            share = share / torch.sum(share)
+        of_scores = (torch.softmax(scores, 1) - labels.to(precision)) * share.unsqueeze(1)
+        all_found = of_scores @ matrix, of_scores.transpose(0, 1) @ rows, torch.sum(of_scores, 0)
+        found = [one.to(x.dtype) if want else none for one, none, want in zip(all_found, found, wanted, strict=True)]
+    return loss, *found
 
 
 @decomposes(torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default)

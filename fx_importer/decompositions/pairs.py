@@ -44,20 +44,21 @@ def sums(hits: Tensor, rows: Tensor) -> Tensor:
     """Return for each row of ``hits`` the sum of those ``rows`` that it marks.
 
     Args:
-        hits: [n, m], bool.
-        rows: [m, width]; any dtype but complex.
+        hits: [..., n, m], bool.
+        rows: [..., m, width]; any dtype but complex.
 
     Floating point is one product of matrices. There a zero times infinity would reach every sum, so that what is not
     finite goes apart: counted, with NaN as both infinities.
     """
     if not rows.is_floating_point():
-        return torch.sum(torch.where(hits.unsqueeze(-1), rows, torch.zeros_like(rows)), 1, dtype=rows.dtype)
+        zero = torch.zeros((), dtype=rows.dtype)
+        return torch.sum(torch.where(hits.unsqueeze(-1), rows.unsqueeze(-3), zero), -2, dtype=rows.dtype)
     top = torch.finfo(rows.dtype).max
     up, down = ~(rows <= top), ~(rows >= -top)
     finite = torch.where(up | down, torch.zeros_like(rows), rows)
-    width = rows.shape[1]
+    width = rows.shape[-1]
     marks = hits.to(rows.dtype)
-    total, ups, downs = (marks @ torch.cat([finite, up.to(rows.dtype), down.to(rows.dtype)], 1)).split(width, 1)
+    total, ups, downs = (marks @ torch.cat([finite, up.to(rows.dtype), down.to(rows.dtype)], -1)).split(width, -1)
     infinite = torch.full_like(total, math.inf)
     total = torch.where(ups > 0, total + infinite, total)
     return torch.where(downs > 0, total - infinite, total)

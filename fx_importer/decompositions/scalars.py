@@ -83,6 +83,25 @@ COMPARISONS_OF_ONE_KIND = tuple(
 """Comparisons with a number: of floats with a float, of integers with an integer, of truths as integers."""
 
 
+def _of_floats(operator: OpOverload) -> Decomposition:
+    @decomposes(operator)
+    def rule(x: Any, number: Any, *rest: Any, **kwargs: Any) -> Any:
+        if type(number) is not int or not isinstance(x, Tensor) or not x.is_floating_point():
+            return NotImplemented
+        return operator(x, float(number), *rest, **kwargs)
+
+    return rule
+
+
+ARITHMETIC_OF_FLOATS = tuple(
+    map(
+        _of_floats,
+        (aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.mul.Tensor, aten.mul.Scalar),
+    )
+)
+"""Arithmetic of floats with a whole number, as that with a float."""
+
+
 @decomposes(aten.add.Tensor, aten.add.Scalar)
 def add(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
     """``a + alpha * b``."""
@@ -147,8 +166,8 @@ ARITHMETIC = (
 def of_small_integers(rule: Decomposition) -> Decomposition:
     """Return ``rule`` for tensors of 8 bits alone; others stay."""
 
-    def small(a: Any, b: Any, **kwargs: Any) -> Any:
-        is_small = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in (a, b))
-        return rule(a, b, **kwargs) if is_small else NotImplemented
+    def small(*args: Any, **kwargs: Any) -> Any:
+        is_small = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in args)
+        return rule(*args, **kwargs) if is_small else NotImplemented
 
     return Decomposition(rule.operators, small)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.pairs import count, fits, is_empty, positions
+from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -43,7 +43,10 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if is_empty(source) or is_empty(x):
         return x.clone()
     place = torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1
-    taken = source.reshape(-1).index_select(0, torch.clamp(place, min=0))
+    elements = source.reshape(-1)
+    if not is_static(source):  # which may have none: one is read all the same
+        elements = torch.cat([elements, torch.zeros((1,), dtype=source.dtype)])
+    taken = elements.index_select(0, torch.clamp(place, min=0))
     return torch.where(mask, taken.reshape(x.shape), x)
 
 
@@ -104,6 +107,13 @@ def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_
     return values.to(x.dtype), run, lengths
 
 
+@decomposes(aten._unique.default)
+def unique_in_any_order(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
+    """As `unique`, without the counts: the gradients of fills are of such."""
+    found = unique.rule(x, sorted, return_inverse)
+    return found if found is NotImplemented else found[:2]
+
+
 @decomposes(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     """The first ``size`` places that are not zero, and ``fill_value`` for those that there are not."""
@@ -130,5 +140,8 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any
 
 OF_KNOWN_SIZE = (combinations, nonzero_static, repeat_interleave)
 
-SELECTING = (index_by_mask, masked_select, nonzero, unique, unique_consecutive)
+SELECTING = (
+    *(index_by_mask, masked_select, nonzero),
+    *(unique, unique_in_any_order, unique_consecutive),
+)
 """For linalg, whose tensors may be of any size."""

@@ -87,3 +87,15 @@ def resize(x: Tensor, size: Sequence[int], *, memory_format: torch.memory_format
     if memory_format not in (None, torch.contiguous_format, torch.preserve_format) or count > x.numel():
         return NotImplemented
     return x.flatten()[:count].reshape(size)
+
+
+@decomposes(aten.empty_permuted.default)
+def empty_permuted(size: Sequence[int], order: Sequence[int], **settings: Any) -> Tensor:
+    """What is in no particular order has no particular layout."""
+    return aten.empty.memory_format(size, **settings)
+
+
+@decomposes(aten._efficientzerotensor.default)
+def zeros_without_memory(size: Sequence[int], **settings: Any) -> Tensor:
+    """The gradients of what has none: zeros."""
+    return torch.zeros(size, **settings)

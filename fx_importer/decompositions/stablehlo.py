@@ -57,6 +57,7 @@ STABLEHLO = (
     .replacing(*windows.WINDOWS, because="it has no lowering")
     .replacing(*unsigned.UNSIGNED, because="computed as if signed, or not at all")
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings take negative indices as they are")
+    .preferring(selecting.index_by_mask, because="the C++ lowering takes a mask for the numbers 0 and 1")
     .replacing(*SPECIAL, because="no backend takes it whole")
     .replacing(*DENSE, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")

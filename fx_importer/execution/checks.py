@@ -61,6 +61,37 @@ _SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
 _EQUAL_NOT, _LESS_UNSIGNED = 1, 6  # arith.cmpi's predicates
 
 
+def respell_casts(module: ir.Module) -> None:
+    """Take a buffer whose strides are another layout's, but for axes of one element, as one of that layout unchecked.
+
+    MLIR casts what is returned to the layout of results, and the check that it adds compares those strides as well.
+    """
+    casts: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "memref.cast":
+            casts.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in casts:
+        kinds = [each.type for each in (op.operands[0], op.results[0])]
+        if not all(isinstance(each, ir.MemRefType) and each.has_static_shape for each in kinds):
+            continue
+        (before, offset), (after, new) = (ir.MemRefType(each).get_strides_and_offset() for each in kinds)
+        shape = ir.MemRefType(kinds[1]).shape
+        differing = [size for size, a, b in zip(shape, before, after, strict=True) if a != b]
+        if offset != new or not differing or any(size != 1 for size in differing):
+            continue
+        numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
+        with op.context, op.location, ir.InsertionPoint(op):
+            attributes: dict[str, ir.Attribute] = {key: ir.DenseI64ArrayAttr.get(each) for key, each in numbers.items()}
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
+            made = ir.Operation.create("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes)
+        op.results[0].replace_all_uses_with(made.result)
+        op.erase()
+
+
 def insert_checks(module: ir.Module) -> list[str]:
     """Check, in a module of loops, all that depends on the values in tensors; return the message of each check.
 

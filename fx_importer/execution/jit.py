@@ -17,7 +17,7 @@ from torch_mlir.execution_engine import ExecutionEngine
 from fx_importer.bindings import func_d, ir
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.checks import RUN, insert_checks
+from fx_importer.execution.checks import RUN, insert_checks, respell_casts
 from fx_importer.execution.constants import hoist_constants
 from fx_importer.execution.holes import Stubs, declare_holes
 from fx_importer.execution.kernels import (
@@ -95,6 +95,7 @@ class JitBackend:
             constants = hoist_constants(function)
             interchange_loops(copy)
         _run(bufferize, copy, trace)
+        respell_casts(copy)
         _run(loops, copy, trace)
         with trace.stage("kernels"):
             messages = insert_checks(copy)

@@ -30,6 +30,13 @@ class Masked(nn.Module):
         return written, x[:, mask].sum(1)
 
 
+class Selected(nn.Module):
+    """What a fixed mask selects of a tensor of more axes."""
+
+    def forward(self, x):
+        return x.masked_select(torch.arange(4) % 2 == 0) * 2, x.masked_select(torch.ones(4, 4).tril() > 0)
+
+
 class Diagonal(nn.Module):
     """The places that are not zero of a constant that the program holds."""
 
@@ -52,7 +59,7 @@ class Written(nn.Module):
         return x.expand(before, 4).sum(0), x.expand(after, 4).sum(0)
 
 
-MODELS = [(Greatest(), (1, 4)), (Masked(), (4, 4)), (Diagonal(), (1,)), (Written(), (4,))]
+MODELS = [(Greatest(), (1, 4)), (Masked(), (4, 4)), (Selected(), (4, 4)), (Diagonal(), (1,)), (Written(), (4,))]
 
 
 def is_dynamic(program: ExportedProgram) -> bool:

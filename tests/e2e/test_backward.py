@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 
 from fx_importer import lower
 from tests.e2e.harness import LINALG, STABLEHLO, TOSA, normal
@@ -37,6 +38,8 @@ def gradients(function: Function) -> Callable[..., tuple[Tensor, ...]]:
 X, LINE, VOLUME = normal(2, 3, 7, 6), normal(2, 3, 9), normal(1, 2, 4, 5, 4)
 MASK = torch.ones(4, 5, dtype=torch.bool).tril(1)
 TOKENS = torch.tensor([[1, 4, 0], [2, 2, 5]])
+BAGS = torch.tensor([1, 4, 0, 2, 2])
+CHUNKS = LinearCrossEntropyOptions(batch_chunk_size=2)
 
 
 def convolutions(x: Tensor, grouped: Tensor, line: Tensor, volume: Tensor, up: Tensor) -> tuple[Tensor, ...]:
@@ -126,6 +129,60 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
             image.masked_scatter(image > 0, grid),
         ),
         (normal(1, 2, 4, 5), normal(1, 6, 6, 2)),
+    ),
+    "volumes": (
+        lambda volume, grid, image, places: (
+            F.grid_sample(volume, grid, align_corners=False),
+            F.grid_sample(volume, grid, mode="nearest", padding_mode="border", align_corners=True),
+            F.grid_sample(image, places, mode="bicubic", padding_mode="reflection", align_corners=False),
+            F.grid_sample(image, places, mode="bicubic", align_corners=True),
+        ),
+        (normal(2, 2, 2, 3, 2), normal(2, 1, 2, 3, 3), normal(1, 2, 3, 4), normal(1, 2, 3, 2, seed=2)),
+    ),
+    "segments": (
+        lambda x, y: tuple(
+            torch.segment_reduce(each, kind, lengths=torch.tensor([2, 0, 3]), initial=initial)
+            for kind in ("sum", "mean", "max", "min", "prod")
+            for each, initial in ((x, None), (y, 2.0))
+        ),
+        (
+            torch.tensor([1.0, 3.0, 2.0, 2.0, -1.0]),
+            torch.tensor([[0.0, 2.0], [1.5, 0.0], [0.0, 1.0], [3.0, 0.0], [2, 0]]),
+        ),
+    ),
+    "determinants": (
+        lambda a: (torch.linalg.det(a), torch.linalg.slogdet(a.mT)[1], torch.logdet(a @ a.mT + torch.eye(3))),
+        (normal(2, 3, 3),),
+    ),
+    "linear_losses": (
+        lambda x, weight, bias: tuple(
+            F.linear_cross_entropy(
+                x, weight, torch.tensor([2, 0, -100, 3]), linear_bias=bias, reduction=kind, weight=each, options=CHUNKS
+            )
+            for kind, each in (("mean", None), ("sum", torch.tensor([0.5, 1.0, 2.0, 1.5])))
+        ),
+        (normal(4, 3), normal(4, 3, seed=2), normal(4)),
+    ),
+    "bags": (
+        lambda weight: (
+            F.embedding_bag(BAGS, weight, torch.tensor([0, 2, 2]), mode="max"),
+            F.embedding_bag(TOKENS, weight, mode="max", padding_idx=2),
+            F.embedding_bag(TOKENS, weight.clone(), mode="sum"),
+        ),
+        (normal(6, 3),),
+    ),
+    "selections": (
+        lambda x: (
+            x.masked_select(torch.ones(4, 5).tril(1) > 0),
+            torch.combinations(x[0], 2),
+            torch.sgn(x),
+            torch.block_diag(x[:1], x[1:]),
+        ),
+        (normal(4, 5),),
+    ),
+    "computed_places": (
+        lambda x, at: (torch.narrow(x, 1, at, 2), x.index_select(0, at.reshape(1)), x.sum().index_select(0, at * 0)),
+        (normal(4, 5), torch.tensor(2)),
     ),
     "embeddings": (
         lambda weight: (F.embedding(TOKENS, weight, padding_idx=2), F.embedding(torch.tensor(3), weight)),

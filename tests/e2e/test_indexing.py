@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fx_importer import lower
+from fx_importer import StageFailed, lower
 
-from .harness import LINALG, Case, assert_same, check, integers, normal, table
+from .harness import LINALG, STABLEHLO, TOSA, Case, assert_same, check, integers, normal, table
 
 X = normal(4, 5, 6)
 ROWS = torch.tensor([2, 0, 3, 2])
@@ -48,6 +48,18 @@ def write(x: torch.Tensor) -> torch.Tensor:
     Case(
         "index_add",
         lambda: (lambda x, i: x.index_add(0, i, x, alpha=2), (X, ROWS)),
+    ),
+    Case(
+        "index_put_of_a_number",
+        lambda: (
+            lambda x, i: (
+                x.index_put((i,), x[0]),
+                x[0, 0].index_put((i,), x[0, 0, 0], accumulate=True),
+                torch.zeros(()).index_add(0, i * 0, x.sum()),
+                torch.ops.aten.index_put(x, [None, i], x[:, 0]),
+            ),
+            (X, torch.tensor(2)),
+        ),
     ),
     Case("index_put", lambda: (lambda x, i: x.index_put((i,), x[:3] + 1), (X, torch.tensor([3, 1, 0])))),
     Case(
@@ -133,3 +145,10 @@ def test_results_of_any_size(name):
     lowered = lower(function, X, output_type=LINALG)
     for x in (X, -X):
         assert_same(lowered.run(x), function(x), None)
+
+
+@pytest.mark.parametrize("output_type", [TOSA, STABLEHLO], ids=lambda each: each.value)
+def test_rows_that_a_mask_chooses_are_refused(output_type):
+    """Also where their number is gone from the result: a mask is no list of indices."""
+    with pytest.raises(StageFailed, match="values decide how large the result is"):
+        lower(lambda x: x[x[:, 0, 0] > 0].sum(0), X, output_type=output_type)

@@ -128,6 +128,24 @@ def test_arguments_and_constants_as_results_are_independent(jit):
     assert value.tolist() == [1, 2]
 
 
+def test_results_that_are_parts_of_one_tensor(jit):
+    """The strides of an axis of one element may be any; both results are the caller's own."""
+    function = jit(
+        """func.func @main(%a: tensor<6x4xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>, tensor<2x2xf32>) {
+          %m = math.absf %a : tensor<6x4xf32>
+          %x = tensor.extract_slice %m[0, 0] [1, 2] [1, 1] : tensor<6x4xf32> to tensor<1x2xf32>
+          %y = tensor.extract_slice %m[3, 1] [2, 2] [1, 1] : tensor<6x4xf32> to tensor<2x2xf32>
+          return %x, %x, %y : tensor<1x2xf32>, tensor<1x2xf32>, tensor<2x2xf32>
+        }"""
+    )
+    value = -torch.arange(24.0).reshape(6, 4)
+    for _ in range(2):
+        one, same, other = function(value)
+        assert (one.tolist(), other.tolist()) == ([[0, 1]], [[13, 14], [17, 18]])
+        one.fill_(7)
+        assert same.tolist() == [[0, 1]]
+
+
 def test_a_result_outlives_the_function(jit):
     function = jit(ADD_ONE)
     (result,) = function(torch.zeros(30, 40))

@@ -9,7 +9,8 @@ from fx_importer.decompositions.backward.distances import DISTANCES
 from fx_importer.decompositions.backward.embedding import EMBEDDING
 from fx_importer.decompositions.backward.largest import LARGEST
 from fx_importer.decompositions.backward.losses import LOSSES
-from fx_importer.decompositions.backward.sampling import grid_sampler_2d_backward
+from fx_importer.decompositions.backward.sampling import grid_sampler_backward
+from fx_importer.decompositions.backward.segments import segment_reduce_backward
 from fx_importer.decompositions.backward.separable import SEPARABLE
 
 BACKWARD = (
@@ -21,6 +22,7 @@ BACKWARD = (
     attention_backward,
     rrelu_backward,
     shrink_backward,
-    grid_sampler_2d_backward,
+    grid_sampler_backward,
+    segment_reduce_backward,
     *DISTANCES,
 )

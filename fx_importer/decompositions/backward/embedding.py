@@ -63,8 +63,12 @@ def embedding_bag_backward(
 
     Of the largest elements, the gradient goes by the indices that the forward operator returned.
     """
-    if mode == _MAX or not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
+    if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
         return NotImplemented
+    if mode == _MAX:
+        kept = torch.where((bag_size > 0).unsqueeze(1), grad, torch.zeros((), dtype=grad.dtype))
+        zeros = torch.zeros((number, grad.shape[1]), dtype=grad.dtype)
+        return torch.scatter_add(zeros, 0, maximum_indices.to(torch.int64), kept)
     bags = _bags(indices, offsets)
     rows = grad.index_select(0, bags)
     kept = indices != padding_idx

@@ -102,6 +102,14 @@ def solve_factored(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool
     return substitute(packed, substitute(packed, exchange(b, pivots), upper=False, unit=True), upper=True)
 
 
+def eliminate_for_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first two results of `eliminate`, of the transpose of real matrices that lie in memory row by row.
+
+    So does eager, and the gradients of determinants read the factors as those of the transpose then.
+    """
+    return eliminate(transposed(a) if a.is_contiguous() and not a.is_complex() else a)[:2]
+
+
 def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``P``, ``L`` and ``U``, the product of which is the matrix; an empty ``P`` if it is not asked for."""
     rows, columns = packed.shape[-2:]
@@ -217,7 +225,7 @@ def det_with_factors(a: Tensor) -> Any:
         return NotImplemented
     if a.shape[-1] == 0:
         return a.new_ones(a.shape[:-2]), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
-    packed, pivots, _ = eliminate(a)
+    packed, pivots = eliminate_for_determinant(a)
     return diagonal(packed).prod(-1) * _odd_exchanges(pivots, a), packed, pivots
 
 
@@ -229,7 +237,7 @@ def slogdet_with_factors(a: Tensor) -> Any:
     if a.shape[-1] == 0:
         one = a.new_ones(a.shape[:-2])
         return one, torch.zeros_like(real(one)), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
-    packed, pivots, _ = eliminate(a)
+    packed, pivots = eliminate_for_determinant(a)
     found = diagonal(packed)
     sign = torch.sgn(found).prod(-1) * _odd_exchanges(pivots, a)
     return sign, torch.log(found.abs()).sum(-1), packed, pivots

@@ -1,0 +1,40 @@
+# RUN: %PYTHON %s | FileCheck %s
+"""A slice that begins where a value says is a gather in TOSA, and what is written there a choice by position."""
+
+import torch
+
+from fx_importer import export_and_import
+
+
+class Read(torch.nn.Module):
+    def forward(self, x, at):
+        place = at.item()
+        torch._check(place >= 0)
+        torch._check(place <= 3)
+        return x.narrow(0, place, 2)
+
+
+class Written(torch.nn.Module):
+    def forward(self, x, row, at):
+        place = at.item()
+        torch._check(place >= 0)
+        torch._check(place <= 4)
+        return torch.slice_scatter(x, row, 0, place, place + 1)
+
+
+x, at = torch.randn(5, 3), torch.tensor(1)
+print(export_and_import(Read(), x, at, output_type="tosa"))
+print(export_and_import(Written(), x, x[:1], at, output_type="stablehlo"))
+print(export_and_import(Read(), x, at, output_type="linalg-on-tensors"))
+
+# CHECK-LABEL: func.func @main(%arg0: tensor<5x3xf32>
+# CHECK-NOT: tosa.slice
+# CHECK: %[[ROWS:.*]] = tosa.gather {{.*}} -> tensor<1x2x3xf32>
+# CHECK: tosa.reshape %[[ROWS]]
+
+# CHECK-LABEL: func.func @main(%arg0: tensor<5x3xf32>
+# CHECK-NOT: stablehlo.dynamic
+# CHECK: stablehlo.select {{.*}}tensor<5x3x{{.*}}%arg0
+
+# CHECK-LABEL: func.func @main(%arg0: tensor<5x3xf32>
+# CHECK: tensor.extract_slice %arg0[%{{.*}}, 0] [2, 3] [1, 1]
