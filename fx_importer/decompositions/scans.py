@@ -28,7 +28,7 @@ def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     kind = dtype or x.dtype
     if kind in _HALVES:
         return torch.cumprod(x.to(kind).float(), dim).to(kind)
-    return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim)
+    return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim).to(kind)  # whole numbers become int64
 
 
 @decomposes(aten.sort.stable)
