@@ -271,9 +271,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the options say."""
     parser = parser_of_operators(__doc__, PAGE)
     parser.add_argument("--dtype", default="", help="instead of float32, or what the operator has instead")
-    parser.add_argument(
-        "--dynamic", action="store_true", help="every size that may be is dynamic, and doubled at run time"
-    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.work:
@@ -283,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from benchmarks.op_cases import operators
 
-        run(options, operators(), dtype=options.dtype, kind="dynamic" if options.dynamic else "")
+        run(options, operators(), dtype=options.dtype)
     return 0
 
 

@@ -42,6 +42,8 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
     try:
         with lines_of_calls(), writes_undone(module), on_the_cpu(module, *example) as (inputs, keywords, restored):
             shapes, strict = options.dynamic_shapes, options.strict
+            if isinstance(module, FunctionModule):
+                shapes = module.shapes_of(shapes)
             return restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
@@ -58,9 +60,16 @@ class FunctionModule(torch.nn.Module):
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
+        self.says_what_it_takes = True
         try:
             inspect.signature(function)
-        except ValueError:  # a builtin does not say what it takes
+        except ValueError:  # a builtin does not
+            self.says_what_it_takes = False
             self.forward = lambda *args: function(*args)
         else:
             self.forward = function
+
+    def shapes_of(self, dynamic_shapes: Any) -> Any:
+        """Return ``dynamic_shapes`` of the function as those of `forward`."""
+        nested = not self.says_what_it_takes and isinstance(dynamic_shapes, tuple | list)
+        return (tuple(dynamic_shapes),) if nested else dynamic_shapes

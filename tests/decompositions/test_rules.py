@@ -248,6 +248,7 @@ def test_squeeze(dims: list[int]) -> None:
 
 VIEWS = {
     "as_strided_copy": (torch.randn(4, 6), (3, 2), (6, 2), 1),
+    "diagonal_copy": (torch.randn(4, 6), 1),
     "detach_copy": (torch.randn(4),),
     "narrow_copy": (torch.randn(4, 6), 1, 2, 3),
     "permute_copy": (torch.randn(4, 6), (1, 0)),

@@ -145,7 +145,7 @@ class Heads(nn.Module):
         lambda: (partial(F.grid_sample, align_corners=True), (normal(1, 3, 5, 6), normal(1, 1, 4, 2))),
         dynamic_shapes=({}, {2: ANY}),
         others=lambda: [(normal(1, 3, 5, 6), normal(1, 1, 9, 2))],
-        fails={TOSA: "torch.aten.broadcast_to"},
+        fails={TOSA: "torch.aten.slice.Tensor"},
     ),
     Case(
         "encoder_layer",

@@ -1,0 +1,56 @@
+"""The matrix of operators with dynamic sizes: every size that may be is dynamic, and twice as large at run time.
+
+    python -m benchmarks.op_dynamic --json dynamic.json              # everything; goes on where it stopped
+    python -m benchmarks.op_dynamic --json dynamic.json --write      # renew the table of docs/op-dynamic.md
+
+A graph that is right for the sizes of the example only shows itself so; `benchmarks.op_matrix` says more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+
+from benchmarks.op_matrix import parser_of_operators, run, summary
+from benchmarks.rows import DOCS, Row, read_rows, renew
+
+OUTPUT_TYPES = ("linalg-on-tensors", "stablehlo")
+"""TOSA's specification has static shapes."""
+PAGE = DOCS / "op-dynamic.md"
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """Return a table of every operator that does not pass, with where it stopped and what was said."""
+    by_op: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_op.setdefault(row["op"], {})[row["output_type"]] = row
+    lines = [f"| operator | {' | '.join(OUTPUT_TYPES)} |", "|---|" + "---|" * len(OUTPUT_TYPES)]
+    for name, found in sorted(by_op.items()):
+        if any(row["status"] not in ("pass", "skip", "export") for row in found.values()):
+            lines.append(f"| {name} | {' | '.join(_cell(found[kind]) for kind in OUTPUT_TYPES)} |")
+    return lines
+
+
+def _cell(row: Row) -> str:
+    said = re.sub(r"; failed to legalize .*|: %\d+.* = .*|\(!torch.*", "", row["reason"].replace("\n", " "))
+    return row["status"] if row["status"] == "pass" else f"{row['status']}: {said[:120]}".replace("|", "\\|")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the options say."""
+    parser = parser_of_operators(__doc__, PAGE)
+    parser.set_defaults(samples=1, workers=1, output_types=",".join(OUTPUT_TYPES))
+    options = parser.parse_args(arguments)
+    if options.write:
+        rows = read_rows(options.json)
+        renew(PAGE, "operators", "\n".join(["", "```text", summary(rows), "```", "", *failures(rows), "", ""]))
+    else:
+        from benchmarks.op_cases import operators
+
+        run(options, operators(), dtype="", kind="dynamic")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
