@@ -22,7 +22,7 @@ def fold_empty(graph: fx.Graph) -> None:
             _join_elements(node)
         if node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_nothing(node, value_of(node)))
-        elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:  # type: ignore[operator]
+        elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:
             # Of other sizes that are not known; C++ divides by those that are.
             node.replace_all_uses_with(_nothing(node, value_of(node), node.args[1]))
         elif node.op == "placeholder" and is_empty(value_of(node)):

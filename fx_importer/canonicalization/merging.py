@@ -35,11 +35,14 @@ def merge_axes(node: fx.Node) -> fx.Node:
 
 
 def _runs(old: Sequence[int | SymInt], new: Sequence[int | SymInt]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last of the axes in each shortest run that has as many elements as a run of the new axes."""
+    """Yield the first and last of the axes in each shortest run that has as many elements as a run of the new axes.
+
+    All axes have as many as all new ones, also where that does not show: of ``n`` and ``2 * (n // 2)``.
+    """
     before, after = [_extents(sizes) for sizes in (old, new)]
     first = 0
     for count, extent in enumerate(before, start=1):
-        if extent in after:
+        if extent in after or count == len(before):
             yield first, count - 1
             first = count
 

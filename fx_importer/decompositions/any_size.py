@@ -60,13 +60,18 @@ def _without_guards(env: ShapeEnv) -> Iterator[None]:
             raise _Guarded(f"{condition} is {value}")
         checked(condition, value)
 
-    env._check_frozen = check  # type: ignore[method-assign]
-    _TORCH_LOG.addFilter(_is_no_guard)  # torch logs what is raised while it decides
+    own, before = vars(env), vars(env).get("_check_frozen")
+    own["_check_frozen"] = check  # torch asks this before it adds a guard
+    if before is None:
+        _TORCH_LOG.addFilter(_is_no_guard)  # torch logs what is raised while it decides
     try:
         yield
     finally:
-        _TORCH_LOG.removeFilter(_is_no_guard)
-        env._check_frozen = checked  # type: ignore[method-assign]
+        if before is None:
+            _TORCH_LOG.removeFilter(_is_no_guard)
+            del own["_check_frozen"]
+        else:  # a rule within a rule
+            own["_check_frozen"] = before
 
 
 def _is_no_guard(record: logging.LogRecord) -> bool:

@@ -84,6 +84,7 @@ LINALG = (
         *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
     .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
     .preferring(*truths.SORTED_TRUTHS, *truths.CLAMPED_TRUTHS, because="the C++ lowering compares truths as signed")
     .preferring(counting.bincount_of_small_integers, because="the C++ lowering takes integers of 64 bits")
 )

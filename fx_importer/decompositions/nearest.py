@@ -58,8 +58,8 @@ def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | N
         return NotImplemented
     scales = scale_factors or [None] * (x.dim() - 2)
     for axis, scale in enumerate(scales, 2):
-        size = x.shape[axis]
-        new = output_size[axis - 2] if scale is None else torch.sym_int(size * scale)
+        size: Any = x.shape[axis]
+        new: Any = output_size[axis - 2] if scale is None else torch.sym_int(size * scale)
         if scale is None:
             lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
             step = torch.div(*lengths)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.placing import of_axes
-from fx_importer.decompositions.table import decomposes
+from fx_importer.decompositions.table import Decomposition, decomposes
 
 aten = torch.ops.aten
 
@@ -202,6 +202,25 @@ def avg_pool(
             terms = torch.clamp(each.ends, max=each.size) - torch.clamp(each.starts, min=0)
         total = _quotient(total, terms.to(x.dtype).reshape(-1, *[1] * axis))
     return total
+
+
+def _in_full(operator: Any, axes: int) -> Decomposition:
+    @decomposes(operator)
+    def rule(x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), *how: Any, **more: Any) -> Any:
+        full = of_axes(kernel, axes)
+        return NotImplemented if stride else operator(x, full, full, *how, **more)
+
+    return rule
+
+
+STRIDES_IN_FULL = (
+    _in_full(aten.avg_pool1d.default, 1),
+    _in_full(aten.avg_pool2d.default, 2),
+    _in_full(aten.avg_pool3d.default, 3),
+    _in_full(aten.max_pool2d_with_indices.default, 2),
+    _in_full(aten.max_pool3d_with_indices.default, 3),
+)
+"""The same pools, with a stride that is given."""
 
 
 def _quotient(x: Tensor, by: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
 from typing import Any
 
 import torch
@@ -37,7 +37,8 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
     for corner in itertools.product((0, 1), repeat=len(sizes)):
         at = [low + step for low, step in zip(lower, corner, strict=True)]
         weights = [1 - (place - each).abs() for place, each in zip(places, at, strict=True)]
-        total = total + _read(x, at) * math.prod(weights).unsqueeze(1)
+        weight = functools.reduce(torch.mul, weights)
+        total = total + _read(x, at) * weight.unsqueeze(1)
     return total
 
 

@@ -48,9 +48,7 @@ STABLEHLO = (
     .replacing(scans.stable_sort, scans.kthvalue, sorting.cumprod, because="it has no lowering")
     .replacing(*accumulating.RENAMED, because="the dialect lacks it")
     .replacing(accumulating.scatter_reduce, because="it has no lowering")
-    .replacing(
-        *pooling.POOLING, because="the C++ lowerings lack some, and have others wrong: over the edge, of three axes"
-    )
+    .replacing(pooling.adaptive_max_pool, pooling.adaptive_avg_pool, because="the dialect lacks it")
     .preferring(*adaptive.ADAPTIVE, because="the rule for sizes that are known is for those")
     .replacing(*smooth_resizing.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*selecting.OF_KNOWN_SIZE, because="the dialect lacks it")
@@ -92,4 +90,5 @@ STABLEHLO = (
     .preferring(*complex_arithmetic.BEYOND_PRODUCTS, because="there is no C++ lowering of complex numbers")
     .preferring(*truths.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*truths.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
+    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
 )

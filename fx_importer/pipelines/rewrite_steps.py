@@ -24,6 +24,7 @@ from fx_importer.rewrites import (
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,
     numbers_to_stablehlo,
+    operators_to_stablehlo,
     refine_shapes,
     refuse_numbers,
     sizes_to_tensor,
@@ -50,6 +51,7 @@ STABLEHLO_CONTROL_FLOW = RewriteStep("fx-importer-control-flow-to-stablehlo", co
 STABLEHLO_COMPLEX = RewriteStep("fx-importer-complex-parts-to-stablehlo", complex_parts_to_stablehlo)
 STABLEHLO_CONSTANTS = RewriteStep("fx-importer-constants-to-stablehlo", constants_to_stablehlo)
 STABLEHLO_LITERALS = RewriteStep("fx-importer-literals-to-stablehlo", literals_to_stablehlo)
+STABLEHLO_OPERATORS = RewriteStep("fx-importer-operators-to-stablehlo", operators_to_stablehlo)
 STABLEHLO_NUMBERS = RewriteStep("fx-importer-numbers-to-stablehlo", numbers_to_stablehlo)
 STABLEHLO_NOISE = RewriteStep("fx-importer-stablehlo-without-noise", without_noise)
 STABLEHLO_SIZES = RewriteStep("fx-importer-stablehlo-sizes-to-tensor", sizes_to_tensor)
@@ -81,6 +83,7 @@ REWRITES: Mapping[str, RewriteStep] = {
         STABLEHLO_CONSTANTS,
         STABLEHLO_LITERALS,
         STABLEHLO_COMPLEX,
+        STABLEHLO_OPERATORS,
         STABLEHLO_NUMBERS,
         STABLEHLO_NOISE,
         STABLEHLO_REFINEMENT,

@@ -16,6 +16,7 @@ from fx_importer.pipelines.rewrite_steps import (
     STABLEHLO_NANS,
     STABLEHLO_NOISE,
     STABLEHLO_NUMBERS,
+    STABLEHLO_OPERATORS,
     STABLEHLO_REFINEMENT,
 )
 from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow, on_functions
@@ -28,7 +29,10 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
         "stablehlo",
         (
             control_flow(
-                "Branches, loops and complex parts are StableHLO's.", STABLEHLO_CONTROL_FLOW, STABLEHLO_COMPLEX
+                "Branches, loops, complex parts, pools and sorts are StableHLO's.",
+                STABLEHLO_CONTROL_FLOW,
+                STABLEHLO_COMPLEX,
+                STABLEHLO_OPERATORS,
             ),
             Stage(
                 "stablehlo",

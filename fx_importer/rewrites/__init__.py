@@ -22,6 +22,7 @@ from fx_importer.rewrites.refinement import refine_shapes
 from fx_importer.rewrites.stablehlo import (
     complex_parts_to_stablehlo,
     numbers_to_stablehlo,
+    operators_to_stablehlo,
     sizes_to_tensor,
     without_noise,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "narrow_tosa_integers",
     "narrow_tosa_integers_unproved",
     "numbers_to_stablehlo",
+    "operators_to_stablehlo",
     "refine_shapes",
     "refuse_numbers",
     "sizes_to_tensor",

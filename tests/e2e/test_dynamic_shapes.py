@@ -1,13 +1,16 @@
 """One compiled program, many sizes."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from .harness import TOSA, Case, check, integers, normal, table
+from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
 ANY = Dim.DYNAMIC
 
@@ -163,4 +166,62 @@ class Heads(nn.Module):
     ),
 )
 def test_dynamic_shapes(case, output_type):
+    check(case, output_type)
+
+
+def variants(name: str, f: Callable[..., Any], shape: tuple[int, ...], *others: tuple[int, ...]) -> list[Case]:
+    """Return rows of ``f``, which takes a tensor: of all sizes dynamic, of the first axis' only, of the last one's."""
+
+    def case(which: str, axes: set[int]) -> Case:
+        sizes = [
+            tuple(new if axis in axes else old for axis, (new, old) in enumerate(zip(each, shape, strict=True)))
+            for each in others
+        ]
+        return Case(
+            f"{name}_{which}",
+            lambda: (f, (normal(*shape),)),
+            dynamic_shapes=(dict.fromkeys(axes, ANY),),
+            others=lambda: [(normal(*each),) for each in dict.fromkeys(sizes)],
+        )
+
+    return [case("any", set(range(len(shape)))), case("batch", {0}), case("axis", {len(shape) - 1})]
+
+
+CEIL = {"stride": 2, "padding": 1, "ceil_mode": True}
+OPERATORS = (
+    *variants("max_pool2d", lambda x: F.max_pool2d(x, 2, **CEIL), (2, 2, 7, 8), (3, 2, 6, 5)),
+    *variants("max_pool2d_dilated", lambda x: F.max_pool2d(x, 2, 3, dilation=2), (2, 2, 7, 8), (3, 2, 6, 5)),
+    *variants(
+        "max_pool2d_places", lambda x: F.max_pool2d(x, 3, **CEIL, return_indices=True), (2, 2, 7, 8), (3, 2, 6, 5)
+    ),
+    *variants("max_pool3d", lambda x: F.max_pool3d(x, 3, 2, ceil_mode=True), (2, 2, 5, 6, 7), (3, 2, 6, 5, 8)),
+    *variants("avg_pool1d", lambda x: F.avg_pool1d(x, 2, **CEIL), (2, 4, 9), (3, 4, 12)),
+    *variants("avg_pool2d", lambda x: F.avg_pool2d(x, 2, **CEIL), (2, 2, 7, 8), (3, 2, 6, 5)),
+    *variants(
+        "avg_pool2d_inside", lambda x: F.avg_pool2d(x, 3, **CEIL, count_include_pad=False), (2, 2, 7, 8), (3, 2, 6, 5)
+    ),
+    *variants("avg_pool2d_divided", lambda x: F.avg_pool2d(x, 3, divisor_override=5), (2, 2, 7, 8), (3, 2, 6, 5)),
+    *variants("avg_pool3d", lambda x: F.avg_pool3d(x, 3, **CEIL), (2, 2, 5, 6, 7), (3, 2, 6, 5, 8)),
+    *variants("sort", lambda x: x.sort(-1, descending=True), (3, 4), (5, 9), (2, 1)),
+    *variants("sorted_rows", lambda x: (x.msort(), x.argsort(0)), (3, 4), (5, 9)),
+    *variants("topk", lambda x: x.topk(2), (3, 4), (5, 9)),
+    *variants("smallest", lambda x: x.topk(1, 0, largest=False), (3, 4), (5, 9)),
+    *variants("kthvalue", lambda x: x.kthvalue(2), (3, 4), (5, 9)),
+    *variants("cumsum", lambda x: x.cumsum(-1), (3, 4), (5, 9), (2, 1), (2, 17)),
+    *variants("cumsum_of_rows", lambda x: x.cumsum(0), (3, 4), (5, 9)),
+    *variants("positions", lambda x: (x > -1).long().cumsum(-1) - 1, (3, 4), (5, 9)),
+    *variants("in_two", lambda x: x.reshape(2, -1) * 2, (4, 3), (6, 5), (2, 7)),
+    *variants("circular", lambda x: F.pad(x, (1, 2), mode="circular"), (2, 3, 5), (3, 3, 8)),
+)
+
+
+@pytest.mark.parametrize(
+    "case, output_type",
+    [
+        pytest.param(case, output_type, id=f"{case.name}-{output_type.value}")
+        for case in OPERATORS
+        for output_type in (LINALG, STABLEHLO)
+    ],
+)
+def test_operators(case, output_type):
     check(case, output_type)

@@ -16,6 +16,7 @@ from fx_importer.decompositions.dense.loops import (
     positions,
     real,
     repeat,
+    smaller,
     squares,
 )
 from fx_importer.decompositions.pairs import is_empty
@@ -53,7 +54,7 @@ def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     Reflection ``i`` is ``I - tau v v.H``, as `reflection` makes it of column ``i``; ``v`` is stored below row ``i``
     (Golub & Van Loan, 5.2).
     """
-    steps = torch.sym_min(*a.shape[-2:])
+    steps = smaller(*a.shape[-2:])
     tau = a.new_zeros(*a.shape[:-2], steps)
     if is_empty(a):
         return torch.zeros_like(a), tau
@@ -121,7 +122,7 @@ def qr(a: Tensor, mode: str = "reduced") -> Any:
     if not is_known(a):
         return NotImplemented
     rows, columns = a.shape[-2:]
-    size = rows if mode == "complete" else torch.sym_min(rows, columns)
+    size = rows if mode == "complete" else smaller(rows, columns)
     packed, tau = reflect_to_upper(a)
     upper = torch.triu(packed[..., :size, :])
     if mode == "r":

@@ -61,7 +61,7 @@ def column(x: Tensor, here: Tensor) -> Tensor:
 
 def diagonal(x: Tensor) -> Tensor:
     """Return the main diagonal of each matrix."""
-    size = torch.sym_min(*x.shape[-2:])
+    size = smaller(*x.shape[-2:])
     square = x[..., :size, :size]
     at = positions(square, -1)
     return torch.where(at == at.unsqueeze(-1), square, 0.0).sum(-1)
@@ -76,6 +76,12 @@ def identity(like: Tensor, rows: int, columns: int) -> Tensor:
 def is_known(*operands: Tensor) -> bool:
     """Whether all are of floating point numbers, real or complex, which is what the algorithms are for."""
     return all(x.is_floating_point() or x.is_complex() for x in operands)
+
+
+def smaller(a: int, b: int) -> int:
+    """Return the smaller of two sizes, which may be symbolic."""
+    least: Any = torch.sym_min(a, b)
+    return least
 
 
 def transposed(x: Tensor, really: bool = True) -> Tensor:

@@ -18,6 +18,7 @@ from fx_importer.decompositions.dense.loops import (
     real,
     repeat,
     row,
+    smaller,
     transposed,
 )
 from fx_importer.decompositions.dense.triangular import substitute
@@ -34,7 +35,7 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     3.4).
     ``info`` is the first step, from 1, that found no pivot but zero.
     """
-    steps = torch.sym_min(*a.shape[-2:])
+    steps = smaller(*a.shape[-2:])
     pivots = torch.arange(1, steps + 1, dtype=torch.int32, device=a.device).expand(*a.shape[:-2], steps)
     info = torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
     if is_empty(a):
@@ -113,7 +114,7 @@ def eliminate_for_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
 def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``P``, ``L`` and ``U``, the product of which is the matrix; an empty ``P`` if it is not asked for."""
     rows, columns = packed.shape[-2:]
-    size = torch.sym_min(rows, columns)
+    size = smaller(rows, columns)
     permutation = packed.new_zeros(0)
     if permute:
         permutation = transposed(exchange(identity(packed, rows, rows), pivots)).contiguous()

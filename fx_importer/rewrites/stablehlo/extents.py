@@ -138,19 +138,46 @@ def _convolution(extents: Extents, op: ir.Operation, axis: int) -> Integer | Non
     numbers = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     if axis == numbers.output_batch_dimension and ir.IntegerAttr(op.attributes["batch_group_count"]).value == 1:
         return extents.along(op.operands[0], numbers.input_batch_dimension)
-    return None
+    spatial: Sequence[int] = numbers.output_spatial_dimensions
+    if axis not in spatial:
+        return None
+    at = spatial.index(axis)
+    size = extents.along(op.operands[0], numbers.input_spatial_dimensions[at])
+    kernel = extents.along(op.operands[1], numbers.kernel_spatial_dimensions[at])
+    return _windows(
+        *(extents, size, kernel, _padding(op, at)),
+        *(_at(op, name, at) for name in ("window_strides", "lhs_dilation", "rhs_dilation")),
+    )
 
 
-def _reduce_window(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
-    """The operand's, along an axis that the window does not run over."""
-    for name in ("window_dimensions", "window_strides", "base_dilations"):
-        if (found := integers(op, name)) and found[axis] != 1:
-            return None
-    if "padding" in op.attributes:
-        padding = ir.DenseIntElementsAttr(op.attributes["padding"])
-        if padding[2 * axis] or padding[2 * axis + 1]:
-            return None
-    return extents.along(op.operands[0], axis)
+def _reduce_window(extents: Extents, op: ir.Operation, axis: int) -> Integer:
+    return _windows(
+        *(extents, extents.along(op.operands[0], axis)),
+        *(constant(integers(op, "window_dimensions")[axis]), _padding(op, axis)),
+        *(_at(op, name, axis) for name in ("window_strides", "base_dilations", "window_dilations")),
+    )
+
+
+def _windows(
+    extents: Extents, size: Integer, kernel: Integer, padding: int, stride: int, spread: int, dilation: int
+) -> Integer:
+    """How many windows there are: at least one, where a program is exported."""
+    one = constant(1)
+    whole = (size - one) * constant(spread) + one + constant(padding)
+    rest = whole - (kernel - one) * constant(dilation) - one
+    return extents.atoms.computed("divide", rest, constant(stride)) + one
+
+
+def _at(op: ir.Operation, name: str, axis: int) -> int:
+    return (integers(op, name) or [1] * (axis + 1))[axis]
+
+
+def _padding(op: ir.Operation, axis: int) -> int:
+    """Return how much is added along ``axis``."""
+    if "padding" not in op.attributes:
+        return 0
+    padding = ir.DenseIntElementsAttr(op.attributes["padding"])
+    return padding[2 * axis] + padding[2 * axis + 1]
 
 
 def _slice(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
