@@ -29,12 +29,16 @@ print(export_and_import(Read(), x, at, output_type="linalg-on-tensors"))
 
 # CHECK-LABEL: func.func @main(%arg0: tensor<5x3xf32>
 # CHECK-NOT: tosa.slice
-# CHECK: %[[ROWS:.*]] = tosa.gather {{.*}} -> tensor<1x2x3xf32>
-# CHECK: tosa.reshape %[[ROWS]]
+# CHECK: %[[FROM_END:.*]] = tosa.add %arg1
+# CHECK: tosa.select %{{.*}}, %[[FROM_END]], %arg1
+# CHECK: tosa.gather
+# CHECK-NOT: tosa.slice
+# CHECK: return {{.*}}tensor<2x3xf32>
 
 # CHECK-LABEL: func.func @main(%arg0: tensor<5x3xf32>
-# CHECK-NOT: stablehlo.dynamic
-# CHECK: stablehlo.select {{.*}}tensor<5x3x{{.*}}%arg0
+# CHECK-NOT: dynamic_update_slice
+# CHECK: %[[ROWS:.*]] = "stablehlo.gather"(%arg1,
+# CHECK: stablehlo.select %{{.*}}, %[[ROWS]], %arg0 : tensor<5x3xi1>
 
 # CHECK-LABEL: func.func @main(%arg0: tensor<5x3xf32>
 # CHECK: tensor.extract_slice %arg0[%{{.*}}, 0] [2, 3] [1, 1]
