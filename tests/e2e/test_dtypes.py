@@ -74,7 +74,8 @@ WHOLE = torch.tensor([[3, -2, 0], [1, -1, 7]], dtype=torch.int32)
 SMALL = torch.tensor([[2, 5, 0], [-3, -4, 11]], dtype=torch.int32)
 OF_WHOLE_NUMBERS = {
     "powers": lambda x, y: (x**y, 2 ** y.abs(), x.long() ** y),
-    "products": lambda x, y: (x.cumprod(1, dtype=torch.int32), x.prod(), x.prod(1), y.prod(0, keepdim=True), x[0] @ y[1]),
+    "products": lambda x, y: (x.prod(), x.prod(1), y.prod(0, keepdim=True), x[0] @ y[1]),
+    "running-products": lambda x, y: (x.cumprod(1), y.cumprod(0, dtype=torch.int32)),
     "batches": lambda x, y: torch.addbmm(x, x.reshape(1, 2, 3), y.reshape(1, 3, 2) @ y[:, :2] @ x),
     "steps": lambda x, y: (torch.heaviside(x, y), torch.heaviside(x[0, 2], y[0, 0])),
     "infinity": lambda x, y: (torch.isinf(x), torch.isinf(y > 0)),
