@@ -58,7 +58,8 @@ def sums(hits: Tensor, rows: Tensor) -> Tensor:
     finite = torch.where(up | down, torch.zeros_like(rows), rows)
     width = rows.shape[-1]
     marks = hits.to(rows.dtype)
-    total, ups, downs = (marks @ torch.cat([finite, up.to(rows.dtype), down.to(rows.dtype)], -1)).split(width, -1)
+    found = marks @ torch.cat([finite, up.to(rows.dtype), down.to(rows.dtype)], -1)
+    total, ups, downs = (found.narrow(-1, part * width, width) for part in range(3))
     infinite = torch.full_like(total, math.inf)
     total = torch.where(ups > 0, total + infinite, total)
     return torch.where(downs > 0, total - infinite, total)

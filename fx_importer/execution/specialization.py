@@ -11,6 +11,7 @@ import torch
 from fx_importer.bindings import func_d, ir, passmanager
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.folding import fold_numbers
 from fx_importer.execution.modules import copied, functions_of
 from fx_importer.execution.signature import Signature, TensorKind
 from fx_importer.trace import Trace
@@ -82,6 +83,8 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
         passes = passmanager.PassManager.parse(_REFINE, copy.context)
         passes.enable_verifier(False)  # an operand is more static than its user says, until shapes are refined
         passes.run(copy.operation)
+        while not _is_static(copy) and fold_numbers(function.entry_block):
+            passes.run(copy.operation)
         _retype(function)
     copy.operation.verify()
     return copy

@@ -5,8 +5,6 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
-from fx_importer import StageFailed, UsageError
-
 from .harness import LINALG, STABLEHLO, Case, check, integers, normal
 
 ANY = Dim.DYNAMIC
@@ -87,8 +85,6 @@ CASES = [
         dynamic_shapes=({0: ANY}, {0: ANY}, {}),
         others=lambda: [(integers(5, low=0, high=10), torch.tensor([0, 2]), normal(10, 4))],
     ),
-]
-LINALG_ONLY = [
     of_rows("running-maximum", lambda x: x.cummax(1)),
     of_rows("running-minimum-of-rows", lambda x: x.cummin(0), {0: ANY}),
     Case(
@@ -100,36 +96,7 @@ LINALG_ONLY = [
 ]
 
 
-NOT_IN_STABLEHLO = {
-    "nearest-by-two": "its interpreter's static copy does not find its sizes",
-    "nearest-by-a-half": "its interpreter's static copy does not find its sizes",
-    "windows-as-columns": "its interpreter's static copy does not find its sizes",
-    "median": "the C++ lowering of sort takes known sizes only",
-}
-
-
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_sizes_that_are_not_the_examples(case):
-    check(case, LINALG)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case,
-            id=case.name,
-            marks=[pytest.mark.xfail(raises=(StageFailed, UsageError), strict=True, reason=NOT_IN_STABLEHLO[case.name])]
-            if case.name in NOT_IN_STABLEHLO
-            else [],
-        )
-        for case in CASES
-    ],
-)
-def test_in_stablehlo(case):
-    check(case, STABLEHLO)
-
-
-@pytest.mark.parametrize("case", LINALG_ONLY, ids=lambda case: case.name)
-def test_in_linalg(case):
-    check(case, LINALG)
+def test_sizes_that_are_not_the_examples(case, output_type):
+    check(case, output_type)
