@@ -8,11 +8,11 @@ A graph that is right for the sizes of the example only shows itself so; `benchm
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 
 from benchmarks.op_matrix import parser_of_operators, run, summary
+from benchmarks.op_reasons import reason_of_sizes
 from benchmarks.rows import DOCS, Row, read_rows, renew
 
 OUTPUT_TYPES = ("linalg-on-tensors", "stablehlo")
@@ -21,20 +21,16 @@ PAGE = DOCS / "op-dynamic.md"
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Return a table of every operator that does not pass, with where it stopped and what was said."""
+    """Return a table of every operator that does not pass, where it stopped and why."""
     by_op: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_op.setdefault(row["op"], {})[row["output_type"]] = row
-    lines = [f"| operator | {' | '.join(OUTPUT_TYPES)} |", "|---|" + "---|" * len(OUTPUT_TYPES)]
+    lines = [f"| operator | {' | '.join(OUTPUT_TYPES)} | why |", "|---|" + "---|" * (1 + len(OUTPUT_TYPES))]
     for name, found in sorted(by_op.items()):
         if any(row["status"] not in ("pass", "skip", "export") for row in found.values()):
-            lines.append(f"| {name} | {' | '.join(_cell(found[kind]) for kind in OUTPUT_TYPES)} |")
+            statuses = " | ".join(found[kind]["status"] for kind in OUTPUT_TYPES)
+            lines.append(f"| {name} | {statuses} | {reason_of_sizes(name)} |")
     return lines
-
-
-def _cell(row: Row) -> str:
-    said = re.sub(r"; failed to legalize .*|: %\d+.* = .*|\(!torch.*", "", row["reason"].replace("\n", " "))
-    return row["status"] if row["status"] == "pass" else f"{row['status']}: {said[:120]}".replace("|", "\\|")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

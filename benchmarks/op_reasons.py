@@ -42,6 +42,31 @@ OF_GRADIENTS: Mapping[str, str] = {
 """The same for the gradient of a name, before the others."""
 
 
+OF_SIZES: Mapping[str, str] = {
+    r"linalg\.(cond|eig|eigh|eigvals|eigvalsh|lu|qr|svdvals|tensor(inv|solve))|norm\.nuc|pinverse|qr": (
+        "the algorithm asks how the sizes of the matrix compare, or whether one is even: they have to be known"
+    ),
+    r"linalg\.(pinv|matrix_rank).*": "its singular values ask how the sizes of the matrix compare",
+    r"nn\.functional\.conv.*": "the sizes of the weight, in StableHLO, have to be known; those of the input need not",
+    r"_upsample_bilinear2d_aa": "its matrix of weights is written for sizes that are known",
+    r"__getitem__": "the C++ lowering gathers slices of sizes that are known",
+    r"max_pool2d_with_indices_backward": "in StableHLO it is written for sizes that are known",
+    r"nn\.functional\.bilinear": "the C++ lowering leaves an assertion that sizes agree, which StableHLO does not have",
+    r"nn\.functional\.group_norm": "of a number of channels that is not known, a product stops at run time",
+}
+"""The same for a name whose sizes are not known, before the others."""
+
+
+def reason_of_sizes(name: str) -> str:
+    """Return why the operator ``name`` does not pass where its sizes are not known.
+
+    Raises:
+        KeyError: if nobody has said so yet.
+    """
+    found = [text for pattern, text in OF_SIZES.items() if re.fullmatch(pattern, name)]
+    return found[0] if found else reason(name)
+
+
 def reason(name: str, dtypes: Collection[str] = ()) -> str:
     """Return why the operator ``name`` does not pass, in ``dtypes`` if given.
 

@@ -9,10 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.pairs import is_static
+from fx_importer.decompositions.pairs import are_known
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
+
+
+def _is_open(x: Tensor, output_size: Sequence[int]) -> bool:
+    """Whether a size that is divided into windows is not known, and how many there are is."""
+    divided = x.shape[-len(output_size) :]
+    return not are_known(*divided) and are_known(*output_size)
 
 
 def _windows(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
@@ -30,7 +36,7 @@ def _windows(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
 @decomposes(aten.adaptive_avg_pool1d.default, aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
 def average(x: Tensor, output_size: Sequence[int]) -> Any:
     """The averages of the windows, one axis after the other."""
-    if is_static(x) or not all(isinstance(size, int) for size in output_size):
+    if not _is_open(x, output_size):
         return NotImplemented
     for axis, outputs in enumerate(output_size, x.dim() - len(output_size)):
         inside, lengths = _windows(x.shape[axis], outputs)
@@ -43,7 +49,7 @@ def average(x: Tensor, output_size: Sequence[int]) -> Any:
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def largest(x: Tensor, output_size: Sequence[int]) -> Any:
     """The largest elements of the windows, and their places in the flat order of the axes."""
-    if is_static(x) or not all(isinstance(size, int) for size in output_size) or not x.is_floating_point():
+    if not _is_open(x, output_size) or not x.is_floating_point():
         return NotImplemented
     least = torch.full((), -math.inf, dtype=x.dtype)
     sizes = x.shape[-len(output_size) :]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.pairs import is_static
+from fx_importer.decompositions.pairs import are_known
 from fx_importer.decompositions.table import decomposes
 
 aten = torch.ops.aten
@@ -54,7 +54,7 @@ def nearest_exact_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequen
 
 
 def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
-    if is_static(x) and all(isinstance(size, int) for size in output_size or ()):
+    if are_known(*x.shape[2:], *(output_size or ())):
         return NotImplemented
     scales = scale_factors or [None] * (x.dim() - 2)
     for axis, scale in enumerate(scales, 2):

@@ -20,6 +20,11 @@ def is_static(*tensors: Tensor | None) -> bool:
     return all(isinstance(size, int) for each in tensors if each is not None for size in each.shape)
 
 
+def are_known(*sizes: int) -> bool:
+    """Return whether every one of ``sizes`` is a number."""
+    return all(isinstance(size, int) for size in sizes)
+
+
 def is_empty(x: Tensor) -> bool:
     """Return whether a size that is known is zero."""
     return 0 in [size for size in x.shape if isinstance(size, int)]

@@ -192,7 +192,7 @@ def test_powers_that_stay() -> None:
         assert_close(powers.power(whole, exponent), whole**exponent)
     assert powers.power(whole, -1) is NotImplemented  # an error, in eager
     assert powers.power(SPECIAL, 1.7) is NotImplemented
-    assert powers.power(torch.tensor([True]), 2) is NotImplemented
+    assert_close(powers.power(torch.tensor([True, False]), 2), torch.tensor([1, 0]))
 
 
 @pytest.mark.parametrize("x", [SPECIAL, torch.tensor([-3, 0, 5]), torch.tensor([True, False])])

@@ -105,11 +105,13 @@ def test_what_is_in_it(dump):
 
 I64 = "!torch.vtensor<[2],si64>"
 POW = f"%r = torch.aten.pow.Tensor_Tensor %x, %x : {I64}, {I64} -> {I64}"
-DYNAMIC = "!torch.vtensor<[?],f32>"
-CUMSUM = f"""
-  %zero = torch.constant.int 0
+ERF = f"""
+  %long = torch.constant.int 4
+  %false = torch.constant.bool false
   %none = torch.constant.none
-  %r = torch.aten.cumsum %x, %zero, %none : {DYNAMIC}, !torch.int, !torch.none -> {DYNAMIC}
+  %y = torch.aten.erf %x : {I64} -> {T}
+  %r = torch.aten.to.dtype %y, %long, %false, %false, %none
+    : {T}, !torch.int, !torch.bool, !torch.bool, !torch.none -> {I64}
 """
 SORT_THEN_CUSTOM_OP = f"""
   %zero = torch.constant.int 0
@@ -128,7 +130,7 @@ SORT_THEN_CUSTOM_OP = f"""
         (LINALG, lambda: module(SORT_THEN_CUSTOM_OP), "backend-types", "torch-mlir-opt"),
         (TOSA, lambda: module(POW, type=I64), "tosa", "torch-mlir-opt"),
         (TOSA, lambda: module(CUSTOM_OP), "backend-types", "replay"),
-        (STABLEHLO, lambda: module(CUMSUM, type=DYNAMIC), "stablehlo", "replay"),
+        (STABLEHLO, lambda: module(ERF, type=I64), "stablehlo", "replay"),
         (STABLEHLO, lambda: module(CUSTOM_OP), "backend-types", "replay"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
