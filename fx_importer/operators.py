@@ -1,4 +1,4 @@
-"""Operators by their names."""
+"""Operators by name, and operators that the installed torch may not have."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 
 def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
-    """Return the operator that torch prints as ``name``, with or without its overload or ``torch.`` before it.
+    """Return the operator that torch prints as ``name``, with or without its overload or a leading ``torch.``.
 
-    What is not registered in this process has none.
+    None if no such operator is registered in this process.
     """
     parts = name.removeprefix("torch.").removeprefix("ops.").split(".")
     if len(parts) not in (2, 3) or not all(parts):
@@ -20,3 +20,54 @@ def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
     for part in parts:
         found = getattr(found, part, None)
     return found if isinstance(found, OpOverload | OpOverloadPacket) else None
+
+
+class MissingOperator:
+    """An operator, or one of its overloads, that the installed torch does not have.
+
+    It is no key of any graph, so tables may hold it, and decomposition tables skip it. Calling it raises
+    `NotImplementedError`.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, overload: str) -> MissingOperator:
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        return MissingOperator(f"{self._name}.{overload}")
+
+    def overloads(self) -> list[str]:
+        """Return no overloads."""
+        return []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"torch {torch.__version__} has no operator '{self._name}'")
+
+    def __repr__(self) -> str:
+        return f"<missing operator {self._name}>"
+
+
+class Namespace:
+    """The operators of a namespace of ``torch.ops``: `MissingOperator` stands for one that torch does not have.
+
+    Operators come and go between releases of torch: a reference to one that is gone must not fail the import.
+    """
+
+    def __init__(self, name: str):
+        self._operators = getattr(torch.ops, name)
+        self._name = name
+
+    def __getattr__(self, operator: str) -> Any:
+        try:
+            found = getattr(self._operators, operator)
+        except AttributeError:
+            if operator.startswith("__") and not operator.rstrip("_").endswith("shift"):
+                raise  # an attribute of Python's own; `__lshift__` and the like are operators
+            found = MissingOperator(f"{self._name}.{operator}")
+        setattr(self, operator, found)
+        return found
+
+
+aten: Any = Namespace("aten")
+prims: Any = Namespace("prims")

@@ -16,6 +16,7 @@ from fx_importer.decompositions.composite import compositions
 from fx_importer.decompositions.quantization import quantization
 from fx_importer.errors import UsageError
 from fx_importer.lowerings import layers, table_with
+from fx_importer.operators import aten
 from fx_importer.options import ImportOptions, LoweringOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, pipeline_for
@@ -94,8 +95,6 @@ class Target:
         """Return the stages that follow the import."""
         return pipeline_for(self.output_type, options)
 
-
-aten = torch.ops.aten
 
 _TABLES = {
     OutputType.RAW: decompositions.BASE,

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map
 
-aten = torch.ops.aten
-prims = torch.ops.prims
+from fx_importer.operators import aten, prims
 
 CARRIERS = {
     torch.uint8: torch.int8,

@@ -11,10 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx_importer.canonicalization.rewriting import emit, same_size, value_of
+from fx_importer.operators import aten, prims
 from fx_importer.programs import is_empty
-
-aten = torch.ops.aten
-prims = torch.ops.prims
 
 Parts = tuple[fx.Node, fx.Node]
 """The real and the imaginary part."""

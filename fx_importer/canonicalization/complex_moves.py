@@ -6,11 +6,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from fx_importer.canonicalization.carriers import FILLS, MOVES
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 MOVED = (MOVES - {aten.as_strided.default, aten.view.dtype}) | {
     *(aten.resolve_conj.default, aten.resolve_neg.default, aten.contiguous.default, aten.lift_fresh.default),

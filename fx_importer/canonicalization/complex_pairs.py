@@ -23,9 +23,7 @@ from fx_importer.canonicalization.complex_moves import IMAGINARY, MIXED, MOVED, 
 from fx_importer.canonicalization.rewriting import emit, remember_dtypes, value_of
 from fx_importer.diagnostics import refusal_of
 from fx_importer.errors import Refusal
-
-aten = torch.ops.aten
-prims = torch.ops.prims
+from fx_importer.operators import aten, prims
 
 
 class ComplexPairs:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.operators import aten
 from fx_importer.programs import is_empty
-
-aten = torch.ops.aten
 
 
 def fold_empty(graph: fx.Graph) -> None:

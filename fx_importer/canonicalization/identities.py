@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import fx
 
 from fx_importer.canonicalization.rewriting import Rules, same_type, value_of
-
-aten = torch.ops.aten
-prims = torch.ops.prims
+from fx_importer.operators import aten, prims
 
 
 def _argument_of_same_type(node: fx.Node) -> fx.Node | None:

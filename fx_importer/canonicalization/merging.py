@@ -8,13 +8,10 @@ from operator import mul
 from typing import Any
 
 import sympy
-import torch
 from torch import SymInt, fx
 
 from fx_importer.canonicalization.rewriting import emit, value_of
-
-aten = torch.ops.aten
-prims = torch.ops.prims
+from fx_importer.operators import aten, prims
 
 
 def merge_axes(node: fx.Node) -> fx.Node:

@@ -16,9 +16,8 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.operators import aten
 from fx_importer.programs import with_rewritten_graphs
-
-aten = torch.ops.aten
 
 _READ = (aten.item.default, aten._local_scalar_dense.default)
 _ARITHMETIC = {

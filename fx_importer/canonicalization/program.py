@@ -15,11 +15,10 @@ from fx_importer.canonicalization.rank_zero import RANK_ZERO
 from fx_importer.canonicalization.rewriting import Rules, emit
 from fx_importer.canonicalization.spelling import SPELLINGS
 from fx_importer.canonicalization.strides import STRIDES
+from fx_importer.operators import aten
 from fx_importer.programs import with_rewritten_graphs
 from fx_importer.progress import counted
 from fx_importer.regions import inline_regions
-
-aten = torch.ops.aten
 
 # What these say is in the program's range constraints, or holds for any input that the program was exported for.
 ASSERTIONS = frozenset(

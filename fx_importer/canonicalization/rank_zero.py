@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import operator
 
-import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from fx_importer.canonicalization.rewriting import Rules, emit, value_of
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def is_scalar(argument: object) -> bool:

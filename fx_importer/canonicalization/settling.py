@@ -21,10 +21,9 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fx_importer.canonicalization.rewriting import emit, value_of
+from fx_importer.operators import aten
 from fx_importer.programs import as_held, with_rewritten_graphs
 from fx_importer.regions import inline_regions
-
-aten = torch.ops.aten
 
 Numbers = dict[sympy.Symbol, sympy.Integer]
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import SymInt, fx
 
 from fx_importer.canonicalization.merging import merge_axes, repeat
 from fx_importer.canonicalization.rewriting import Rules, emit, same_size, same_type, value_of
-
-aten = torch.ops.aten
-prims = torch.ops.prims
+from fx_importer.operators import aten, prims
 
 
 def _reshape(node: fx.Node) -> fx.Node | None:

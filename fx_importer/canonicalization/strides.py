@@ -9,8 +9,7 @@ from torch import SymInt, Tensor, fx
 from torch.fx.node import Argument
 
 from fx_importer.canonicalization.rewriting import Rules, emit, same_size, value_of
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Size = int | SymInt
 

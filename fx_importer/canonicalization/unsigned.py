@@ -33,9 +33,7 @@ from fx_importer.canonicalization.carriers import (
 from fx_importer.canonicalization.rewriting import emit, remember_dtypes, value_of
 from fx_importer.diagnostics import refusal_of
 from fx_importer.errors import Refusal
-
-aten = torch.ops.aten
-prims = torch.ops.prims
+from fx_importer.operators import aten, prims
 
 
 class SignedCarriers:
@@ -117,7 +115,7 @@ class _Rewriting:
     def _move(self, node: fx.Node) -> None:
         node.args = tuple(map(carrier_of, node.args))
         node.kwargs = {key: carrier_of(each) for key, each in node.kwargs.items()}
-        position = FILLS.get(node.target)  # pyright: ignore[reportArgumentType]
+        position = FILLS.get(node.target)
         if (
             position is not None
             and len(node.args) > position

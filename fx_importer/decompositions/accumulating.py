@@ -13,8 +13,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from fx_importer.decompositions.indexing import from_the_start, index_put_of_leading_axes
 from fx_importer.decompositions.pairs import LARGEST, count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Number = int | float
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import are_known
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _is_open(x: Tensor, output_size: Sequence[int]) -> bool:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.products import matmul
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.scaled_dot_product_attention.default)

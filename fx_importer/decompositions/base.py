@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch._decomp import core_aten_decompositions
 
 from fx_importer.decompositions import (
@@ -24,8 +23,7 @@ from fx_importer.decompositions import (
     windows,
 )
 from fx_importer.decompositions.table import DecompositionTable, overloads_only
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 CORE_ATEN = DecompositionTable(
     overloads_only(core_aten_decompositions()), because="not of the Core ATen operator set; the rule is torch's own"

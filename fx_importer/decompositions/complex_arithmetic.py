@@ -28,8 +28,7 @@ from fx_importer.decompositions.complex_numbers import (
 )
 from fx_importer.decompositions.complex_sums import COMPLEX_SUMS
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.polar.default)

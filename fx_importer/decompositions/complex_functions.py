@@ -16,8 +16,7 @@ from torch._ops import OpOverload
 
 from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.table import Decomposition
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Parts = tuple[Tensor, Tensor]
 Function = Callable[[Tensor, Tensor], Parts]

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Operand = Tensor | int | float | complex
 Part = Tensor | float

@@ -14,8 +14,7 @@ from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.dense.loops import positions, repeat
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.logcumsumexp.default)

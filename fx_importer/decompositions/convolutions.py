@@ -18,8 +18,7 @@ from torch.nn.functional import pad
 from fx_importer.decompositions.pairs import fits, is_static
 from fx_importer.decompositions.placing import of_axes, spread
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Sizes = Sequence[int]
 

@@ -11,8 +11,7 @@ from torch.utils._pytree import tree_map
 
 from fx_importer.decompositions.table import Decomposition, decomposes
 from fx_importer.decompositions.windows import diagonal
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _copy(operator: OpOverload, view: Callable[..., Any]) -> Decomposition:

@@ -13,8 +13,7 @@ from fx_importer.decompositions.accumulating import reduce_where
 from fx_importer.decompositions.ordering import searchsorted
 from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _tally(bins: Tensor, number: int, weights: Tensor) -> Tensor:

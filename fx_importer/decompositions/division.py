@@ -16,8 +16,7 @@ from torch import Tensor
 from fx_importer.decompositions.halves import HALVES
 from fx_importer.decompositions.table import Decomposition, decomposes
 from fx_importer.decompositions.whole import is_whole, whole
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Magnitude = Callable[[Tensor, Tensor], Tensor]
 """The remainder of two floats that are not negative."""

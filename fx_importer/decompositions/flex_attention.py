@@ -19,9 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from fx_importer.decompositions.unused import erase_unused
+from fx_importer.operators import aten
 from fx_importer.programs import with_rewritten_graphs
 
-aten = torch.ops.aten
 FLEX_ATTENTION = torch.ops.higher_order.flex_attention
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.base import CORE_ATEN
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _DIRECT = 64
 """Up to here a length is not split: a product of that size is as quick, and its matrix has 32 KiB in float64."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten._grouped_mm.default)

@@ -10,8 +10,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fx_importer.decompositions.table import Decomposition, Operator, decomposes, overloads
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 HALVES = (torch.float16, torch.bfloat16)
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.table import decomposes
 from fx_importer.decompositions.whole import is_whole, whole
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _counted_from_the_start: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
 """Set while a rule emits what it stands for: an ``index_put`` whose indices are not negative."""

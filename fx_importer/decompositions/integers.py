@@ -12,8 +12,7 @@ from torch._ops import OpOverload
 from fx_importer.decompositions import products
 from fx_importer.decompositions.pairs import fits, is_empty, is_static
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _is_integer(x: Any) -> bool:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import are_known
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)

@@ -15,8 +15,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.topk.default)

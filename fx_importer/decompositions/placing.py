@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def of_axes(values: Sequence[int] | int, axes: int) -> list[int]:

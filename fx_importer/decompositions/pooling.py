@@ -13,8 +13,7 @@ from torch import Tensor
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.placing import of_axes
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _for_values: ContextVar[bool] = ContextVar("for_values", default=False)
 """Set while a rule emits what it stands for, whose values have a lowering."""

@@ -12,8 +12,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.table import Decomposition, decomposes
 from fx_importer.decompositions.whole import is_whole, whole
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _SIMPLE: Mapping[float, Callable[[Tensor], Tensor]] = {
     1: lambda x: x.clone(),

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _BILINEAR, _NEAREST = 0, 1
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2

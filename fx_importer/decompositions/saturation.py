@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.table import Decomposition, decomposes
 from fx_importer.decompositions.whole import is_whole, whole
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Number = int | float
 

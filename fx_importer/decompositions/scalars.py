@@ -14,8 +14,7 @@ from torch import SymFloat, SymInt, Tensor
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Number = int | float
 """Not a complex number, nor a symbolic one: those are left as they are."""

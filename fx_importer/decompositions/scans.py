@@ -7,8 +7,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _HALVES = (torch.float16, torch.bfloat16)
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import count, fits, is_empty, is_static, positions
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _selected(x: Tensor, axis: int, mask: Tensor) -> Tensor:

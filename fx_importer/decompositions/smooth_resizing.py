@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _triangle(x: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from torch import Tensor
 from fx_importer.decompositions.ordering import scan
 from fx_importer.decompositions.pairs import count, is_static, positions
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _ordered(x: Tensor, kept: int, dim: int, descending: bool) -> Any:

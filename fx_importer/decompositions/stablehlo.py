@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from fx_importer.decompositions import (
     accumulating,
     adaptive,
@@ -35,8 +33,7 @@ from fx_importer.decompositions.base import BASE
 from fx_importer.decompositions.dense import DENSE
 from fx_importer.decompositions.fourier import FOURIER
 from fx_importer.decompositions.special import SPECIAL
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 STABLEHLO = (
     BASE.replacing(

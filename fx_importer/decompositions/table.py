@@ -12,10 +12,11 @@ from torch._decomp import get_decompositions
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx_importer.errors import UsageError
+from fx_importer.operators import MissingOperator
 
 Rule = Callable[..., Any]
 """Takes an operator's arguments and computes its result with other operators."""
-Operator = OpOverload | OpOverloadPacket | HigherOrderOperator
+Operator = OpOverload | OpOverloadPacket | HigherOrderOperator | MissingOperator
 """An overload, or a packet, which stands for all of its overloads."""
 
 
@@ -37,7 +38,9 @@ def decomposes(*operators: Operator) -> Callable[[Rule], Decomposition]:
 
 
 def overloads(operators: Iterable[Operator]) -> Iterator[Any]:
-    """Yield ``operators``, each packet as its overloads. What is of higher order has none, and stands for itself.
+    """Yield ``operators``, each packet as its overloads; skip those that the installed torch does not have.
+
+    A higher-order operator has no overloads, and is yielded as it is.
 
     Raises:
         UsageError: for what is neither an overload nor a packet.
@@ -47,7 +50,7 @@ def overloads(operators: Iterable[Operator]) -> Iterator[Any]:
             yield operator
         elif isinstance(operator, OpOverloadPacket):
             yield from (getattr(operator, name) for name in operator.overloads())
-        else:
+        elif not isinstance(operator, MissingOperator):
             raise UsageError(
                 f"a decomposition is keyed by an operator, such as torch.ops.aten.rms_norm.default, not by {operator!r}"
             )
@@ -94,7 +97,8 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
 
     def _with(self, lines: Mapping[OpOverload, Line]) -> DecompositionTable:
         table = DecompositionTable()
-        table._lines = {**self._lines, **lines}
+        known = {key: line for key, line in lines.items() if not isinstance(key, MissingOperator)}
+        table._lines = {**self._lines, **known}
         return table
 
     def updated(self, other: DecompositionTable) -> DecompositionTable:
@@ -151,6 +155,8 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
         """
         table = self
         for operator in operators:
+            if isinstance(operator, MissingOperator):
+                continue
             if not (found := get_decompositions([operator])):
                 raise UsageError(f"torch has no decomposition of {operator}")
             # A packet's overloads may be decomposed by functions of their own.

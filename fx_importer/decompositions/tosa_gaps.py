@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions import shapes
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _MOST_AXES = 4
 """Of a result of indexing that C++ lowers within the six axes that TOSA has."""

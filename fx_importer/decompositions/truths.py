@@ -10,8 +10,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _of_truths(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import fx
 
 from fx_importer.decompositions.views import memory_groups, written_arguments
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _CHECKS = frozenset((aten._assert_tensor_metadata.default,))  # hold for every input that the program was exported for
 

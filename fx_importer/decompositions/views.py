@@ -17,9 +17,8 @@ from torch._export.utils import _is_cia_op
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 
+from fx_importer.operators import aten
 from fx_importer.programs import with_rewritten_graphs
-
-aten = torch.ops.aten
 
 
 def respell_views(program: ExportedProgram) -> ExportedProgram:

@@ -19,8 +19,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics import refusal_at
 from fx_importer.errors import UnsupportedProgramError
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _DRAWING = frozenset(
     getattr(packet, name)

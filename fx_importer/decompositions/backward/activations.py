@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.hardshrink_backward.default, aten.softshrink_backward.default)

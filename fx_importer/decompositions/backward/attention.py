@@ -8,8 +8,7 @@ from torch import Tensor
 from fx_importer.decompositions.attention import attention_weights, repeat_heads
 from fx_importer.decompositions.products import matmul
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)

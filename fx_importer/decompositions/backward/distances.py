@@ -11,8 +11,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:

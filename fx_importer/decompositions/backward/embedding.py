@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import count, fits, is_static
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _MEAN, _MAX = 1, 2
 """Modes of bags."""

@@ -13,8 +13,7 @@ from torch._ops import OpOverload
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.placing import of_axes, placed
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _max_pool(operator: OpOverload, axes: int) -> Decomposition:

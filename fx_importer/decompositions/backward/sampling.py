@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 """Interpolations."""

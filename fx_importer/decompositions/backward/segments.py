@@ -10,8 +10,7 @@ from torch import Tensor
 from fx_importer.decompositions.counting import last_axis, segments_of
 from fx_importer.decompositions.pairs import count
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten._segment_reduce_backward.default)

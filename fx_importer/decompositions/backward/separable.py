@@ -17,8 +17,7 @@ from torch._ops import OpOverload
 from fx_importer.decompositions.pairs import is_static
 from fx_importer.decompositions.placing import of_axes
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Along = Callable[[Tensor, int], Tensor]
 """Applies an operator to the last axis of [rows, 1, size], the axis being the k-th of those that it works on."""

@@ -12,9 +12,7 @@ from fx_importer.decompositions.dense.jacobi import of_triangle, singular, symme
 from fx_importer.decompositions.dense.loops import adjoint, identity, is_known, repeat, transposed
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
-
+from fx_importer.operators import aten
 
 Tolerance = Tensor | float | None
 """One for all, or one for each of the batch."""

@@ -21,8 +21,7 @@ from fx_importer.decompositions.dense.loops import (
 )
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def reflection(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:

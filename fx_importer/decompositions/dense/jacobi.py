@@ -29,8 +29,7 @@ from fx_importer.decompositions.dense.loops import (
 )
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 Rotations = tuple[Tensor, Tensor, Tensor | None]
 """Sines, and tangents of half the angle, one of each for a pair of columns; of complex columns, what the second of a

@@ -22,8 +22,7 @@ from fx_importer.decompositions.dense.loops import (
 from fx_importer.decompositions.dense.lu import exchanged, size_of
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _ALPHA = (1 + 17**0.5) / 8
 """What bounds the growth of a step with one pivot and half of a step with two alike (Bunch and Kaufman, 1977)."""

@@ -24,8 +24,7 @@ from fx_importer.decompositions.dense.loops import (
 from fx_importer.decompositions.dense.triangular import substitute
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,8 +23,7 @@ from fx_importer.decompositions.dense.loops import (
 )
 from fx_importer.decompositions.pairs import is_empty
 from fx_importer.decompositions.table import Decomposition, decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _STEPS = 30
 """For each eigenvalue; two or three do for most."""

@@ -13,8 +13,7 @@ from torch._higher_order_ops.effects import _get_effect
 from torch._ops import OpOverload, OpOverloadPacket
 
 from fx_importer.decompositions.views import written_arguments
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 # Any view is a reshape to us: torch's composite would only find out whether it has to copy.
 _KEPT = frozenset((aten.view.default, aten.reshape.default))

@@ -22,10 +22,8 @@ from torch.export.graph_signature import (
 from fx_importer.decompositions.local.recording import Declined, Rules
 from fx_importer.decompositions.local.sizes import SizeNodes
 from fx_importer.decompositions.local.walking import Pieces, Walk
+from fx_importer.operators import aten
 from fx_importer.programs import fake_mode_of, with_graph
-
-aten = torch.ops.aten
-
 
 _MUTATIONS = {
     InputKind.BUFFER: OutputKind.BUFFER_MUTATION,

@@ -26,8 +26,8 @@ from fx_importer.decompositions.local.operators import (
     view_form,
 )
 from fx_importer.errors import FxImporterError
+from fx_importer.operators import aten
 
-aten = torch.ops.aten
 Rules = Mapping[Any, Callable[..., Any]]
 Sizes = SymInt | SymFloat | SymBool
 

@@ -15,8 +15,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from fx_importer.decompositions.local.recording import Declined
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 class _Calls(PythonReferenceAnalysis):

@@ -23,9 +23,8 @@ from fx_importer.decompositions.local.recording import Declined, Piece, Rules, S
 from fx_importer.decompositions.local.sizes import SizeNodes
 from fx_importer.decompositions.local.writes import SCATTERS, Writes
 from fx_importer.decompositions.views import written_arguments
+from fx_importer.operators import aten
 from fx_importer.progress import counted
-
-aten = torch.ops.aten
 
 _CONSTANTS = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, slice, type(None))
 _NOT_KEPT = frozenset(("val", "unbacked_bindings", "tensor_meta", "eager_input_vals"))
@@ -214,7 +213,7 @@ class Walk:
         """Let ``whole``, names of one tensor, stand for what it is with what ``part``, a view of it, is now."""
         args = part.args[0], part, *part.args[1:]
         call = Call(args, part.kwargs, {**writer.meta, "val": whole[0].meta["val"]})
-        result = self._put(*self._pieces.of(SCATTERS[part.target], call), call)  # type: ignore[index]
+        result = self._put(*self._pieces.of(SCATTERS[part.target], call), call)
         self.values.update(dict.fromkeys(whole, result))
 
     def _of(self, argument: Any, values: Mapping[fx.Node, Any]) -> Any:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 from torch.fx.node import map_arg
 
 from fx_importer.decompositions.local.operators import renamed
 from fx_importer.decompositions.local.recording import Declined
 from fx_importer.decompositions.views import memory_groups, written_arguments
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 SCATTERS = {aten.select.int: aten.select_scatter.default, aten.slice.Tensor: aten.slice_scatter.default}
 """Views of a part, and what puts a new part in the place of the old one: it takes the same arguments."""

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.special import bessel_series as series
 from fx_importer.decompositions.special.elementwise import Series, in_floats
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _TWO_BY_PI = 2 / math.pi
 

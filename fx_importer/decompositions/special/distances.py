@@ -12,8 +12,7 @@ from torch import Tensor
 from fx_importer.decompositions.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.special.elementwise import in_floats
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @in_floats(aten.hypot.default)

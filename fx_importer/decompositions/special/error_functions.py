@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.special.elementwise import in_floats
 from fx_importer.decompositions.special.error_series import ERFCX, ERFINV_CENTRE, ERFINV_TAIL
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _scaled_complement(x: Tensor) -> Tensor:

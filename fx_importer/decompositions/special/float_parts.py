@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.special.elementwise import in_floats
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @decomposes(aten.signbit.default)

@@ -20,8 +20,7 @@ from fx_importer.decompositions.special.gamma_series import (
     LOG_GAMMA_CORRECTION,
 )
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 _ROOT = (1.4616321325302124, 1.2438149936341261e-08)
 """Where digamma is zero: to float32, and what is left of it."""

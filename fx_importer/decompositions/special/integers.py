@@ -10,8 +10,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.special.elementwise import any_of
 from fx_importer.decompositions.table import decomposes
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _turn(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

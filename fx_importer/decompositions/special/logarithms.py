@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.special.elementwise import in_floats
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _log_sum(a: Tensor, b: Tensor) -> Tensor:

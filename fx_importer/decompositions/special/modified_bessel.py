@@ -10,8 +10,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.special import modified_bessel_series as series
 from fx_importer.decompositions.special.elementwise import in_floats
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _scaled_first(size: Tensor, order: int) -> Tensor:

@@ -13,8 +13,7 @@ from torch import Tensor
 from fx_importer.decompositions.special.elementwise import in_floats
 from fx_importer.decompositions.special.logarithms import expm1, log1p
 from fx_importer.decompositions.special.trigonometric_series import ASIN, ATAN
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def _signed(size: Tensor, x: Tensor) -> Tensor:

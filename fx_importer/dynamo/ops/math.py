@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch._ops import OpOverload
 
 from fx_importer.bindings import ir
 from fx_importer.dynamo.ops.registry import OpsRegistry
 from fx_importer.lowerings import Declined, Lowering, TargetEmitter
+from fx_importer.operators import aten
 from fx_importer.output_types import OutputType
-
-aten = torch.ops.aten
 
 _FUNCTIONS: dict[OpOverload, str] = {
     aten.abs.default: "absf",

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 
 from fx_importer.bindings import ir
 from fx_importer.importing.builder import NodeBuilder
 from fx_importer.importing.handlers.scalars import Scalars
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 def import_assertion(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:

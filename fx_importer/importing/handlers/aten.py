@@ -11,8 +11,7 @@ from torch import fx
 from fx_importer.bindings import ir
 from fx_importer.importing.arguments import Plan, plan_for, sibling
 from fx_importer.importing.builder import NodeBuilder, Refused
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 RENAMED: dict[Any, str] = {
     aten.sym_size.int: "aten.size.int",

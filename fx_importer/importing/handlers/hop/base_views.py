@@ -12,8 +12,7 @@ from torch.fx.node import map_arg
 
 from fx_importer.bindings import ir
 from fx_importer.importing.builder import NodeBuilder, Refused
-
-aten = torch.ops.aten
+from fx_importer.operators import aten
 
 
 @dataclass(frozen=True)
