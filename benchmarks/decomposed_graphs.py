@@ -24,8 +24,8 @@ from benchmarks.op_cases import calls, dtype_for, operators
 from benchmarks.zoo import ZOO
 from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, DecompositionTable
-from fx_importer.decompositions.decompose import general, prepared
-from fx_importer.decompositions.local import Declined, decompose_locally
+from fx_importer.decompositions.engine.decompose import general, prepared
+from fx_importer.decompositions.engine.local import Declined, decompose_locally
 from tests.decompositions.same_graph import differences
 
 TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}

@@ -22,7 +22,7 @@ from fx_importer.decompositions.special import (
     modified_bessel_series,
     trigonometric_series,
 )
-from fx_importer.decompositions.special.elementwise import Series
+from fx_importer.decompositions.special.chebyshev import Series
 
 DIGITS, NODES = 40, 50
 Function = Callable[[Any], Any]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fx_importer.causes import Cause
-    from fx_importer.diagnostics import Diagnostic
+    from fx_importer.diagnostics.causes import Cause
+    from fx_importer.diagnostics.mlir_diagnostics import Diagnostic
 
 
 class FxImporterError(Exception):

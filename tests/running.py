@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "fx_importer", "fx_importer.entry", "tests.running"])
+_CONTEXT.set_forkserver_preload(["torch", "fx_importer", "fx_importer.api.lower", "tests.running"])
 
 
 def run_script(script: Path, folder: Path, environment: Mapping[str, str]) -> CompletedProcess[str]:

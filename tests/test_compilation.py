@@ -19,9 +19,9 @@ from fx_importer import (
     lower,
     stateless_fx_import,
 )
-from fx_importer.bindings import ir, new_context
 from fx_importer.execution import JitBackend
-from fx_importer.exporting.capture import FunctionModule
+from fx_importer.exporting.export import FunctionModule
+from fx_importer.mlir.bindings import ir, new_context
 
 X = torch.arange(6.0).reshape(2, 3)
 

@@ -103,17 +103,17 @@ def test_imports_point_down(path: Path):
 @pytest.mark.parametrize(
     "module, source, expected",
     [
-        ("importing/weights.py", "from fx_importer.trace import Trace", None),
+        ("importing/weights.py", "from fx_importer.diagnostics.trace import Trace", None),
         ("importing/weights.py", "from fx_importer.importing.types import dtype", None),
         ("importing/weights.py", "from .types import dtype", None),
         ("importing/weights.py", "import fx_importerish.cli, torch", None),
         ("cli/app.py", "from fx_importer import lower", None),
-        ("errors.py", "if TYPE_CHECKING:\n    from fx_importer.trace import Trace", None),
-        ("errors.py", "from fx_importer.trace import Trace", "errors.py:1: 'errors' imports 'trace'"),
+        ("errors.py", "if TYPE_CHECKING:\n    from fx_importer.diagnostics.trace import Trace", None),
+        ("errors.py", "from fx_importer.diagnostics.trace import Trace", "errors.py:1: 'errors' imports 'trace'"),
         ("importing/weights.py", "from fx_importer.pipelines import Pass", "'importing' imports 'pipelines'"),
         (
             "importing/weights.py",
-            "\nimport fx_importer.exporting.capture",
+            "\nimport fx_importer.exporting.export",
             "weights.py:2: 'importing' imports 'exporting'",
         ),
         ("importing/weights.py", "from fx_importer import decompositions", "'importing' imports 'decompositions'"),

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer import CrashedError, StageFailed, UsageError, compilation, lower, lower_mlir_module
-from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer import CrashedError, StageFailed, UsageError, lower, lower_mlir_module
+from fx_importer.api.reproduce import reproduce
 from fx_importer.cli import main
+from fx_importer.compiler import driver
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.option_values import read_options, spelled
 from fx_importer.options import Contract, ExportOptions, LoweringOptions, Options, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
-from fx_importer.pipelines.functions import imported_step
-from fx_importer.reproducing import reproduce
+from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.targets import Target
 
 ROOT = Path(__file__).parents[1]
@@ -187,7 +188,7 @@ def test_a_stage_before_the_passes_fails_again(monkeypatch):
         raise IndexError("a defect of canonicalization")
 
     with monkeypatch.context() as patch:
-        patch.setattr(compilation, "canonicalize", fail)
+        patch.setattr(driver, "canonicalize", fail)
         with pytest.raises(StageFailed) as caught:
             lower(Mlp(), X, output_type="tosa", contract="warn")
         report = caught.value.report

@@ -7,9 +7,9 @@ import gc
 import numpy as np
 import pytest
 
-from fx_importer import resources
-from fx_importer.bindings import ir, new_context
-from fx_importer.resources import resource, resource_bytes
+from fx_importer.mlir import resources
+from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.mlir.resources import resource, resource_bytes
 
 
 @pytest.mark.parametrize("count", [4, 1024])

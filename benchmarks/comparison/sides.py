@@ -88,8 +88,8 @@ def torch_mlir_fx(clock: StageClock) -> Lowering:
 
 def fx_importer(clock: StageClock) -> Lowering:
     """This project's ``export_and_import``, its stages as its trace names them."""
-    from fx_importer.entry import export_and_import
-    from fx_importer.trace import Trace
+    from fx_importer.api.lower import export_and_import
+    from fx_importer.diagnostics.trace import Trace
 
     groups = {"export": "rest", "decompose": "decompose", "canonicalize": "decompose", "import": "import"}
     run_stage = Trace.stage

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fx_importer.canonicalization.folding import fold_constants
+from fx_importer.canonicalization.canonicalize import canonicalize
+from fx_importer.canonicalization.constant_folding import fold_constants
+from fx_importer.canonicalization.constant_sizes import settle_sizes
+from fx_importer.canonicalization.item_to_tensor import positions_as_tensors
 from fx_importer.canonicalization.legalization import Dtypes, legalize, legalize_graph
-from fx_importer.canonicalization.outlining import outline_layers
-from fx_importer.canonicalization.positions import positions_as_tensors
-from fx_importer.canonicalization.program import canonicalize
-from fx_importer.canonicalization.settling import settle_sizes
+from fx_importer.canonicalization.outline_layers import outline_layers
 
 __all__ = [
     "Dtypes",

@@ -19,11 +19,11 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate, map_arg
 
 from fx_importer.canonicalization.complex_forms import Forms, Parts, expanded, join, with_dtype, zeros
-from fx_importer.canonicalization.complex_moves import IMAGINARY, MIXED, MOVED, NUMBERS, OF_SHAPE
-from fx_importer.canonicalization.rewriting import emit, remember_dtypes, value_of
-from fx_importer.diagnostics import refusal_of
+from fx_importer.canonicalization.complex_partwise import IMAGINARY, MIXED, MOVED, NUMBERS, OF_SHAPE
+from fx_importer.canonicalization.node_rewriting import emit, remember_dtypes, value_of
+from fx_importer.diagnostics.mlir_diagnostics import refusal_of
 from fx_importer.errors import Refusal
-from fx_importer.operators import aten, prims
+from fx_importer.fx_graph.operators import aten, prims
 
 
 class ComplexPairs:

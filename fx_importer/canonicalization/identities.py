@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.canonicalization.rewriting import Rules, same_type, value_of
-from fx_importer.operators import aten, prims
+from fx_importer.canonicalization.node_rewriting import Rules, same_type, value_of
+from fx_importer.fx_graph.operators import aten, prims
 
 
 def _argument_of_same_type(node: fx.Node) -> fx.Node | None:

@@ -12,13 +12,13 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.canonicalization.carriers import CARRIERS, CONVERSIONS, MOVES
 from fx_importer.canonicalization.complex_pairs import ComplexPairs
-from fx_importer.canonicalization.rewriting import value_of
-from fx_importer.canonicalization.unsigned import SignedCarriers
-from fx_importer.diagnostics import refusal_of
+from fx_importer.canonicalization.node_rewriting import value_of
+from fx_importer.canonicalization.signless_types import CARRIERS, CONVERSIONS, MOVES
+from fx_importer.canonicalization.unsigned_integers import SignedCarriers
+from fx_importer.diagnostics.mlir_diagnostics import refusal_of
 from fx_importer.errors import Refusal, UnsupportedProgramError
-from fx_importer.programs import with_rewritten_graphs, with_rewritten_modules
+from fx_importer.fx_graph.programs import with_rewritten_graphs, with_rewritten_modules
 
 
 @dataclass(frozen=True)

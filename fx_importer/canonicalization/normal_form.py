@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from torch import fx
 from torch.export import ExportedProgram
 
+from fx_importer.canonicalization.canonicalize import ASSERTIONS, is_in_place
 from fx_importer.canonicalization.identities import IDENTITIES
-from fx_importer.canonicalization.program import ASSERTIONS, is_in_place
 from fx_importer.canonicalization.rank_zero import ALONG_AN_AXIS, is_scalar
 from fx_importer.errors import Refusal
-from fx_importer.regions import REGIONS
+from fx_importer.fx_graph.regions import REGIONS
 
 
 def violations(program: ExportedProgram) -> list[Refusal]:

@@ -10,8 +10,8 @@ import operator
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from fx_importer.canonicalization.rewriting import Rules, emit, value_of
-from fx_importer.operators import aten
+from fx_importer.canonicalization.node_rewriting import Rules, emit, value_of
+from fx_importer.fx_graph.operators import aten
 
 
 def is_scalar(argument: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fx_importer.cli.arguments import takes_options
+from fx_importer.cli.option_arguments import takes_options
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
 
@@ -79,7 +79,7 @@ def import_(
     ] = None,
 ) -> None:
     """Import a model and lower it to an output type."""
-    from fx_importer.cli.importing import import_model
+    from fx_importer.cli.commands.import_model import import_model
 
     import_model(model, output, options, manifest, weights_file)
 
@@ -103,7 +103,7 @@ def link(
     ] = None,
 ) -> None:
     """Put weights into a module that names them."""
-    from fx_importer.cli.linking import link_module
+    from fx_importer.cli.commands.link import link_module
 
     link_module(module, output, weights or None, manifest)
 
@@ -124,7 +124,7 @@ def verify(
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
 ) -> None:
     """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 if they differ."""
-    from fx_importer.cli.verifying import verify_model
+    from fx_importer.cli.commands.verify import verify_model
 
     if not verify_model(model, options, backend, rtol, atol, bisect):
         raise typer.Exit(1)
@@ -146,7 +146,7 @@ def reduce(
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
 ) -> None:
     """Make a model that fails as small as it can be while it fails so, and write a script that shows it."""
-    from fx_importer.cli.reducing import reduce_model
+    from fx_importer.cli.commands.reduce import reduce_model
 
     reduce_model(model, options, output, backend, rtol, atol)
 
@@ -170,7 +170,7 @@ def matrix(
     options: Options = Options(),  # noqa: B008 - it is frozen
 ) -> None:
     """Lower a model to every output type, run each on every backend that is installed, and compare with eager."""
-    from fx_importer.cli.matrix import OUTPUT_TYPES, show_matrix
+    from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
 
     kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
     if not show_matrix(model, options, kinds, backend, inputs, json):
@@ -189,7 +189,7 @@ def explain(
     options: Options = Options(),  # noqa: B008 - it is frozen
 ) -> None:
     """Say before a lowering which operators will be refused, where, and what helps; the exit code is 1 if any will."""
-    from fx_importer.cli.explaining import explain_model
+    from fx_importer.cli.commands.explain import explain_model
     from fx_importer.probing import BACKENDS
 
     if not explain_model(model, options, [OutputType.get(each) for each in output_type or BACKENDS], json):
@@ -203,7 +203,7 @@ def pipelines(
     ] = None,
 ) -> None:
     """List the named pipelines, their stages, and the passes of each in MLIR's syntax."""
-    from fx_importer.cli.pipelines import list_pipelines
+    from fx_importer.cli.commands.pipelines import list_pipelines
 
     list_pipelines(None if output_type is None else OutputType.get(output_type))
 
@@ -225,7 +225,7 @@ def decompositions(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what is shown as JSON.")] = None,
 ) -> None:
     """List the operators that are decomposed or kept, each with the reason; for a model, those before and after."""
-    from fx_importer.cli.decompositions import show_decompositions
+    from fx_importer.cli.commands.decompositions import show_decompositions
 
     chosen = DecompositionOptions(keep=tuple(keep or ()))
     options = Options(OutputType.get(output_type), ExportOptions(strict=strict), chosen)
@@ -237,7 +237,7 @@ def doctor(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what was found as JSON.")] = None,
 ) -> None:
     """Look at what is installed, and try it; the exit code is 1 if models cannot be lowered."""
-    from fx_importer.cli.doctor import show_checkup
+    from fx_importer.cli.commands.doctor import show_checkup
 
     if not show_checkup(json):
         raise typer.Exit(1)
@@ -248,7 +248,7 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all that is kept.")] = False,
 ) -> None:
     """Say what is kept of lowerings with --cache, and where; or remove it."""
-    from fx_importer.cli.cache import show_cache
+    from fx_importer.cli.commands.cache import show_cache
 
     show_cache(clear)
 
@@ -258,7 +258,7 @@ def reproduce(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that an error named.")],
 ) -> None:
     """Run what a failure left behind; the exit code is 0 if it fails in the same way, and 1 if it does not."""
-    from fx_importer.cli.reproducing import reproduce_report
+    from fx_importer.cli.commands.reproduce import reproduce_report
 
     if not reproduce_report(directory):
         raise typer.Exit(1)

@@ -7,14 +7,14 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.base import BASE
-from fx_importer.decompositions.changes import Changes
-from fx_importer.decompositions.decompose import by_overload, decompose
-from fx_importer.decompositions.linalg import LINALG
-from fx_importer.decompositions.stablehlo import STABLEHLO
-from fx_importer.decompositions.table import Decomposition, DecompositionTable, decomposes
-from fx_importer.decompositions.torch_dialect import TORCH
-from fx_importer.decompositions.tosa import TOSA
+from fx_importer.decompositions.engine.decompose import by_overload, decompose
+from fx_importer.decompositions.engine.overrides import Changes
+from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable, decomposes
+from fx_importer.decompositions.tables.base import BASE
+from fx_importer.decompositions.tables.linalg import LINALG
+from fx_importer.decompositions.tables.stablehlo import STABLEHLO
+from fx_importer.decompositions.tables.torch_dialect import TORCH
+from fx_importer.decompositions.tables.tosa import TOSA
 
 __all__ = [
     "BASE",

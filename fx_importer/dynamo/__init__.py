@@ -1,7 +1,7 @@
 """TorchDynamo's door: `torch.compile` with this package as its backend, and functions that torch.export refuses."""
 
-from fx_importer.dynamo.capture import GraphBreak, Imported, import_function
-from fx_importer.dynamo.compiler import DynamoCompiler
+from fx_importer.dynamo.dynamo_compiler import DynamoCompiler
+from fx_importer.dynamo.import_function import GraphBreak, Imported, import_function
 from fx_importer.dynamo.torch_compile import backend, register
 
 __all__ = ["DynamoCompiler", "GraphBreak", "Imported", "backend", "import_function"]

@@ -12,9 +12,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from fx_importer.dynamo.compiling import COMPILED, compiled
-from fx_importer.dynamo.randomness import RULES
-from fx_importer.dynamo.settings import Settings
+from fx_importer.dynamo.backend_options import Settings
+from fx_importer.dynamo.graph_compilation import COMPILED, compiled
+from fx_importer.dynamo.random_numbers import RULES
 from fx_importer.errors import UsageError
 
 NAME = "fx_importer"

@@ -1,13 +1,21 @@
 """Runs lowered modules."""
 
 from fx_importer.execution.backend import Backend, Loaded, Value
-from fx_importer.execution.backends import BACKENDS, DEFAULTS, FILLS_HOLES, ISOLATED, RUNS, backend_named, default_for
-from fx_importer.execution.calling import Caller
+from fx_importer.execution.backend_table import (
+    BACKENDS,
+    DEFAULTS,
+    FILLS_HOLES,
+    ISOLATED,
+    RUNS,
+    backend_named,
+    default_for,
+)
+from fx_importer.execution.caller import Caller
 from fx_importer.execution.eager import EagerBackend
 from fx_importer.execution.iree import IreeBackend
-from fx_importer.execution.isolated import IsolatedBackend, Worker
+from fx_importer.execution.isolated_backend import IsolatedBackend, Worker
 from fx_importer.execution.jit import JitBackend
-from fx_importer.execution.stablehlo import StablehloBackend
+from fx_importer.execution.stablehlo_interpreter import StablehloBackend
 from fx_importer.execution.tosa_reference import TosaReferenceBackend
 from fx_importer.execution.xla import XlaBackend
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 Value = torch.Tensor | bool | int | float
 """What goes into a loaded function and comes out of it."""

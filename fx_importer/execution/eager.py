@@ -11,12 +11,12 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
-from fx_importer.bindings import ir
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.calling import as_declared
+from fx_importer.execution.caller import as_declared
+from fx_importer.fx_graph.programs import held_value
 from fx_importer.manifest import Argument, Function, Manifest
-from fx_importer.programs import held_value
+from fx_importer.mlir.bindings import ir
 
 _NAMED = {
     OutputKind.BUFFER_MUTATION: "state",

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from fx_importer.bindings import ir
-from fx_importer.elements import as_array
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.extras import imported, require
+from fx_importer.execution.call_signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
-from fx_importer.execution.modules import alone, dialects_of, inline_calls
-from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.module_functions import alone, dialects_of, inline_calls
+from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
-from fx_importer.isolation import Scratch, run_command
-from fx_importer.trace import Trace
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.process.one_shot import Scratch, run_command
 
 IREE = Passes("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
 

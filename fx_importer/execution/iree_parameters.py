@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fx_importer.bindings import ir
-from fx_importer.resources import key_of, resources_in
-from fx_importer.saving import carried
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.module_io import carried
+from fx_importer.mlir.resources import key_of, resources_in
 
 SCOPE = "model"
 """What parameters are of, unless told otherwise."""

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch_mlir.execution_engine import ExecutionEngine
 
-from fx_importer.bindings import func_d, ir
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.checks import RUN, insert_checks, respell_casts
-from fx_importer.execution.constants import hoist_constants
-from fx_importer.execution.holes import Stubs, declare_holes
-from fx_importer.execution.kernels import (
+from fx_importer.execution.call_signature import JIT, Signature, TensorKind, read_signature
+from fx_importer.execution.constant_block import hoist_constants
+from fx_importer.execution.loop_interchange import (
     FEW_TURNS,
     expand_integer_abs,
     interchange_loops,
@@ -29,13 +28,20 @@ from fx_importer.execution.kernels import (
     split_truncations,
 )
 from fx_importer.execution.memref import adopt, dense, describe
-from fx_importer.execution.modules import copied, dialects_of, function_named, functions_of, refuse_foreign_dialects
-from fx_importer.execution.signature import JIT, Signature, TensorKind, read_signature
+from fx_importer.execution.module_functions import (
+    copied,
+    dialects_of,
+    function_named,
+    functions_of,
+    refuse_foreign_dialects,
+)
+from fx_importer.execution.runtime_checks import RUN, insert_checks, respell_casts
+from fx_importer.execution.stubs import Stubs, declare_holes
+from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.pipelines.llvm import LLVM
-from fx_importer.pipelines.onward import TO_LINALG
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
-from fx_importer.trace import Trace
+from fx_importer.pipelines.to_linalg import TO_LINALG
 
 _DIALECTS = {
     *(

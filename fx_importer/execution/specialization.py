@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from fx_importer.bindings import func_d, ir, passmanager
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.folding import fold_numbers
-from fx_importer.execution.modules import copied, functions_of
-from fx_importer.execution.signature import Signature, TensorKind
-from fx_importer.trace import Trace
+from fx_importer.execution.call_signature import Signature, TensorKind
+from fx_importer.execution.float_sizes import fold_numbers
+from fx_importer.execution.module_functions import copied, functions_of
+from fx_importer.mlir.bindings import func_d, ir, passmanager
 
 _REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize,cse))"
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fx_importer.bindings import ir
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.extras import require
+from fx_importer.execution.call_signature import Passes, Signature, TensorKind, read_signature
 from fx_importer.execution.memref import DTYPES, dense
-from fx_importer.execution.modules import alone, inline_calls, refuse_foreign_dialects
-from fx_importer.execution.signature import Passes, Signature, TensorKind, read_signature
-from fx_importer.execution.tosa_child import run_model
-from fx_importer.isolation import Scratch, run_command, run_isolated
+from fx_importer.execution.module_functions import alone, inline_calls, refuse_foreign_dialects
+from fx_importer.execution.optional_packages import require
+from fx_importer.execution.tosa_reference_child import run_model
+from fx_importer.mlir.bindings import ir
+from fx_importer.process.one_shot import Scratch, run_command, run_isolated
 
 _EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"
 TARGET = f"profiles=pro_fp,pro_int extensions={_EXTENSIONS} specification_version=1.1.draft level=8k"

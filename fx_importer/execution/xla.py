@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from fx_importer.bindings import ir, portable_artifact
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.constants import take_resources
-from fx_importer.execution.extras import imported, require
+from fx_importer.execution.call_signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.constant_block import take_resources
 from fx_importer.execution.memref import dense
-from fx_importer.execution.modules import alone, refuse_foreign_dialects
-from fx_importer.execution.signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.module_functions import alone, refuse_foreign_dialects
+from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
-from fx_importer.trace import Trace
+from fx_importer.mlir.bindings import ir, portable_artifact
 
 XLA = Passes("XLA", "stablehlo", IN_STABLEHLO)
 

@@ -1,5 +1,5 @@
 """A model or a function and example inputs → an ExportedProgram."""
 
-from fx_importer.exporting.capture import export_program
+from fx_importer.exporting.export import export_program
 
 __all__ = ["export_program"]

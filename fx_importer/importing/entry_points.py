@@ -8,8 +8,8 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
-from fx_importer.importing.signature import HELD, mutated_state
-from fx_importer.programs import held_value, memory_of
+from fx_importer.fx_graph.programs import held_value, memory_of
+from fx_importer.importing.program_signature import HELD, mutated_state
 
 
 def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:

@@ -9,10 +9,10 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputSpec
 
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 if TYPE_CHECKING:
-    from fx_importer.importing.builder import NodeBuilder
+    from fx_importer.importing.node_builder import NodeBuilder
 
 
 @dataclass(frozen=True)

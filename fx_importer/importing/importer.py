@@ -11,22 +11,22 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from fx_importer import manifest
-from fx_importer.bindings import func_d, ir, load_dialects, new_context
-from fx_importer.declarations import Defined
 from fx_importer.errors import UsageError
-from fx_importer.importing.builder import NodeBuilder, Refused
-from fx_importer.importing.calls import Callees, give_type
-from fx_importer.importing.entering import add_arguments, bind_constant, info_of
-from fx_importer.importing.guards import InputGuards
+from fx_importer.importing.function_entry import add_arguments, bind_constant, info_of
+from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.records import held_in, name_values, weights_outside
-from fx_importer.importing.signature import Signature, plain_signature, read_signature
-from fx_importer.importing.symbols import Symbols
+from fx_importer.importing.manifest_records import held_in, name_values, weights_outside
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.program_signature import Signature, plain_signature, read_signature
+from fx_importer.importing.size_guards import InputGuards
+from fx_importer.importing.subgraph_functions import Callees, give_type
+from fx_importer.importing.symbolic_shapes import Symbols
 from fx_importer.importing.types import TypeCache, static_dimension
-from fx_importer.importing.walker import Walker
-from fx_importer.importing.weights import TensorAttributes
+from fx_importer.importing.weight_attributes import TensorAttributes
+from fx_importer.mlir.bindings import func_d, ir, load_dialects, new_context
+from fx_importer.mlir.declarations import Defined
 from fx_importer.options import ImportOptions, Mutation
 
 

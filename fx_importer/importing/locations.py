@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.bindings import ir
-from fx_importer.diagnostics import read_frames
+from fx_importer.diagnostics.mlir_diagnostics import read_frames
+from fx_importer.mlir.bindings import ir
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what export calls the module of nodes that it added itself
 

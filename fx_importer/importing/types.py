@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fx_importer.bindings import ir
 from fx_importer.importing.sparse import encoding
+from fx_importer.mlir.bindings import ir
 
 ELEMENT_TYPES: dict[torch.dtype, str] = {
     torch.float64: "f64",

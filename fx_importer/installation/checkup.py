@@ -20,11 +20,11 @@ from rich.text import Text
 
 from fx_importer.errors import CrashedError
 from fx_importer.installation.findings import Finding
-from fx_importer.installation.neighbours import Neighbour, neighbours, torch_mlir_here
-from fx_importer.installation.packages import DISTRIBUTION, Package, packages
+from fx_importer.installation.other_mlir_packages import Neighbour, neighbours, torch_mlir_here
+from fx_importer.installation.package_versions import DISTRIBUTION, Package, packages
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
-from fx_importer.processes import Child
+from fx_importer.process.worker import Child
 
 BACKENDS = ("jit", "stablehlo", "tosa_reference", "iree", "xla")
 """As `fx_importer.execution` has them, which cannot be asked where torch is missing."""
@@ -140,7 +140,7 @@ class _Trials:
 
     def start(self) -> str:
         """Return why no process can be started, which is then what is found of anything; nothing, if it can."""
-        self._child = Child("fx_importer.installation.trial:Trial")
+        self._child = Child("fx_importer.installation.smoke_test:Trial")
         try:
             self._child.ask("the process", ("start",), _LIMITS)
         except CrashedError as error:
@@ -152,7 +152,7 @@ class _Trials:
         if self._broken:
             return (Finding(name, False, self._broken),)
         if self._child is None or not self._child.alive:
-            self._child = Child("fx_importer.installation.trial:Trial")
+            self._child = Child("fx_importer.installation.smoke_test:Trial")
         try:
             return self._child.ask(name, request, _LIMITS)
         except CrashedError as error:

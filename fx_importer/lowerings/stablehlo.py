@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fx_importer.bindings import ir
-from fx_importer.lowerings.building import CannotEmit, extreme
-from fx_importer.lowerings.emitting import TargetEmitter
+from fx_importer.lowerings.module_builder import CannotEmit, extreme
+from fx_importer.lowerings.target_emitter import TargetEmitter
+from fx_importer.mlir.bindings import ir
 
 _NAMES = {
     "sub": "stablehlo.subtract",

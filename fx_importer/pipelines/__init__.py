@@ -11,9 +11,9 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import CONTRACT, contract
 from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
-from fx_importer.pipelines.parse import parse_steps
 from fx_importer.pipelines.pipeline import Change, Insertable, Pipeline, changed
-from fx_importer.pipelines.rewrite_steps import REWRITES
+from fx_importer.pipelines.pipeline_parser import parse_steps
+from fx_importer.pipelines.rewrite_passes import REWRITES
 from fx_importer.pipelines.runner import run_stage, run_text
 from fx_importer.pipelines.stablehlo import stablehlo as STABLEHLO
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol
 
-from fx_importer.bindings import ir, passmanager, stablehlo_version
-from fx_importer.diagnostics import emit_errors, warn_of
+from fx_importer.diagnostics.mlir_diagnostics import emit_errors, warn_of
+from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
+from fx_importer.mlir.resources import resource_of
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.stage import RewriteStep, Stage
-from fx_importer.resources import resource_of
 
 _ALWAYS = frozenset(("builtin", "func"))
 

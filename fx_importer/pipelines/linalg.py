@@ -6,7 +6,7 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pipeline
-from fx_importer.pipelines.rewrite_steps import (
+from fx_importer.pipelines.rewrite_passes import (
     ALLOW_INLINING,
     LINALG_NANS,
     LINALG_NOISE,

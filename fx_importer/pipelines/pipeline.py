@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fx_importer.bindings import ir, new_context, passmanager
 from fx_importer.errors import UsageError
-from fx_importer.pipelines.functions import description_of, function_step, name_of
-from fx_importer.pipelines.parse import parse_steps
+from fx_importer.mlir.bindings import ir, new_context, passmanager
+from fx_importer.pipelines.pipeline_parser import parse_steps
+from fx_importer.pipelines.python_passes import description_of, function_step, name_of
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step, on_module
 
 Insertable = Callable[[ir.Operation], None] | str | Step | Stage

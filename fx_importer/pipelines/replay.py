@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.diagnostics import diagnostics_of
+from fx_importer.diagnostics.mlir_diagnostics import diagnostics_of
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.pipelines.runner import run_text
 
 

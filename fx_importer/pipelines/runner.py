@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any
 
-from fx_importer.bindings import ir, load_dialects, passmanager
+from fx_importer.diagnostics.progress import ticker
 from fx_importer.errors import UsageError
-from fx_importer.pipelines.parse import parse_steps
+from fx_importer.mlir.bindings import ir, load_dialects, passmanager
+from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.stage import BACKEND_TYPES, Nested, Pass, RewriteStep, Stage, Step
-from fx_importer.progress import ticker
 
 Problem = tuple[ir.Location, str]
 

@@ -1,6 +1,6 @@
 """What pipelines are made of, as values. ``str()`` of any of these is MLIR's own pass-pipeline syntax.
 
-A `RewriteStep` stands in it under a name that MLIR does not know; `fx_importer.pipelines.parse` does.
+A `RewriteStep` stands in it under a name that MLIR does not know; `fx_importer.pipelines.pipeline_parser` does.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 Option = bool | int | str | Sequence[str]
 

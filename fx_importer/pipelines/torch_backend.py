@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from fx_importer.bindings import torch_d
 from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import torch_d
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, on_functions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.pipelines.pipeline import Pipeline
-from fx_importer.pipelines.rewrite_steps import (
+from fx_importer.pipelines.rewrite_passes import (
     ALLOW_INLINING,
     NARROW_TOSA_INTEGERS,
     NARROW_TOSA_INTEGERS_UNPROVED,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from fx_importer.bindings import ir, passmanager
-from fx_importer.diagnostics import emit_errors, once_each, warn_of
+from fx_importer.diagnostics.mlir_diagnostics import emit_errors, once_each, warn_of
+from fx_importer.mlir.bindings import ir, passmanager
+from fx_importer.mlir.emit import producer
 from fx_importer.options import Contract, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.stage import Pass, RewriteStep, Stage
-from fx_importer.rewrites.emitter import producer
 
 _TARGET = "tosa.target_env"
 _VALIDATE = "builtin.module(tosa-validate{strict-op-spec-alignment=true})"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline, isolated
-from fx_importer.pipelines.functions import calls_functions
+from fx_importer.pipelines import Pipeline, isolated_runner
+from fx_importer.pipelines.python_passes import calls_functions
+from fx_importer.probing.probe_store import Store
 from fx_importer.probing.search import Failure, reason_of
-from fx_importer.probing.store import Store
 
 LIMITS = Limits(seconds=30)
 """For one module, which takes a fiftieth of a second."""
@@ -27,8 +27,8 @@ class Prober:
         self._known: dict[tuple[str, OutputType], Failure | None] = {}
 
     @functools.cached_property
-    def _process(self) -> isolated.Prober:
-        return isolated.Prober(LIMITS)
+    def _process(self) -> isolated_runner.Prober:
+        return isolated_runner.Prober(LIMITS)
 
     def __call__(self, text: str, output_type: OutputType) -> Failure | None:
         """Return how ``text``, a module in the torch dialect, fails to lower; None if it does not."""

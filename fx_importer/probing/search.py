@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from fx_importer.bindings import ir
-from fx_importer.causes import DECLINED, Cause, Place
+from fx_importer.diagnostics.causes import DECLINED, Cause, Place
+from fx_importer.diagnostics.progress import counted
+from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
-from fx_importer.probing.extract import call_of, overload, probes_of
+from fx_importer.probing.operator_modules import call_of, overload, probes_of
 from fx_importer.probing.suggestions import suggestions
-from fx_importer.progress import counted
 
 
 @dataclass(frozen=True)

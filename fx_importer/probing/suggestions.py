@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from fx_importer.output_types import OutputType
-from fx_importer.probing.extract import Probe
+from fx_importer.probing.operator_modules import Probe
 
 BACKENDS = (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
 

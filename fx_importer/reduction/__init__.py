@@ -1,8 +1,8 @@
 """Makes programs that fail smaller, while the same failure persists."""
 
-from fx_importer.reduction.reducing import Lowering, Search
+from fx_importer.reduction.reducer import Lowering, Search
 from fx_importer.reduction.reduction import Reduction, Step
-from fx_importer.reduction.script import Setting
+from fx_importer.reduction.repro_script import Setting
 from fx_importer.reduction.symptom import Kind, Symptom
 from fx_importer.reduction.trials import Trials
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fx_importer.bindings import ir
-from fx_importer.diagnostics import Diagnostic, diagnostics_of
+from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of
 from fx_importer.errors import FxImporterError, StageFailed, UnsupportedProgramError
+from fx_importer.mlir.bindings import ir
 from fx_importer.verification import Comparison, MismatchError, Status
 
 

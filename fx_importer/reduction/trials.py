@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO, NoReturn
 
-from fx_importer import progress
-from fx_importer.isolation import Scratch, signal_name
+from fx_importer.diagnostics import progress
+from fx_importer.process.one_shot import Scratch, signal_name
 from fx_importer.reduction.symptom import Kind, Symptom, crash, symptom_of
 
 Entering = Callable[[str], None]
@@ -33,7 +33,7 @@ class Trials:
     """Runs attempts one by one, and counts them.
 
     A fork has the candidate and all that was imported, and starts in hundredths of a second. It is safe in a process
-    that computes in one thread, as that of `fx_importer.reducing` does: MLIR and compilers run in the forks only.
+    that computes in one thread, as that of `fx_importer.api.reduce` does: MLIR and compilers run in the forks only.
     """
 
     patience: float

@@ -6,19 +6,12 @@ of the operation concerned.
 
 from __future__ import annotations
 
-from fx_importer.rewrites.accumulation import accumulate_in_float32
-from fx_importer.rewrites.calls import allow_inlining
-from fx_importer.rewrites.constants import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
-from fx_importer.rewrites.control_flow import (
-    conditional_loops_to_scf,
-    control_flow_to_stablehlo,
-    control_flow_to_tosa,
-)
-from fx_importer.rewrites.isolation import isolate_tosa_regions
-from fx_importer.rewrites.linalg_noise import linalg_without_noise
-from fx_importer.rewrites.nans import nans_in_linalg, nans_in_stablehlo
-from fx_importer.rewrites.numbers import refuse_numbers
-from fx_importer.rewrites.refinement import refine_shapes
+from fx_importer.rewrites.allow_inlining import allow_inlining
+from fx_importer.rewrites.constant_tensors import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
+from fx_importer.rewrites.in_place_state import state_to_values, values_to_memory
+from fx_importer.rewrites.linalg.linalg_no_ops import linalg_without_noise
+from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
+from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.stablehlo import (
     complex_parts_to_stablehlo,
     numbers_to_stablehlo,
@@ -26,11 +19,22 @@ from fx_importer.rewrites.stablehlo import (
     sizes_to_tensor,
     without_noise,
 )
-from fx_importer.rewrites.state import state_to_values, values_to_memory
-from fx_importer.rewrites.tm_tensor import tm_tensor_to_loops
-from fx_importer.rewrites.tosa_integers import fit_tosa_integers, narrow_tosa_integers, narrow_tosa_integers_unproved
-from fx_importer.rewrites.tosa_sums import long_sums_to_tosa
-from fx_importer.rewrites.tosa_weights import transpose_tosa_arguments, transpose_tosa_weights
+from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
+from fx_importer.rewrites.stablehlo.shape_refinement import refine_shapes
+from fx_importer.rewrites.torch.control_flow import (
+    conditional_loops_to_scf,
+    control_flow_to_stablehlo,
+    control_flow_to_tosa,
+)
+from fx_importer.rewrites.tosa.i64_narrowing import (
+    fit_tosa_integers,
+    narrow_tosa_integers,
+    narrow_tosa_integers_unproved,
+)
+from fx_importer.rewrites.tosa.i64_sums import long_sums_to_tosa
+from fx_importer.rewrites.tosa.isolated_regions import isolate_tosa_regions
+from fx_importer.rewrites.tosa.scalar_arguments import refuse_numbers
+from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
 
 __all__ = [
     "accumulate_in_float32",

@@ -1,10 +1,10 @@
 """Holds what was lowered against eager PyTorch, and finds where they part."""
 
 from fx_importer.verification.bisection import bisect
-from fx_importer.verification.comparing import TOLERANCES, Comparison, Tolerance, compare
+from fx_importer.verification.comparison import TOLERANCES, Comparison, Tolerance, compare
 from fx_importer.verification.divergence import Cause, Divergence
 from fx_importer.verification.verdict import Check, MismatchError, OutputCheck, Status, Verdict
-from fx_importer.verification.verifying import Inputs, Subject, example_inputs, verify
+from fx_importer.verification.verifier import Inputs, Subject, example_inputs, verify
 
 __all__ = [
     "TOLERANCES",

@@ -16,14 +16,14 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.execution import Backend, Caller, Worker
-from fx_importer.verification.alone import Alone, NodeCall, Relower
-from fx_importer.verification.comparing import Comparison, Tolerance, compare
+from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.divergence import Cause, Divergence, describe
-from fx_importer.verification.reference import Observer, Reference
-from fx_importer.verification.script import write_script
-from fx_importer.verification.taps import tapped, tensors_on_the_way
+from fx_importer.verification.divergence_script import write_script
+from fx_importer.verification.eager_reference import Observer, Reference
+from fx_importer.verification.intermediate_outputs import tapped, tensors_on_the_way
+from fx_importer.verification.single_op_program import Alone, NodeCall, Relower
 from fx_importer.verification.verdict import Check, Status
-from fx_importer.verification.verifying import Chosen, Inputs, Subject, call_named, chosen, expected_results, named, run
+from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named, chosen, expected_results, named, run
 
 CHUNK = 1 << 30
 """Bytes of values that are looked at at once; more of them take more lowerings."""

@@ -12,8 +12,8 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from fx_importer.diagnostics import refusal_of
-from fx_importer.verification.comparing import Comparison
+from fx_importer.diagnostics.mlir_diagnostics import refusal_of
+from fx_importer.verification.comparison import Comparison
 
 
 class Cause(Enum):

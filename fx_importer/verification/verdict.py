@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fx_importer.errors import FxImporterError
 from fx_importer.output_types import OutputType
-from fx_importer.verification.comparing import Comparison
+from fx_importer.verification.comparison import Comparison
 
 
 class Status(Enum):

@@ -1,8 +1,8 @@
 """Weights outside of modules: where they are, whether they fit, and back into a module."""
 
-from fx_importer.weights.files import Stored, stored_in
 from fx_importer.weights.linking import as_passed, link, linked
 from fx_importer.weights.matching import Source, read_weights
+from fx_importer.weights.weight_files import Stored, stored_in
 from fx_importer.weights.writing import check_place, save_weights
 
 __all__ = [

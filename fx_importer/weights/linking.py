@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from fx_importer.bindings import ir
-from fx_importer.elements import as_array
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
-from fx_importer.resources import declared, key_of, resource, resources_in, size_of
-from fx_importer.saving import carried, manifest_path, read_module
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.module_io import carried, manifest_path, read_module
+from fx_importer.mlir.resources import declared, key_of, resource, resources_in, size_of
+from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import Source, check_manifest, read_weights, spelled
 
 

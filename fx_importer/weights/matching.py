@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.elements import as_array
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, ValueType
-from fx_importer.weights.files import Mapped, Stored, stored_in
+from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.weights.weight_files import Mapped, Stored, stored_in
 
 Source = Mapping[str, torch.Tensor] | torch.nn.Module | ExportedProgram | str | os.PathLike[str] | Sequence["Source"]
 """Where weights come from: a state dict, a model, an exported program, a file or a directory (`ACCEPTED`); or several

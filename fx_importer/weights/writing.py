@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, TensorSpec, serialize_file
 
-from fx_importer.elements import as_array
 from fx_importer.errors import UsageError
 from fx_importer.manifest import File, Manifest, Weight
-from fx_importer.saving import check_writable, whole_file
-from fx_importer.weights.files import ACCEPTED, ARCHIVE, DTYPES, SAFETENSORS, Stored, iree_runtime, stored_in
+from fx_importer.mlir.module_io import check_writable, whole_file
+from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import bytes_of, read_weights
+from fx_importer.weights.weight_files import ACCEPTED, ARCHIVE, DTYPES, SAFETENSORS, Stored, iree_runtime, stored_in
 
 
 def save_weights(

@@ -5,7 +5,7 @@ import torch
 from torch.export import export
 
 from fx_importer import FxImporter, FxImporterHooks
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 
 class Globals(FxImporterHooks):

@@ -4,7 +4,7 @@
 import torch
 
 from fx_importer import OutputType, export_and_import, pipeline_for
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 
 def tanh_to_npu(module):

@@ -1,7 +1,7 @@
 # RUN: %PYTHON %s | FileCheck %s
 """The torch backend form: calls inlined, composites decomposed, quantised matched, what has no schema kept whole."""
 
-from fx_importer.bindings import ir, new_context
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions
 from fx_importer.pipelines import TORCH_BACKEND, run_stage
 

@@ -1,7 +1,7 @@
 # RUN: %PYTHON %s | FileCheck %s
 """Loops of a number of turns, with a condition of their own and without; one whose regions need nothing at all."""
 
-from fx_importer.bindings import ir, new_context
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.pipelines import run_text
 
 TEXT = """

@@ -12,8 +12,8 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from fx_importer import OutputType
-from fx_importer.caching import NotCached, digest, key, versions
-from fx_importer.caching.key import key_of
+from fx_importer.compiler.caching import NotCached, cache_key, program_digest, versions
+from fx_importer.compiler.caching.cache_key import key_of
 from fx_importer.exporting import export_program
 from fx_importer.options import (
     Contract,
@@ -160,7 +160,7 @@ def test_the_name_of_the_function_counts():
 @pytest.mark.parametrize("name", ["versions", "settings"])
 def test_versions_and_settings_count(monkeypatch: pytest.MonkeyPatch, name: str):
     before = text()
-    monkeypatch.setattr(key, name, lambda: "others")
+    monkeypatch.setattr(cache_key, name, lambda: "others")
     assert text() != before
 
 
@@ -181,7 +181,7 @@ def test_settings_of_torch_count(setting: Callable[[], None]):
 
 def test_sources_that_were_changed_while_the_process_ran(monkeypatch: pytest.MonkeyPatch):
     versions.versions.cache_clear()
-    monkeypatch.setattr("fx_importer.loaded.AT", 0.0)
+    monkeypatch.setattr("fx_importer.process.load_time.AT", 0.0)
     with pytest.raises(NotCached, match="was changed while this process ran"):
         text()
     monkeypatch.undo()
@@ -253,9 +253,9 @@ def test_what_is_not_understood_has_no_key(name: str):
 
 
 def test_elements_that_are_read_are_not_many(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(digest, "_LARGEST_READ", 12)  # the buffer's, and not the parameter's
+    monkeypatch.setattr(program_digest, "_LARGEST_READ", 12)  # the buffer's, and not the parameter's
     assert text()
-    monkeypatch.setattr(digest, "_LARGEST_READ", 11)
+    monkeypatch.setattr(program_digest, "_LARGEST_READ", 11)
     with pytest.raises(NotCached, match="constants, buffers and integers take more than 11 bytes"):
         text()
 

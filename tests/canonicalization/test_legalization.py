@@ -7,7 +7,7 @@ from torch.export import export
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization import Dtypes, canonicalize, legalize
-from fx_importer.canonicalization.carriers import CARRIERS
+from fx_importer.canonicalization.signless_types import CARRIERS
 from fx_importer.decompositions import LINALG, decompose
 from fx_importer.errors import UnsupportedProgramError
 

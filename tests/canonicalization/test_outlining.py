@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fx_importer.canonicalization import canonicalize, outline_layers
-from fx_importer.canonicalization.layers import repeated_layers
+from fx_importer.canonicalization.repeated_layers import repeated_layers
 from fx_importer.decompositions import BASE, decompose
 
 INVOKE = torch.ops.higher_order.invoke_subgraph

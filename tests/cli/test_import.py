@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer.bindings import ir, new_context
 from fx_importer.cli import main
 from fx_importer.manifest import Manifest
+from fx_importer.mlir.bindings import ir, new_context
 
 MODELS = """
     import torch
@@ -175,7 +175,7 @@ def test_weights_apart_and_back(run: Run):
     ids=["inline", "manifest", "unknown", "suffix", "directory"],
 )
 def test_weights_that_cannot_go_there(run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str):
-    monkeypatch.setattr("fx_importer.cli.importing.lower_model", lambda *_: 1 / 0)  # said before any work
+    monkeypatch.setattr("fx_importer.cli.commands.import_model.lower_model", lambda *_: 1 / 0)  # said before any work
     assert_mistake(run("import", "models:holds", "-o", "out.mlir", *flags), 2, message)
     assert not list(Path().glob("out*"))
 

@@ -5,7 +5,7 @@ import logging
 import torch
 from torch.export import Dim
 
-from fx_importer.decompositions.decompose import decompose
+from fx_importer.decompositions.engine.decompose import decompose
 
 aten = torch.ops.aten
 
@@ -62,7 +62,7 @@ def test_whether_there_is_more_than_one_needs_no_asking():
 
 
 def test_the_rule_that_is_next_in_the_table_is_asked():
-    from fx_importer.decompositions.table import Decomposition, DecompositionTable
+    from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable
 
     def by_size(x):
         return torch.tan(x) if x.shape[0] < 10 else x

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fx_importer.decompositions import fourier
+from fx_importer.decompositions.fft import fourier
 
 aten = torch.ops.aten
 LENGTHS = (1, 2, 3, 8, 63, 64, 65, 67, 96, 128, 1000)

@@ -13,8 +13,8 @@ from benchmarks.zoo import ZOO
 from fx_importer import lower
 from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
-from fx_importer.decompositions.decompose import general, prepared
-from fx_importer.decompositions.local import Declined, decompose_locally
+from fx_importer.decompositions.engine.decompose import general, prepared
+from fx_importer.decompositions.engine.local import Declined, decompose_locally
 from tests.decompositions.same_graph import differences
 
 aten = torch.ops.aten

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions import accumulating, complex_sums, ordering, sorting
+from fx_importer.decompositions.complex import complex_logsumexp
+from fx_importer.decompositions.indexing import scatter_reduce
+from fx_importer.decompositions.sort import ordering, sorting
 
 TIES = torch.randint(0, 4, (4, 7), generator=torch.Generator().manual_seed(0))
 NORMAL = torch.randn(4, 7, generator=torch.Generator().manual_seed(0))
@@ -55,13 +57,13 @@ def test_running(name: str) -> None:
 def test_running_of_complex_numbers(shape: tuple[int, ...]) -> None:
     x = 4 * torch.randn(shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     for dim in (0, -1):
-        same(complex_sums.logcumsumexp(x, dim), torch.logcumsumexp(x, dim))
-    same(complex_sums.logaddexp(x, x * 1j), torch.logaddexp(x, x * 1j))
+        same(complex_logsumexp.logcumsumexp(x, dim), torch.logcumsumexp(x, dim))
+    same(complex_logsumexp.logaddexp(x, x * 1j), torch.logaddexp(x, x * 1j))
 
 
 def test_running_of_complex_infinities() -> None:
     x = torch.tensor([complex(-math.inf, 0), 1 + 3j, 1 - 3j, -math.inf, 2 + 3j, 1 + 100j, math.inf, 3])
-    same(complex_sums.logcumsumexp(x, 0), torch.logcumsumexp(x, 0))
+    same(complex_logsumexp.logcumsumexp(x, 0), torch.logcumsumexp(x, 0))
 
 
 @pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])
@@ -112,10 +114,10 @@ def test_scatter_reduce(kind: Any, include_self: bool, dtype: torch.dtype) -> No
     for dim in (0, 1, -1):
         index = torch.randint(0, x.shape[dim], (3, 4), generator=torch.Generator().manual_seed(1))
         expected = x.scatter_reduce(dim, index, source, kind, include_self=include_self)
-        same(accumulating.scatter_reduce(x, dim, index, source, kind, include_self=include_self), expected)
+        same(scatter_reduce.scatter_reduce(x, dim, index, source, kind, include_self=include_self), expected)
         if kind != "sum":
             expected = x.index_reduce(dim, index[0, :3], corner(source, dim), kind, include_self=include_self)
-            found = accumulating.index_reduce(
+            found = scatter_reduce.index_reduce(
                 x, dim, index[0, :3], corner(source, dim), kind, include_self=include_self
             )
             same(found, expected)
@@ -127,20 +129,20 @@ def corner(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 def test_sums_of_rows_that_are_infinite() -> None:
     index = torch.tensor([2, 0, 3, 2])
-    same(accumulating.index_add(NORMAL, 0, index, NOT_NUMBERS), NORMAL.index_add(0, index, NOT_NUMBERS))
-    same(accumulating.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
-    same(accumulating.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
+    same(scatter_reduce.index_add(NORMAL, 0, index, NOT_NUMBERS), NORMAL.index_add(0, index, NOT_NUMBERS))
+    same(scatter_reduce.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
+    same(scatter_reduce.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
     added = NORMAL.index_put((index - 4,), NOT_NUMBERS, accumulate=True)
-    same(accumulating.index_put(NORMAL, [index - 4], NOT_NUMBERS, True), added)
+    same(scatter_reduce.index_put(NORMAL, [index - 4], NOT_NUMBERS, True), added)
     pairs = (index[:3, None], index[None, :2])
     values = NOT_NUMBERS[:3, :2]
-    same(accumulating.index_put(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
+    same(scatter_reduce.index_put(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
 
 
 def test_flat_places() -> None:
     places = torch.tensor([[1, -2], [7, 1]])
-    same(accumulating.take(NORMAL, places), NORMAL.take(places))
-    same(accumulating.take(torch.tensor(2.0), places[:1, :1] - 1), torch.tensor([[2.0]]))
-    same(accumulating.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
+    same(scatter_reduce.take(NORMAL, places), NORMAL.take(places))
+    same(scatter_reduce.take(torch.tensor(2.0), places[:1, :1] - 1), torch.tensor([[2.0]]))
+    same(scatter_reduce.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
     scattered = NORMAL.scatter(1, places % 6, 3.0, reduce="multiply")
-    same(accumulating.scatter(NORMAL, 1, places % 6, 3.0, reduce="multiply"), scattered)
+    same(scatter_reduce.scatter(NORMAL, 1, places % 6, 3.0, reduce="multiply"), scattered)

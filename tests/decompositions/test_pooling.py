@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
-from fx_importer.decompositions import pooling
+from fx_importer.decompositions.nn import pooling
 
 X = torch.randn(2, 3, 7, 8, 6, generator=torch.Generator().manual_seed(0))
 TIES = X.mul(2).round()

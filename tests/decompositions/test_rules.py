@@ -10,20 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions import (
-    attention,
-    complex_numbers,
-    copies,
-    indexing,
-    normalization,
-    powers,
-    products,
-    scalars,
-    shapes,
-    unsigned,
-    variance,
-    windows,
-)
+from fx_importer.decompositions.complex import complex_numbers
+from fx_importer.decompositions.elementwise import powers, scalars, unsigned
+from fx_importer.decompositions.indexing import copies, indexing, shapes, strided_views
+from fx_importer.decompositions.matmul import matmul
+from fx_importer.decompositions.nn import attention, normalization
+from fx_importer.decompositions.reduction import variance
 from fx_importer.decompositions.special import distances
 
 aten = torch.ops.aten
@@ -55,20 +47,20 @@ MATMUL_SHAPES = [
 @pytest.mark.parametrize("a, b", MATMUL_SHAPES)
 def test_matmul(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     x, y = torch.randn(a), torch.randn(b)
-    assert_close(products.matmul(x, y), torch.matmul(x, y))
-    assert_close(products.matmul(x.long(), y.long()), torch.matmul(x.long(), y.long()))
+    assert_close(matmul.matmul(x, y), torch.matmul(x, y))
+    assert_close(matmul.matmul(x.long(), y.long()), torch.matmul(x.long(), y.long()))
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4), (2, 2, 3, 4), (0, 4)])
 def test_linear(shape: tuple[int, ...]) -> None:
     x, weight, bias = torch.randn(shape), torch.randn(5, 4), torch.randn(5)
-    assert_close(products.linear(x, weight, bias), F.linear(x, weight, bias))
-    assert_close(products.linear(x, weight), F.linear(x, weight))
+    assert_close(matmul.linear(x, weight, bias), F.linear(x, weight, bias))
+    assert_close(matmul.linear(x, weight), F.linear(x, weight))
 
 
 def test_linear_with_a_weight_of_one_row() -> None:
     x, weight = torch.randn(3, 4), torch.randn(4)
-    assert_close(products.linear(x, weight), F.linear(x, weight))
+    assert_close(matmul.linear(x, weight), F.linear(x, weight))
 
 
 @pytest.mark.parametrize("beta, alpha", [(1, 1), (0, 1), (0.5, 2), (1, 0)])
@@ -76,12 +68,12 @@ def test_sums_of_products(beta: float, alpha: float) -> None:
     scale: dict[str, Any] = {"beta": beta, "alpha": alpha}
     bias = torch.full((3,), math.nan) if beta == 0 else torch.randn(3)  # a beta of zero drops a NaN
     a, b = torch.randn(2, 4), torch.randn(4, 3)
-    assert_close(products.addmm(bias, a, b, **scale), torch.addmm(bias, a, b, **scale))
+    assert_close(matmul.addmm(bias, a, b, **scale), torch.addmm(bias, a, b, **scale))
     batches = a.expand(5, 2, 4), b.expand(5, 4, 3)
-    assert_close(products.baddbmm(bias, *batches, **scale), torch.baddbmm(bias, *batches, **scale))
-    assert_close(products.addbmm(bias, *batches, **scale), torch.addbmm(bias, *batches, **scale), rtol=1e-4, atol=1e-5)
+    assert_close(matmul.baddbmm(bias, *batches, **scale), torch.baddbmm(bias, *batches, **scale))
+    assert_close(matmul.addbmm(bias, *batches, **scale), torch.addbmm(bias, *batches, **scale), rtol=1e-4, atol=1e-5)
     matrix, vector = b.t(), b[:, 0]
-    assert_close(products.addmv(bias, matrix, vector, **scale), torch.addmv(bias, matrix, vector, **scale))
+    assert_close(matmul.addmv(bias, matrix, vector, **scale), torch.addmv(bias, matrix, vector, **scale))
 
 
 @pytest.mark.parametrize("mask", ["none", "bool", "float", "causal"])
@@ -355,16 +347,16 @@ def test_unsigned_constants() -> None:
 def test_diagonals(offset: int, axes: tuple[int, int]) -> None:
     x = torch.arange(60.0).reshape(3, 4, 5)
     expected = x.diagonal(offset, *axes)
-    assert_close(windows.diagonal(x, offset, *axes), expected)
+    assert_close(strided_views.diagonal(x, offset, *axes), expected)
     source = torch.full_like(expected, -1)
     expected = torch.diagonal_scatter(x, source, offset, *axes)
-    assert_close(windows.diagonal_scatter(x, source, offset, *axes), expected)
+    assert_close(strided_views.diagonal_scatter(x, source, offset, *axes), expected)
 
 
 @pytest.mark.parametrize("dim, size, step", [(0, 2, 1), (1, 3, 2), (-1, 5, 1), (1, 4, 3)])
 def test_windows(dim: int, size: int, step: int) -> None:
     x = torch.arange(60.0).reshape(3, 4, 5)
-    assert_close(windows.unfold(x, dim, size, step), x.unfold(dim, size, step))
+    assert_close(strided_views.unfold(x, dim, size, step), x.unfold(dim, size, step))
 
 
 @pytest.mark.parametrize("accumulate", [False, True])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fx_importer.decompositions.special import SPECIAL, bessel_series, gamma_series
-from fx_importer.decompositions.special.elementwise import Series
+from fx_importer.decompositions.special.chebyshev import Series
 
 S = torch.special
 aten = torch.ops.aten

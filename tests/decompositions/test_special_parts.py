@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from fx_importer.decompositions.special import (
     distances,
     float_parts,
+    gcd_lcm,
     incomplete_gamma,
-    integers,
     logarithms,
     trigonometry,
 )
@@ -102,8 +102,8 @@ def test_integers(dtype: torch.dtype) -> None:
     least = 0 if dtype is torch.uint8 else -100
     a, b = torch.randint(least, 100, (200,)).to(dtype), torch.randint(least, 100, (3, 1)).to(dtype)
     b[0] = 0
-    assert_close(integers.gcd(a, b), torch.gcd(a, b))
-    assert_close(integers.lcm(a, b), torch.lcm(a, b))
+    assert_close(gcd_lcm.gcd(a, b), torch.gcd(a, b))
+    assert_close(gcd_lcm.lcm(a, b), torch.lcm(a, b))
 
 
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}

@@ -4,7 +4,7 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fx_importer.decompositions.unused import erase_unused
+from fx_importer.decompositions.engine.dce import erase_unused
 
 aten = torch.ops.aten
 

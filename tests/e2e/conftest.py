@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fx_importer import Caller, NotInstalledError, compilation
-from fx_importer.lowered import Lowered
+from fx_importer import Caller, NotInstalledError
+from fx_importer.api.lowered import Lowered
+from fx_importer.compiler import driver
 
 
 @pytest.fixture
@@ -28,4 +29,4 @@ def caller() -> Callable[..., Caller]:
 def no_search_for_causes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are to fail name what MLIR stops at: to lower each operator alone takes seconds, and says no more."""
     if request.node.get_closest_marker("xfail"):
-        monkeypatch.setattr(compilation, "investigator", lambda options: None)
+        monkeypatch.setattr(driver, "investigator", lambda options: None)

@@ -18,7 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx_importer import OutputType, StageFailed, UsageError, lower
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 LINALG, TORCH, TOSA, STABLEHLO = (
     OutputType.LINALG_ON_TENSORS,

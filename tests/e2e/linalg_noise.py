@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 PURE = ("linalg.", "tensor.", "arith.", "math.", "complex.")
 CASTS = {"tensor.cast", "arith.truncf", "arith.extf", "arith.trunci", "arith.extsi", "arith.extui", "arith.index_cast"}

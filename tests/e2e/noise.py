@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 SAME = {f"stablehlo.{name}" for name in ("convert", "reshape", "broadcast_in_dim", "slice", "transpose")}
 """What does nothing if it keeps the type; but some of these move elements."""

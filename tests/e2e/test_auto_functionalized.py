@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fx_importer import export_and_import, lower_mlir_module
-from fx_importer.bindings import ir
 from fx_importer.execution import JitBackend
+from fx_importer.mlir.bindings import ir
 
 
 @torch.library.custom_op("e2e_views::scale", mutates_args={"x"})

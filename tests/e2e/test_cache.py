@@ -13,7 +13,7 @@ from torch import nn
 import fx_importer
 from benchmarks.zoo import ZOO
 from fx_importer import Lowered
-from fx_importer.caching.store import Store
+from fx_importer.compiler.caching.disk_store import Store
 from fx_importer.manifest import Manifest
 from tests.execution.test_backends import needs_tosa
 from tests.running import run_script
@@ -201,7 +201,7 @@ def test_a_defect_of_the_cache_is_no_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Manifest, "to_json", lambda self: 1 / 0)
     lowered = fx_importer.lower(nn.Linear(3, 3), torch.ones(1, 3), output_type="linalg")
     assert remarks(lowered)[-1] == "not kept: ZeroDivisionError: division by zero"
-    monkeypatch.setattr("fx_importer.caching.cache.key_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("fx_importer.compiler.caching.cache_entry.key_of", lambda *_: 1 / 0)
     lowered = fx_importer.lower(nn.Linear(3, 3), torch.ones(1, 3), output_type="linalg")
     assert remarks(lowered) == ["not cached: ZeroDivisionError: division by zero"]
 

@@ -5,7 +5,7 @@ import torch
 from torch.export import Dim
 
 from fx_importer import UsageError, lower
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 from .harness import LINALG, assert_same, integers, normal
 

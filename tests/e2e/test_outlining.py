@@ -206,7 +206,7 @@ def test_nothing_changes_where_nothing_is_refused(output_type: str):
 
 @pytest.mark.parametrize("output_type", BACKEND_TYPES)
 def test_a_module_from_files_runs(output_type: str, tmp_path: Any):
-    from fx_importer.bindings import ir, load_dialects, new_context
+    from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
     lowered = lower(Several(), X, output_type=output_type, unsupported="outline")
     lowered.save(tmp_path / "several.mlir")

@@ -24,11 +24,11 @@ from fx_importer import (
     pipeline_for,
     stateless_fx_import,
 )
-from fx_importer.bindings import ir, new_context
+from fx_importer.api.reproduce import reproduce
 from fx_importer.dynamo import backend
 from fx_importer.execution.jit import JitBackend
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.pipelines import parse_steps, run_stage
-from fx_importer.reproducing import reproduce
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 

@@ -9,9 +9,9 @@ from torch import nn
 
 import fx_importer
 from fx_importer import Nested, Pass, Pipeline, Stage, StageFailed, UsageError, lower, lower_mlir_module, pipeline_for
-from fx_importer.bindings import ir, new_context
+from fx_importer.api.reproduce import reproduce
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions
-from fx_importer.reproducing import reproduce
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from fx_importer import FxImporter, Inputs, StageFailed, UnsupportedProgramError, lower
-from fx_importer.bindings import func_d, ir
-from fx_importer.importing.builder import Refused
+from fx_importer.importing.node_builder import Refused
+from fx_importer.mlir.bindings import func_d, ir
 from tests.execution.test_backends import needs_tosa
 
 WIDTH, LENGTH, DEPTH = 8, 6, 3

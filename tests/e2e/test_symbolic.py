@@ -13,7 +13,7 @@ from torch.fx.experimental import sym_node
 from fx_importer import lower
 from fx_importer.execution import JitBackend
 from fx_importer.importing import FxImporter
-from fx_importer.importing.handlers.symbolic import SYMBOLIC_FUNCTIONS
+from fx_importer.importing.handlers.python_operators import SYMBOLIC_FUNCTIONS
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import pipeline_for, run_stage

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fx_importer import StageFailed, UsageError
 from fx_importer.dynamo import backend
-from fx_importer.dynamo.compiling import COMPILED
+from fx_importer.dynamo.graph_compilation import COMPILED
 from tests.e2e.harness import assert_same, integers, normal
 from tests.execution.test_backends import needs_iree, needs_tosa, needs_xla
 

@@ -24,8 +24,8 @@ from fx_importer import (
     link,
     lower,
 )
-from fx_importer.bindings import ir
 from fx_importer.dynamo import import_function
+from fx_importer.mlir.bindings import ir
 
 TYPES = ("raw", "torch", "linalg-on-tensors", "tosa", "stablehlo")
 RUN = TYPES[2:]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fx_importer.bindings import ir, load_dialects, new_context
 from fx_importer.execution import JitBackend, Loaded
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from fx_importer import UsageError, lower
-from fx_importer.bindings import func_d, ir, load_dialects, new_context, stablehlo_d
 from fx_importer.execution import BACKENDS
+from fx_importer.mlir.bindings import func_d, ir, load_dialects, new_context, stablehlo_d
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.int8, torch.int64, torch.uint8]
 needs_xla = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra 'xla' is not installed")

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from fx_importer import CrashedError, NotInstalledError, StageFailed, UsageError, lower
-from fx_importer.bindings import ir, load_dialects, new_context
 from fx_importer.execution import BACKENDS, StablehloBackend, TosaReferenceBackend, backend_named
 from fx_importer.execution.iree import IREE
-from fx_importer.execution.stablehlo import STABLEHLO
+from fx_importer.execution.stablehlo_interpreter import STABLEHLO
 from fx_importer.execution.tosa_reference import TOSA
 from fx_importer.execution.xla import XLA
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 TRANSPOSE = {
     "stablehlo": "stablehlo.transpose %a, dims = [1, 0]",

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fx_importer.bindings import ir, new_context
 from fx_importer.execution import JitBackend
-from fx_importer.execution.constants import hoist_constants
+from fx_importer.execution.constant_block import hoist_constants
 from fx_importer.execution.memref import DTYPES
+from fx_importer.mlir.bindings import ir, new_context
 
 RETURNS = "func.func @main() -> {0} {{ %0 = arith.constant dense<{1}> : {0}\n return %0 : {0} }}"
 

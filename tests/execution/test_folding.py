@@ -2,9 +2,9 @@
 
 import pytest
 
-from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.execution.folding import fold_numbers
-from fx_importer.execution.modules import functions_of
+from fx_importer.execution.float_sizes import fold_numbers
+from fx_importer.execution.module_functions import functions_of
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 I64, F64, I1 = "tensor<i64>", "tensor<f64>", "tensor<i1>"
 

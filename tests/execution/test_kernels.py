@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from fx_importer.bindings import ir
-from fx_importer.execution.kernels import (
+from fx_importer.execution.loop_interchange import (
     expand_integer_abs,
     interchange_loops,
     outline_kernels,
@@ -12,6 +11,7 @@ from fx_importer.execution.kernels import (
     row_order,
     split_truncations,
 )
+from fx_importer.mlir.bindings import ir
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage
 

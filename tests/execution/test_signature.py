@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fx_importer.errors import UsageError
-from fx_importer.execution.signature import ScalarKind, TensorKind, read_signature
+from fx_importer.execution.call_signature import ScalarKind, TensorKind, read_signature
 
 TEXT = """
 func.func @run(%a: tensor<?x4xf32>, %b: tensor<2xi8>, %c: i64, %d: f64, %e: i1) -> (tensor<complex<f64>>, i1) {

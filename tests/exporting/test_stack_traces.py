@@ -5,7 +5,7 @@ import inspect
 import torch
 
 from fx_importer import lower
-from fx_importer.diagnostics import read_frames, user_frame
+from fx_importer.diagnostics.mlir_diagnostics import read_frames, user_frame
 
 
 def helper(x):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fx_importer.bindings import ir, new_context
 from fx_importer.importing.types import ELEMENT_TYPES, TypeCache, UnknownDtype
-from fx_importer.importing.weights import TensorAttributes, UnimportableTensor, as_array, is_splat
+from fx_importer.importing.weight_attributes import TensorAttributes, UnimportableTensor, as_array, is_splat
+from fx_importer.mlir.bindings import ir, new_context
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli import main
-from fx_importer.execution import backends
-from fx_importer.execution.extras import is_installed
+from fx_importer.execution import backend_table
+from fx_importer.execution.optional_packages import is_installed
 from fx_importer.installation import checkup
 from fx_importer.installation.findings import Finding
-from fx_importer.installation.neighbours import neighbours, torch_mlir_here
-from fx_importer.installation.packages import Package, packages
+from fx_importer.installation.other_mlir_packages import neighbours, torch_mlir_here
+from fx_importer.installation.package_versions import Package, packages
 from fx_importer.output_types import OutputType
 
 
@@ -43,7 +43,7 @@ def test_here_all_is_well(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 def test_every_backend_is_tried():
-    assert list(checkup.BACKENDS) == list(backends.BACKENDS)
+    assert list(checkup.BACKENDS) == list(backend_table.BACKENDS)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import ctypes
 import os
 import warnings
 
-from fx_importer.bindings import ir
 from fx_importer.errors import ContractWarning, UsageError
+from fx_importer.mlir.bindings import ir
 
 
 def abort(_module: ir.Operation) -> None:

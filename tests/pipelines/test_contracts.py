@@ -5,12 +5,12 @@ import warnings
 import pytest
 
 from fx_importer import ContractWarning, OutputType, StageFailed, UsageError
-from fx_importer.bindings import ir, new_context
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import Contract
 from fx_importer.pipelines.contracts import contract
-from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import run_stage
-from fx_importer.trace import Trace
 
 LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
 TORCH = OutputType.TORCH

@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from fx_importer.bindings import ir, new_context
-from fx_importer.diagnostics import PassError
+from fx_importer.diagnostics.mlir_diagnostics import PassError
 from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.pipelines import Nested, Pass, Pipeline, RewriteStep, Stage, parse_steps, run_stage
 
 ABC = Pipeline("abc", tuple(Stage(name, f"{name} has run.", (Pass("cse"),)) for name in "abc"))

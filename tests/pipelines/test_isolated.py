@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from fx_importer import ContractWarning, CrashedError, StageFailed, UsageError, export_and_import
-from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.diagnostics import PassError
+from fx_importer.diagnostics.mlir_diagnostics import PassError
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import Limits, LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pass, Pipeline, Stage, isolated, pipeline_for, run_stage
-from fx_importer.pipelines.functions import imported_step
-from fx_importer.pipelines.isolated import IsolatedStages, Prober, run_stages
+from fx_importer.pipelines import Pass, Pipeline, Stage, isolated_runner, pipeline_for, run_stage
+from fx_importer.pipelines.isolated_runner import IsolatedStages, Prober, run_stages
+from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.pipelines.stage import on_functions
-from fx_importer.trace import Trace
 
 LOWERED = [OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]
 T = "!torch.vtensor<[2],f32>"
@@ -178,8 +178,8 @@ def test_no_torch_in_the_process(monkeypatch, tmp_path):
 
 def test_printing_comes_through(capsys):
     given = module()
-    isolated = IsolatedStages(given)
-    isolated.run(Stage("s", "", (on_functions("cse"),)), print_passes=True)
+    isolated_runner = IsolatedStages(given)
+    isolated_runner.run(Stage("s", "", (on_functions("cse"),)), print_passes=True)
     assert "IR Dump After CSE" in capsys.readouterr().err
 
 
@@ -229,12 +229,12 @@ def test_ops_of_no_dialect_cross_if_that_was_allowed():
 def test_no_process_is_left(monkeypatch):
     started = []
 
-    class Spied(isolated.Child):
+    class Spied(isolated_runner.Child):
         def __init__(self, answers: str):
             super().__init__(answers)
             started.append(self.pid)
 
-    monkeypatch.setattr(isolated, "Child", Spied)
+    monkeypatch.setattr(isolated_runner, "Child", Spied)
     run_stages("builtin.module(symbol-dce)", module())
     with pytest.raises(CrashedError):
         run_stages([fault("loop")], module(), Limits(seconds=0.1))

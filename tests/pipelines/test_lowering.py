@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fx_importer import BackendLoweringOptions, OutputType, lower_mlir_module, run_pipeline_with_repro_report
-from fx_importer.bindings import ir, new_context
 from fx_importer.errors import StageFailed, UsageError
+from fx_importer.mlir.bindings import ir, new_context
 
 T = "!torch.vtensor<[2],f32>"
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from fx_importer.bindings import ir, new_context, passmanager
 from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import ir, new_context, passmanager
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import (
@@ -20,7 +20,7 @@ from fx_importer.pipelines import (
     pipeline_from_torch,
     run_stage,
 )
-from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.pipeline_parser import parse_steps
 
 
 @pytest.mark.parametrize(

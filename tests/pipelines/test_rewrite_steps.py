@@ -2,8 +2,8 @@
 
 import pytest
 
-from fx_importer.bindings import ir, new_context
 from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import (
@@ -17,7 +17,7 @@ from fx_importer.pipelines import (
     run_stage,
     run_text,
 )
-from fx_importer.pipelines.parse import parse_steps
+from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.replay import main
 
 CSE = Nested("func.func", (Pass("cse"),))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fx_importer.bindings import ir, new_context, passmanager
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import StageFailed, UsageError
+from fx_importer.mlir.bindings import ir, new_context, passmanager
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage, run_text, runner
-from fx_importer.trace import Trace
 
 T = "!torch.vtensor<[2],f32>"
 LOWERED = [OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import Contract, TosaTarget
 from fx_importer.pipelines import run_stage
 from fx_importer.pipelines.tosa_contract import tosa_contract

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import fx_importer
-from fx_importer import investigating
-from fx_importer.causes import Cause
+from fx_importer.compiler import diagnose
+from fx_importer.diagnostics.causes import Cause
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
-from fx_importer.pipelines.functions import imported_step
+from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.probing import Prober, causes_in
 
 ENDING = imported_step("tests.pipelines.faults:abort")
@@ -156,7 +156,7 @@ def test_a_defect_in_the_search_does_not_hide_the_failure(monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setattr(investigating, "causes_in", broken)
+    monkeypatch.setattr(diagnose, "causes_in", broken)
     with pytest.raises(fx_importer.StageFailed, match="nothing lowered 'torch.aten.poisson'") as raised:
         fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
     assert "which operators are refused could not be found out: KeyError: 'a defect'" in str(raised.value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 import fx_importer
-from fx_importer.bindings import ir, new_context
-from fx_importer.probing.extract import Probe, probes_of
+from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.probing.operator_modules import Probe, probes_of
 
 
 class Branches(torch.nn.Module):

@@ -8,7 +8,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from fx_importer.bindings import ir
+from fx_importer.mlir.bindings import ir
 
 
 def wrong(x: Tensor, approximate: str = "none") -> Tensor:

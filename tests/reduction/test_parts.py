@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import ImportOptions, Mutation, Weights
 from fx_importer.reduction import Kind, Symptom, Trials
-from fx_importer.reduction.cutting import blank_values, eager_values, part
-from fx_importer.reduction.listing import listed
-from fx_importer.reduction.minimizing import minimized
-from fx_importer.reduction.modules import operations_in, with_operations
-from fx_importer.reduction.passes import Case, reduced_case
-from fx_importer.reduction.script import importing_spelled
+from fx_importer.reduction.ddmin import minimized
+from fx_importer.reduction.module_slices import operations_in, with_operations
+from fx_importer.reduction.pass_reduction import Case, reduced_case
+from fx_importer.reduction.program_source import listed
+from fx_importer.reduction.repro_script import importing_spelled
+from fx_importer.reduction.subprogram import blank_values, eager_values, part
 from fx_importer.reduction.symptom import normalized
 
 

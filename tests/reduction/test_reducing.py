@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from fx_importer import Lowered, StageFailed, UsageError, lower
+from fx_importer.api.reduce import Job, in_a_process, job_of, reduce
 from fx_importer.options import DecompositionOptions, Options
 from fx_importer.output_types import OutputType
-from fx_importer.processes import Child
-from fx_importer.reducing import Job, in_a_process, job_of, reduce
+from fx_importer.process.worker import Child
 from fx_importer.reduction import Kind, Reduction, Setting
 from fx_importer.verification import Tolerance
 from tests.reduction import faults, models
@@ -21,7 +21,7 @@ GELU = "aten.gelu.default"
 
 @pytest.fixture(scope="module")
 def reducer() -> Child:
-    return Child("fx_importer.reducing:Reducer")
+    return Child("fx_importer.api.reduce:Reducer")
 
 
 def job(path: Path, model, inputs, output_type="linalg", extra=None, stage=None, patience=60.0) -> Job:

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fx_importer.bindings import func_d, ir, new_context, torch_d
+from fx_importer.diagnostics.reports import Reporter, bundle, report_contents
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import StageFailed
+from fx_importer.mlir.bindings import func_d, ir, new_context, torch_d
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage
 from fx_importer.pipelines.stage import on_functions
-from fx_importer.reports import Reporter, bundle, saving
-from fx_importer.trace import Trace
 
 T = "!torch.vtensor<[2],f32>"
 LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
@@ -207,7 +207,7 @@ def test_weights_survive_in_the_bytecode_and_are_left_out_of_the_text():
 
 
 def test_the_text_is_bounded(monkeypatch):
-    monkeypatch.setattr(saving, "READABLE_LIMIT", 300)
+    monkeypatch.setattr(report_contents, "READABLE_LIMIT", 300)
     with a_report() as found:
         lower(LINALG, module("\n".join(f"%x{n} = torch.constant.int {n}" for n in range(100)) + CUSTOM_OP))
     text = (found[0] / "before.mlir").read_text()
@@ -252,7 +252,7 @@ def test_nothing_half_written_is_left_behind(dump, monkeypatch):
 
 def test_a_full_disk_does_not_end_the_process():
     with pytest.raises(OSError, match="No space left on device"):
-        saving.save_bytecode(module(CUSTOM_OP).operation, Path("/dev/full"))
+        report_contents.save_bytecode(module(CUSTOM_OP).operation, Path("/dev/full"))
 
 
 def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):

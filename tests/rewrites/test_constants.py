@@ -2,7 +2,7 @@
 
 import pytest
 
-from fx_importer.bindings import ir, new_context
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.pipelines import run_text
 
 TEXT = """

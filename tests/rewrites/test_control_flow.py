@@ -2,12 +2,12 @@
 
 import pytest
 
-from fx_importer.bindings import ir, new_context
+from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import StageFailed
+from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import pipeline_from_torch, run_stage, run_text
-from fx_importer.trace import Trace
 
 LIST = """
 func.func @main(%go: !torch.bool, %x: !torch.vtensor<[2],f32>) -> !torch.list<vtensor> {

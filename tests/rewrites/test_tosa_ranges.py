@@ -2,9 +2,9 @@
 
 import pytest
 
-from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.rewrites.intervals import INT32, Range, integers
-from fx_importer.rewrites.tosa_ranges import Ranges, functions_of, terminator
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.rewrites.tosa.integer_ranges import Ranges, functions_of, terminator
+from fx_importer.rewrites.tosa.intervals import INT32, Range, integers
 
 I64 = integers(64)
 CONSTANTS = """

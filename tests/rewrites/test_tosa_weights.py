@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.resources import key_of, resource_bytes, resources_in
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.resources import key_of, resource_bytes, resources_in
 from fx_importer.rewrites import transpose_tosa_weights
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)

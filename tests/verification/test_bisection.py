@@ -10,7 +10,7 @@ from torch import nn
 
 from fx_importer import Inputs, UsageError, compare_decompositions, lower
 from fx_importer.execution import JitBackend
-from fx_importer.verification import Cause, alone, bisection
+from fx_importer.verification import Cause, bisection, single_op_program
 
 aten = torch.ops.aten
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_lowered_alone_is_said(monkeypatch):
     def fail(*_):
         raise ValueError("not today")
 
-    monkeypatch.setattr(alone.Alone, "compare", fail)
+    monkeypatch.setattr(single_op_program.Alone, "compare", fail)
     found = compare_decompositions(in_place, torch.randn(3, 4), decomposition_table=TABLE)
     assert found is not None
     assert (found.node, found.cause) == ("gelu", Cause.UNKNOWN)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from fx_importer import Inputs, MismatchError, UsageError, lower
-from fx_importer.bindings import ir, load_dialects, new_context
-from fx_importer.execution import IsolatedBackend, JitBackend, extras
+from fx_importer.execution import IsolatedBackend, JitBackend, optional_packages
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.verification import Status
 
 aten = torch.ops.aten
@@ -118,7 +118,7 @@ def test_a_crash_is_a_status_and_the_next_backend_runs():
 
 
 def test_what_does_not_run_is_a_status_with_its_reason(monkeypatch):
-    monkeypatch.setattr(extras, "is_installed", lambda _: False)
+    monkeypatch.setattr(optional_packages, "is_installed", lambda _: False)
     lowered = lower(lambda x: torch.sort(x).values, torch.ones(2), output_type="stablehlo")
     verdict = lowered.verify(torch.randn(2), backends=["stablehlo", "xla", "jit"], isolate=False)
     assert statuses(verdict) == {"stablehlo": Status.PASSED, "xla": Status.NOT_INSTALLED, "jit": Status.REFUSED}

@@ -79,9 +79,9 @@ def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
 
 def test_an_archive_without_iree(tmp_path, monkeypatch):
     from fx_importer import NotInstalledError
-    from fx_importer.weights import files
+    from fx_importer.weights import weight_files
 
-    monkeypatch.setattr(files, "is_installed", lambda name: False)
+    monkeypatch.setattr(weight_files, "is_installed", lambda name: False)
     lowered = lower(Small(), X, output_type="torch", weights="external")
     with pytest.raises(NotInstalledError, match="an IREE parameter archive .*iree"):
         lowered.save(tmp_path / "m.mlir", weights=tmp_path / "w.irpa")

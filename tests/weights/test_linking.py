@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fx_importer import Caller, Lowered, Manifest, UsageError, link, lower, read_weights
-from fx_importer.bindings import ir, new_context
 from fx_importer.execution import JitBackend
-from fx_importer.resources import declared, key_of, resources_in
+from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.mlir.resources import declared, key_of, resources_in
 
 
 class Tied(torch.nn.Module):
@@ -283,7 +283,7 @@ def test_what_cannot_be_saved_whole_leaves_nothing(model, tmp_path, monkeypatch,
     with pytest.raises(UsageError, match="cannot save to '.*m.manifest.json': it is a directory"):
         apart.save(tmp_path / "m.mlirbc", weights=tmp_path / "w.safetensors")
     assert [each.name for each in tmp_path.iterdir()] == ["m.manifest.json"]
-    monkeypatch.setattr("fx_importer.lowered.save_text", lambda *_: 1 / 0)
+    monkeypatch.setattr("fx_importer.api.lowered.save_text", lambda *_: 1 / 0)
     (tmp_path / "kept.mlirbc").write_text("before")
     with pytest.raises(ZeroDivisionError):
         apart.save(tmp_path / "new.mlirbc", weights=tmp_path / "w.safetensors")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.backward.activations import rrelu_backward, shrink_backward
-from fx_importer.decompositions.backward.attention import attention_backward
-from fx_importer.decompositions.backward.convolution import convolution_backward
-from fx_importer.decompositions.backward.distances import DISTANCES
-from fx_importer.decompositions.backward.embedding import EMBEDDING
-from fx_importer.decompositions.backward.largest import LARGEST
-from fx_importer.decompositions.backward.losses import LOSSES
-from fx_importer.decompositions.backward.sampling import grid_sampler_backward
-from fx_importer.decompositions.backward.segments import segment_reduce_backward
-from fx_importer.decompositions.backward.separable import SEPARABLE
+from fx_importer.decompositions.backward.activation_backward import rrelu_backward, shrink_backward
+from fx_importer.decompositions.backward.attention_backward import attention_backward
+from fx_importer.decompositions.backward.convolution_backward import convolution_backward
+from fx_importer.decompositions.backward.distance_backward import DISTANCES
+from fx_importer.decompositions.backward.embedding_backward import EMBEDDING
+from fx_importer.decompositions.backward.grid_sample_backward import grid_sampler_backward
+from fx_importer.decompositions.backward.loss_backward import LOSSES
+from fx_importer.decompositions.backward.max_pool_backward import LARGEST
+from fx_importer.decompositions.backward.segment_reduce_backward import segment_reduce_backward
+from fx_importer.decompositions.backward.separable_backward import SEPARABLE
 
 BACKWARD = (
     *SEPARABLE,

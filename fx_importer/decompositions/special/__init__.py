@@ -7,8 +7,8 @@ from fx_importer.decompositions.special.distances import DISTANCES
 from fx_importer.decompositions.special.error_functions import ERROR_FUNCTIONS
 from fx_importer.decompositions.special.float_parts import FLOAT_PARTS, SIGNS
 from fx_importer.decompositions.special.gamma import GAMMA
+from fx_importer.decompositions.special.gcd_lcm import INTEGERS
 from fx_importer.decompositions.special.incomplete_gamma import INCOMPLETE_GAMMA
-from fx_importer.decompositions.special.integers import INTEGERS
 from fx_importer.decompositions.special.logarithms import LOGARITHMS
 from fx_importer.decompositions.special.modified_bessel import MODIFIED_BESSEL
 from fx_importer.decompositions.special.polynomials import POLYNOMIALS

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.special import bessel_series as series
-from fx_importer.decompositions.special.elementwise import Series, in_floats
-from fx_importer.operators import aten
+from fx_importer.decompositions.special.chebyshev import Series, in_floats
+from fx_importer.fx_graph.operators import aten
 
 _TWO_BY_PI = 2 / math.pi
 

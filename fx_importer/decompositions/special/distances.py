@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.complex_numbers import parts_of_tensor
-from fx_importer.decompositions.special.elementwise import in_floats
-from fx_importer.decompositions.table import decomposes
-from fx_importer.operators import aten
+from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.fx_graph.operators import aten
 
 
 @in_floats(aten.hypot.default)

@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special.elementwise import in_floats
+from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.decompositions.special.error_series import ERFCX, ERFINV_CENTRE, ERFINV_TAIL
-from fx_importer.operators import aten
+from fx_importer.fx_graph.operators import aten
 
 
 def _scaled_complement(x: Tensor) -> Tensor:

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special.elementwise import in_floats
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.decompositions.special.gamma_series import (
     DIGAMMA,
     DIGAMMA_CORRECTION,
     LOG_GAMMA,
     LOG_GAMMA_CORRECTION,
 )
-from fx_importer.decompositions.table import decomposes
-from fx_importer.operators import aten
+from fx_importer.fx_graph.operators import aten
 
 _ROOT = (1.4616321325302124, 1.2438149936341261e-08)
 """Where digamma is zero: to float32, and what is left of it."""

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
-from fx_importer.decompositions.special.elementwise import in_floats
+from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.decompositions.special.gamma import log_gamma, log_gamma_correction
 from fx_importer.decompositions.special.gamma_series import LOG1P_LESS_X
-from fx_importer.operators import aten
+from fx_importer.fx_graph.operators import aten
 
 _TURNS = 2000
 """As many as eager takes."""

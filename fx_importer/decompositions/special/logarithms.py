@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special.elementwise import in_floats
-from fx_importer.operators import aten
+from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.fx_graph.operators import aten
 
 
 def _log_sum(a: Tensor, b: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.special import modified_bessel_series as series
-from fx_importer.decompositions.special.elementwise import in_floats
-from fx_importer.operators import aten
+from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.fx_graph.operators import aten
 
 
 def _scaled_first(size: Tensor, order: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fx_importer.decompositions.special.elementwise import Series
+from fx_importer.decompositions.special.chebyshev import Series
 
 # fmt: off
 I0_SMALL = Series(0, 8, (

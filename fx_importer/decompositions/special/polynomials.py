@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
-from fx_importer.decompositions.special.elementwise import any_of, in_floats
-from fx_importer.decompositions.table import Decomposition, Operator, decomposes
-from fx_importer.operators import aten
+from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes
+from fx_importer.decompositions.special.chebyshev import any_of, in_floats
+from fx_importer.fx_graph.operators import aten
 
 Step = Callable[[Tensor, Tensor | int, Tensor, Tensor], Tensor]
 """Takes x, the degree n, and the polynomials of the degrees n and n - 1; returns that of n + 1."""

@@ -10,10 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special.elementwise import in_floats
+from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.decompositions.special.logarithms import expm1, log1p
 from fx_importer.decompositions.special.trigonometric_series import ASIN, ATAN
-from fx_importer.operators import aten
+from fx_importer.fx_graph.operators import aten
 
 
 def _signed(size: Tensor, x: Tensor) -> Tensor:

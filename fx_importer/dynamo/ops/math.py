@@ -6,10 +6,10 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from fx_importer.bindings import ir
 from fx_importer.dynamo.ops.registry import OpsRegistry
+from fx_importer.fx_graph.operators import aten
 from fx_importer.lowerings import Declined, Lowering, TargetEmitter
-from fx_importer.operators import aten
+from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 
 _FUNCTIONS: dict[OpOverload, str] = {

@@ -9,11 +9,11 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 
-from fx_importer.bindings import torch_d
 from fx_importer.errors import UsageError
-from fx_importer.lowerings.rule import Lowering, NodeRule
-from fx_importer.lowerings.symbols import SymbolTable
-from fx_importer.operators import operator_named
+from fx_importer.fx_graph.operators import operator_named
+from fx_importer.lowerings.lowering_rules import Lowering, NodeRule
+from fx_importer.lowerings.symbol_table import SymbolTable
+from fx_importer.mlir.bindings import torch_d
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for
 

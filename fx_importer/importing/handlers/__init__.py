@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing.builder import NodeBuilder, Refused
-from fx_importer.importing.environment import Results
 from fx_importer.importing.handlers.assertions import ASSERTIONS, import_assertion
-from fx_importer.importing.handlers.aten import import_overload
 from fx_importer.importing.handlers.getitem import import_getitem
 from fx_importer.importing.handlers.hop.associative_scan import import_associative_scan
 from fx_importer.importing.handlers.hop.auto_functionalized import import_auto_functionalized
@@ -28,8 +25,11 @@ from fx_importer.importing.handlers.hop.scan import import_scan
 from fx_importer.importing.handlers.hop.triton_kernel_wrapper_functional import import_triton_kernel
 from fx_importer.importing.handlers.hop.while_loop import import_while_loop
 from fx_importer.importing.handlers.hop.with_effects import import_with_effects
-from fx_importer.importing.handlers.hop.wrap import import_strict_mode, import_wrapped
-from fx_importer.importing.handlers.symbolic import SYMBOLIC_FUNCTIONS, import_symbolic
+from fx_importer.importing.handlers.hop.wrap_with_mode import import_strict_mode, import_wrapped
+from fx_importer.importing.handlers.python_operators import SYMBOLIC_FUNCTIONS, import_symbolic
+from fx_importer.importing.handlers.schema_operators import import_overload
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.value_map import Results
 
 hop = torch.ops.higher_order
 

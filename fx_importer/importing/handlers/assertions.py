@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import fx
 
-from fx_importer.bindings import ir
-from fx_importer.importing.builder import NodeBuilder
-from fx_importer.importing.handlers.scalars import Scalars
-from fx_importer.operators import aten
+from fx_importer.fx_graph.operators import aten
+from fx_importer.importing.handlers.scalar_operators import Scalars
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import ir
 
 
 def import_assertion(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:

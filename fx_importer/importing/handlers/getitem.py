@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.importing.builder import NodeBuilder, Refused
-from fx_importer.importing.environment import Results
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.value_map import Results
 
 
 def import_getitem(node: fx.Node, build: NodeBuilder) -> Results:

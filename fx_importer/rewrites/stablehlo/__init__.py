@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fx_importer.rewrites.stablehlo.complex_numbers import complex_parts_to_stablehlo
-from fx_importer.rewrites.stablehlo.noise import without_noise
-from fx_importer.rewrites.stablehlo.numbers import numbers_to_stablehlo
+from fx_importer.rewrites.stablehlo.complex_parts import complex_parts_to_stablehlo
+from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import sizes_to_tensor
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
-from fx_importer.rewrites.stablehlo.sizes import sizes_to_tensor
+from fx_importer.rewrites.stablehlo.scalar_legalization import numbers_to_stablehlo
+from fx_importer.rewrites.stablehlo.stablehlo_no_ops import without_noise
 
 __all__ = [
     "complex_parts_to_stablehlo",

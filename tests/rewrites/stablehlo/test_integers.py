@@ -2,7 +2,7 @@
 
 import pytest
 
-from fx_importer.rewrites.stablehlo.integers import Atoms, Computed, Integer, constant, product
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, Integer, constant, product
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fx_importer.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.pipelines import run_text
 
 X = "tensor<2x3xf32>"

@@ -9,11 +9,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from fx_importer.bindings import ir
-from fx_importer.importing.arguments import plan_for
-from fx_importer.importing.builder import NodeBuilder, Refused
-from fx_importer.importing.environment import Results
-from fx_importer.importing.handlers.aten import call_overload
+from fx_importer.importing.handlers.schema_operators import call_overload
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.schema_arguments import plan_for
+from fx_importer.importing.value_map import Results
+from fx_importer.mlir.bindings import ir
 
 
 def import_auto_functionalized(node: fx.Node, build: NodeBuilder) -> Results:

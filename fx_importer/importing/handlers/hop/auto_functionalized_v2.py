@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing.builder import NodeBuilder, Refused
-from fx_importer.importing.environment import Results
 from fx_importer.importing.handlers.hop.auto_functionalized import call_functionally, operator_of, written_by
 from fx_importer.importing.handlers.hop.base_views import View, read_view
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.value_map import Results
 
 
 def import_auto_functionalized_v2(node: fx.Node, build: NodeBuilder) -> Results:

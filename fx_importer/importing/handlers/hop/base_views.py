@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from fx_importer.bindings import ir
-from fx_importer.importing.builder import NodeBuilder, Refused
-from fx_importer.operators import aten
+from fx_importer.fx_graph.operators import aten
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.mlir.bindings import ir
 
 
 @dataclass(frozen=True)

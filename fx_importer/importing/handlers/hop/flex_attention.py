@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, Refused
 
 
 def import_flex_attention(node: fx.Node, build: NodeBuilder) -> None:
@@ -15,5 +15,5 @@ def import_flex_attention(node: fx.Node, build: NodeBuilder) -> None:
     """
     raise Refused(
         "flex_attention is written out before the import, which fx_importer.lower does by itself: "
-        "import fx_importer.decompositions.decompose(program, {}) instead of the program"
+        "import fx_importer.decompositions.engine.decompose(program, {}) instead of the program"
     )

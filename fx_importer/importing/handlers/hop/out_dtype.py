@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.bindings import ir
-from fx_importer.importing.arguments import plan_for
-from fx_importer.importing.builder import NodeBuilder
-from fx_importer.importing.handlers.aten import call_overload
+from fx_importer.importing.handlers.schema_operators import call_overload
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.importing.schema_arguments import plan_for
+from fx_importer.mlir.bindings import ir
 
 
 def import_out_dtype(node: fx.Node, build: NodeBuilder) -> ir.Value:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from fx_importer.bindings import ir
-from fx_importer.importing.builder import NodeBuilder
-from fx_importer.importing.handlers.hop.wrap import inlined
+from fx_importer.importing.handlers.hop.wrap_with_mode import inlined
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import ir
 
 
 def import_run_const_graph(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:

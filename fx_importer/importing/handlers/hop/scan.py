@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from fx_importer.bindings import ir
-from fx_importer.importing.builder import NodeBuilder
-from fx_importer.importing.handlers.hop.arguments import arguments_of
-from fx_importer.importing.handlers.hop.loops import LeadingAxis, counted_loop
+from fx_importer.importing.handlers.hop.counted_loops import LeadingAxis, counted_loop
+from fx_importer.importing.handlers.hop.operands import arguments_of
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import ir
 
 
 def import_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:

@@ -9,8 +9,8 @@ from torch import fx
 from torch._higher_order_ops import triton_kernel_wrap
 from torch.fx.node import map_arg
 
-from fx_importer.bindings import ir
-from fx_importer.importing.builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.mlir.bindings import ir
 
 
 def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:

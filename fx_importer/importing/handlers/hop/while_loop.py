@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import fx
 
-from fx_importer.bindings import ir
-from fx_importer.importing.builder import NodeBuilder
-from fx_importer.importing.handlers.hop.arguments import arguments_of
+from fx_importer.importing.handlers.hop.operands import arguments_of
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import ir
 
 _NO_BOUND = 2**63 - 1
 

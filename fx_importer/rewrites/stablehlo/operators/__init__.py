@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fx_importer.bindings import ir
-from fx_importer.rewrites.emitter import operations
-from fx_importer.rewrites.stablehlo.operators import ordering, pooling, slices, sums
-from fx_importer.rewrites.stablehlo.tensors import TensorEmitter
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import operations
+from fx_importer.rewrites.stablehlo.operators import cumsum, reduce_window, slice_scatter, sort
+from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 Rule = Callable[[ir.Operation, TensorEmitter], "Sequence[ir.Value] | None"]
 """Emits what an operator computes, as builtin tensors; None, before it emits any, leaves it to the C++ lowering."""
 
-RULES: dict[str, Rule] = {**ordering.RULES, **pooling.RULES, **slices.RULES, **sums.RULES}
+RULES: dict[str, Rule] = {**sort.RULES, **reduce_window.RULES, **slice_scatter.RULES, **cumsum.RULES}
 
 
 def operators_to_stablehlo(module: ir.Operation) -> None:

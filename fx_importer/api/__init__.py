@@ -1,0 +1,1 @@
+"""Public functions, one file each, and the result of a lowering."""

@@ -1,0 +1,109 @@
+"""Says before a lowering what it will fail for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.export import ExportedProgram
+
+from fx_importer.compiler.diagnose import causes_of, prober_for
+from fx_importer.compiler.driver import canonical, import_canonical
+from fx_importer.diagnostics import progress
+from fx_importer.diagnostics.explanation import Expected, Explanation
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import FxImporterError, Refusal
+from fx_importer.exporting import export_program
+from fx_importer.exporting.example_inputs import check_inputs
+from fx_importer.importing import FxImporter
+from fx_importer.lowerings import Lowerings, Rule, listed
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import (
+    DecompositionOptions,
+    ExportOptions,
+    ImportOptions,
+    LoweringOptions,
+    Mutation,
+    Options,
+    Weights,
+)
+from fx_importer.output_types import OutputType
+from fx_importer.probing import BACKENDS, Prober, Store, expected
+
+
+def explain(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    *args: Any,
+    output_types: Sequence[str | OutputType] = BACKENDS,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    mutation: str | Mutation = Mutation.ERROR,
+    weights: str | Weights = Weights.INLINE,
+    keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
+    extra: Mapping[Any, Callable[..., Any]] | None = None,
+    lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **model_kwargs: Any,
+) -> Explanation:
+    """Say which operators of ``f`` each output type will refuse, where they are called, and what helps.
+
+    Each operator is lowered alone, in a process of its own, and what comes of it is kept in the user's directory of
+    caches: the same call is answered from there next time. What fails only in company is not found.
+
+    Args:
+        f: the model, a plain function, or an exported program.
+        *args: example inputs.
+        output_types: what to look into.
+        dynamic_shapes: as `lower` takes it.
+        strict: as `lower` takes it.
+        mutation: as `lower` takes it.
+        weights: as `lower` takes it.
+        keep: as `lower` takes it.
+        extra: as `lower` takes it.
+        lowerings: as `lower` takes it.
+        kwargs: the model's keyword arguments, for names that are options here too.
+        **model_kwargs: the model's keyword arguments.
+
+    Raises:
+        UsageError: for an option or an input that is not one.
+        ExportError: if torch.export cannot capture ``f``.
+    """
+    inputs = {**model_kwargs, **(kwargs or {})}
+    if not isinstance(f, ExportedProgram):
+        check_inputs(f, args, inputs, options=inspect.signature(explain).parameters)
+    options = Options(
+        export=ExportOptions(dynamic_shapes, strict),
+        importing=ImportOptions(mutation=Mutation.get(mutation), weights=Weights.get(weights)),
+        decompositions=DecompositionOptions(None, tuple(map(str, keep)), dict(extra or {})),
+        lowering=LoweringOptions(lowerings=listed(lowerings)),
+    )
+    program = export_program(f, args, inputs, options.export)
+    return explain_program(program, options, [OutputType.get(each) for each in output_types])
+
+
+def explain_program(
+    program: ExportedProgram, options: Options, output_types: Sequence[OutputType], store: Store | None = None
+) -> Explanation:
+    """Say what each of ``output_types`` will refuse of ``program``. Raises `UsageError` for wrong options."""
+    prober = prober_for(options, store or Store())
+    return Explanation({each: _expected(program, replace(options, output_type=each), prober) for each in output_types})
+
+
+def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Expected:
+    trace = Trace()
+    progress.enter(f"look into {options.output_type.value}")
+
+    def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
+        importer = FxImporter()
+        import_canonical(programs, importer, options, trace)
+        return importer.module.operation
+
+    try:
+        programs = canonical({options.importing.func_name: program}, options, trace)
+        return expected(programs, imported, lambda module: causes_of(module, options, prober))
+    except FxImporterError as error:
+        return Expected((Refusal("the program", str(error)),))

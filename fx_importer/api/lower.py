@@ -1,0 +1,372 @@
+"""What users call: `lower` and its kin. Each makes options, and hands them to `compilation`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.export import ExportedProgram
+
+from fx_importer.api.lowered import Lowered
+from fx_importer.canonicalization import legalize_graph
+from fx_importer.compiler.driver import Call, compile_programs
+from fx_importer.compiler.stages import admit, new_trace, run_pipeline
+from fx_importer.diagnostics.progress import Follow, followed_by
+from fx_importer.errors import UsageError
+from fx_importer.exporting.example_inputs import check_inputs, parameters_of
+from fx_importer.importing import FxImporter, FxImporterHooks
+from fx_importer.lowerings import Lowerings, Rule, listed
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import (
+    Contract,
+    DecompositionOptions,
+    ExportOptions,
+    ImportOptions,
+    LoweringOptions,
+    Mutation,
+    Options,
+    PrintOptions,
+    RunOptions,
+    TosaTarget,
+    Unsupported,
+    Weights,
+)
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Change
+from fx_importer.pipelines.isolated_runner import stage_runner
+from fx_importer.targets import target_for
+from fx_importer.verification import Divergence
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _apart_from_the_model(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep a call's options and its model's keyword arguments from mixing.
+
+    A keyword that is both an option and a parameter of the model's ``forward`` is an error, unless the call says which
+    keywords are the model's, in ``kwargs={...}``.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **keywords: P.kwargs) -> R:
+        if args and keywords.get("kwargs") is None and not isinstance(args[0], ExportedProgram):
+            for name in parameters_of(args[0]):
+                if name in options and name in keywords:
+                    raise UsageError(
+                        f"'{name}' is both an option of fx_importer and a parameter of the model: pass the model's own "
+                        f"keyword arguments in kwargs={{...}}, for example kwargs={{'{name}': ...}}; beside kwargs=, "
+                        f"{name}= is the option"
+                    )
+        return function(*args, **keywords)
+
+    return call
+
+
+@_apart_from_the_model
+def lower(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any] | Mapping[str, ExportedProgram],
+    *args: Any,
+    output_type: str | OutputType = OutputType.RAW,
+    fx_importer: FxImporter | None = None,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    mutation: str | Mutation = Mutation.ERROR,
+    weights: str | Weights = Weights.INLINE,
+    experimental_support_mutation: bool = False,
+    import_symbolic_shape_expressions: bool = False,
+    runtime_asserts: bool = False,
+    outline_layers: bool = False,
+    hooks: FxImporterHooks | None = None,
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
+    extra: Mapping[Any, Callable[..., Any]] | None = None,
+    func_name: str = "main",
+    enable_graph_printing: bool = False,
+    verbose: bool = False,
+    enable_ir_printing: bool = False,
+    backend_legal_ops: Sequence[str] | None = None,
+    allow_non_finites: bool = True,
+    contract: str | Contract = Contract.ERROR,
+    unsupported: str | Unsupported = Unsupported.ERROR,
+    lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
+    fallback: str | OutputType | Iterable[str | OutputType] = (),
+    narrow_integers: bool = False,
+    tosa_target: str | TosaTarget | None = None,
+    pipeline: Change | None = None,
+    isolate: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    dump_dir: str | os.PathLike[str] | None = None,
+    dump_ir: str | None = None,
+    progress: bool | Follow = False,
+    cache: bool | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **model_kwargs: Any,
+) -> Lowered:
+    """Export ``f`` and lower it to ``output_type``, keeping the program and a record of the stages.
+
+    Args:
+        f: the model, a plain function, or an exported program (whose inputs were given when it was exported). Or
+            several exported programs by name: a function each in one module, where they share weights and state.
+        *args: example inputs.
+        output_type: an `OutputType` or any spelling of one.
+        fx_importer: an importer to use instead of a new one; its module is filled.
+        dynamic_shapes: as `torch.export.export` takes it.
+        strict: as `torch.export.export` takes it.
+        mutation: what becomes of state that the program mutates, a `Mutation` or its name.
+        weights: where parameters and buffers are, a `Weights` or its name: in the module, sharing their memory; or
+            elsewhere, so that nothing depends on their values. The model may then be on the meta device, or fake.
+        experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
+        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, where the
+            output type is of the torch dialect: no other can hold them.
+        runtime_asserts: emit assertions: what the program asserts of its values, and what export took for granted of
+            its inputs' sizes. Not for TOSA and StableHLO, which have none.
+        outline_layers: make one private function of submodules that compute the same, transformer layers say, and call
+            it for each, with its weights: then a deep model costs little more than one of a single layer.
+        hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
+        decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
+        keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. Without
+            its overload, an operator stands for all of them.
+        extra: functions by operator, or by name, that decompose it; they go before what the table has.
+        func_name: the name of the function.
+        enable_graph_printing: print the FX graph that is imported.
+        verbose: print the module after each stage, weights elided.
+        enable_ir_printing: print the module after each pass, weights elided.
+        backend_legal_ops: torch ops that the torch backend stage leaves whole, and the decompositions too.
+        allow_non_finites: whether a lowering may emit infinities.
+        contract: what becomes of a module that holds what its output type may not hold, a `Contract` or its name: an
+            error, or a `ContractWarning`.
+        unsupported: what becomes of an operator that the output type cannot take, an `Unsupported` or its name: an
+            error; or, with ``"outline"``, a call of a function that the module declares, and PyTorch runs.
+        lowerings: rules for operators that go before what is built in, from `decomposes`, `lowers` and `external`;
+            whole `Lowerings`; and the names of such that packages offer.
+        fallback: output types that take, in this order, what ``output_type`` cannot, operator by operator. The module
+            then holds the dialects of all of them, and ``Lowered.census`` says what went where, and why.
+        narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
+        tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
+            extensions, or TOSA 1.0 with narrow integers.
+        pipeline: a function that takes the output type's `Pipeline` and returns another, ``lambda pipeline:
+            pipeline.after("torch-backend", my_pass)``; or a whole one, to run instead. See `pipeline_for`.
+        isolate: run the passes in a process of their own, where an abort, or a limit that is reached, is a
+            `CrashedError` with a report.
+        time_limit: seconds that each stage of passes may take, with ``isolate``.
+        memory_limit: bytes that the process may have to itself, weights that it maps apart, with ``isolate``.
+        dump_dir: where reports of failures and dumps go, each in a new directory; without it, where
+            ``FX_IMPORTER_DUMP_DIR`` says, or temporary files are.
+        dump_ir: a regular expression: what is before and after stages of such names is written down, weights elided,
+            with the time of each stage.
+        progress: show on standard error how far the work has come, if that is a terminal, or in a notebook; or a
+            function that is told so, in a `Progress`, a few times a second.
+        cache: take the outcome from the user's cache if the same program was lowered so before, and keep it there if
+            not; without it, if ``FX_IMPORTER_CACHE_DIR`` names a directory. With ``fx_importer``, there is none.
+        kwargs: the model's keyword arguments, for names that are options here too.
+        **model_kwargs: the model's keyword arguments.
+
+    Raises:
+        UsageError: for an option or an input that is not one.
+        ExportError: if torch.export cannot capture ``f``.
+        UnsupportedProgramError: listing everything in the program that cannot be imported.
+        StageFailed: if a stage of the lowering fails; it names a directory that reproduces the failure.
+        CrashedError: if a stage ends its own process; likewise.
+    """
+    if fx_importer is not None and hooks is not None:
+        raise UsageError("pass the hooks to the FxImporter, or pass hooks= without fx_importer=")
+    options = Options(
+        output_type=OutputType.get(output_type),
+        export=ExportOptions(dynamic_shapes, strict),
+        importing=ImportOptions(
+            func_name=func_name,
+            mutation=Mutation.MUTABLE if experimental_support_mutation else Mutation.get(mutation),
+            symbolic_shapes=import_symbolic_shape_expressions,
+            runtime_asserts=runtime_asserts,
+            weights=Weights.get(weights),
+            outline_layers=outline_layers,
+        ),
+        lowering=LoweringOptions(
+            tuple(backend_legal_ops or ()),
+            allow_non_finites,
+            Contract.get(contract),
+            Unsupported.get(unsupported),
+            listed(lowerings),
+            tuple(OutputType.get(each) for each in listed(fallback)),
+            narrow_integers,
+            None if tosa_target is None else TosaTarget.get(tosa_target),
+            pipeline,
+        ),
+        printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
+        decompositions=_decomposing(decomposition_table, keep, extra),
+        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir, False if fx_importer else cache),
+    )
+    inputs = {**model_kwargs, **(kwargs or {})}
+    importer = fx_importer or FxImporter(hooks=hooks)
+    if isinstance(f, Mapping):
+        calls = _entry_points(f, args, inputs, func_name)
+    else:
+        if not isinstance(f, ExportedProgram):
+            check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
+        calls = {func_name: (f, args, inputs)}
+    with followed_by(progress):
+        return compile_programs(calls, importer, options)
+
+
+def _running(
+    isolate: bool,
+    time_limit: float | None,
+    memory_limit: int | None,
+    dump_dir: str | os.PathLike[str] | None,
+    dump_ir: str | None,
+    cache: bool | None = False,
+) -> RunOptions:
+    return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir, cache)
+
+
+def _decomposing(
+    table: Mapping[Any, Callable[..., Any]] | None,
+    keep: Sequence[str | OpOverload | OpOverloadPacket],
+    extra: Mapping[Any, Callable[..., Any]] | None,
+) -> DecompositionOptions:
+    if isinstance(keep, str):
+        raise UsageError(f"keep is a list of operators: keep=[{keep!r}]")
+    return DecompositionOptions(table, tuple(map(str, keep)), dict(extra or {}))
+
+
+def _entry_points(
+    programs: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], func_name: str
+) -> dict[str, Call]:
+    """Return the calls of several programs, given by name; raises `UsageError` unless that is what was given."""
+    wrong = [name for name, program in programs.items() if not isinstance(program, ExportedProgram)]
+    if wrong or not programs:
+        kinds = ", ".join(f"'{name}' is of type {type(programs[name]).__name__}" for name in wrong) or "there are none"
+        raise UsageError(f"several entry points are given as exported programs by name, but {kinds}: export each first")
+    if args or kwargs or func_name != "main":
+        raise UsageError("with programs by name, inputs and func_name have no place: each is exported with its own")
+    return {name: (program, (), {}) for name, program in programs.items()}
+
+
+def _returning_the_module(function: Callable[P, Lowered]) -> Callable[P, ir.Module]:
+    """Return ``function`` with only the module of what it returns."""
+
+    @functools.wraps(function)
+    def export_and_import(*args: P.args, **keywords: P.kwargs) -> ir.Module:
+        return function(*args, **keywords).module
+
+    export_and_import.__name__ = export_and_import.__qualname__ = "export_and_import"
+    export_and_import.__doc__ = (
+        "Export ``f`` and lower it to ``output_type``: `lower`, for the module alone.\n"
+        + (inspect.getdoc(function) or "").partition("\n")[2]
+    )
+    return export_and_import
+
+
+export_and_import = _returning_the_module(lower)
+
+
+def compare_decompositions(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    *args: Any,
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+    keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
+    extra: Mapping[Any, Callable[..., Any]] | None = None,
+    dynamic_shapes: Any = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Divergence | None:
+    """Run ``f`` in PyTorch before and after it is decomposed, and find the first operation whose rule is wrong.
+
+    Args:
+        f: the model, a plain function, or an exported program (which is called with its own example inputs).
+        *args: inputs.
+        decomposition_table: the table; without it, that of RAW, which keeps what it can.
+        keep: as `lower` takes it.
+        extra: as `lower` takes it.
+        dynamic_shapes: as `torch.export.export` takes it.
+        rtol: as for `Lowered.verify`.
+        atol: as for `Lowered.verify`.
+        kwargs: the model's keyword arguments.
+
+    Returns:
+        None if all agrees.
+
+    Raises:
+        FxImporterError: as `lower` does.
+    """
+    lowered = lower(
+        f,
+        *args,
+        mutation=Mutation.FUNCTIONAL,
+        dynamic_shapes=dynamic_shapes,
+        decomposition_table=decomposition_table,
+        keep=keep,
+        extra=extra,
+        kwargs=kwargs,
+    )
+    return lowered.bisect(backend="eager", rtol=rtol, atol=atol)
+
+
+def stateless_fx_import(
+    gm: torch.fx.GraphModule,
+    output_type: str | OutputType = OutputType.RAW,
+    fx_importer: FxImporter | None = None,
+    hooks: FxImporterHooks | None = None,
+    model_name: str = "main",
+    enable_graph_printing: bool = False,
+    verbose: bool = False,
+    enable_ir_printing: bool = False,
+    backend_legal_ops: Sequence[str] | None = None,
+    allow_non_finites: bool = True,
+    contract: str | Contract = Contract.ERROR,
+    narrow_integers: bool = False,
+    tosa_target: str | TosaTarget | None = None,
+    pipeline: Change | None = None,
+    isolate: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
+    dump_dir: str | os.PathLike[str] | None = None,
+    dump_ir: str | None = None,
+) -> ir.Module:
+    """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
+
+    The graph is taken as it is: nothing is decomposed. Its nodes carry example values (``node.meta["val"]``).
+    The options are those of `lower`.
+
+    Raises:
+        UnsupportedProgramError: listing everything in the graph that cannot be imported.
+        StageFailed: if a stage of the lowering fails.
+        CrashedError: if a stage ends its own process.
+    """
+    importer = fx_importer or FxImporter(hooks=hooks)
+    printing = PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing)
+    if printing.graph:
+        gm.print_readable()
+    options = Options(
+        output_type=OutputType.get(output_type),
+        lowering=LoweringOptions(
+            tuple(backend_legal_ops or ()),
+            allow_non_finites,
+            Contract.get(contract),
+            narrow_integers=narrow_integers,
+            tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
+            pipeline=pipeline,
+        ),
+        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
+    )
+    target = target_for(options.output_type)
+    stages = target.pipeline(options.lowering)
+    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in stages.stages)])
+    admit(options.output_type, importer.module.context)
+    run = stage_runner(importer.module, options.running)
+    with trace.stage("legalize"):
+        legal = legalize_graph(gm, target.dtypes)
+    with trace.stage("import", importer.module):
+        importer.import_graph_module(legal, func_name=model_name)
+    run_pipeline(stages, importer.module, trace, run, printing)
+    return importer.module

@@ -1,0 +1,113 @@
+"""What depends on no input, computed by eager PyTorch once: masks, positions, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.canonicalization.node_rewriting import value_of
+from fx_importer.fx_graph.programs import as_held, with_graph, with_rewritten_graphs
+
+_LARGEST = 1 << 16
+"""In bytes, of a constant ..."""
+_LARGEST_ON_THE_WAY = 1 << 24
+"""... and of what only constants are made of, and of what float64 is in: no output type that folds has that."""
+_HELD = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> ExportedProgram:
+    """Return ``program`` with a constant in the place of each operator that depends on none of its inputs.
+
+    Parameters count as inputs, and so do the buffers that are ``state``; so parameters keep their names. What makes a
+    constant of floats from numbers alone stays, and so do large tensors. One of integers does not: the C++ lowerings
+    cut its numbers off at 32 bits.
+    """
+    values = _ends(program, state)
+    if not values:
+        return program
+    program = with_rewritten_graphs(program, lambda graph, owner: None)
+    found = {node: values[node.name] for node in program.graph.nodes if node.name in values}
+    specs = list(program.graph_signature.input_specs)
+    first = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
+    # A program without inputs has the constants after all that it holds.
+    placeholders = program.graph.find_nodes(op="placeholder")
+    before = placeholders[first] if first < len(placeholders) else (placeholders or [program.graph._root])[-1].next
+    constants = dict(program.constants)
+    for number, node in enumerate(found):
+        target = f"folded_{number}_{node.name}"
+        constants[target] = found[node]
+        with program.graph.inserting_before(before):
+            held = program.graph.placeholder(target)
+        held.meta |= {key: node.meta[key] for key in ("val", "model_val") if key in node.meta}
+        specs.insert(first + number, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(held.name), target))
+        node.replace_all_uses_with(held)
+    program.graph.eliminate_dead_code()
+    signature = ExportGraphSignature(specs, program.graph_signature.output_specs)
+    return with_graph(program, program.graph, signature, root=program.graph_module, constants=constants)
+
+
+def _ends(program: ExportedProgram, state: Collection[str]) -> dict[str, torch.Tensor]:
+    """Return the values of the nodes that constants take the places of, by name: other nodes use them."""
+    found = _constants(program, state)
+    ends = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
+    ends = [node for node in ends if node.all_input_nodes or not found[node].is_floating_point()]
+    return {node.name: found[node] for node in ends if found[node].numel()}
+
+
+def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node, torch.Tensor]:
+    """Return the value of every node that depends on no input."""
+    found: dict[fx.Node, torch.Tensor] = {}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind in _HELD and spec.target is not None and spec.target not in state:
+            held = program.state_dict.get(spec.target, program.constants.get(spec.target))
+            if type(held) is torch.Tensor and _is_small(held):
+                found[nodes[spec.arg.name]] = as_held(nodes[spec.arg.name], held)
+    with torch.no_grad():
+        for node in program.graph.nodes:
+            if _is_computable(node) and all(source in found for source in node.all_input_nodes):
+                args, kwargs = map_arg((node.args, node.kwargs), found.__getitem__)
+                value = node.target(*args, **kwargs)
+                if _is_alike(value, node.meta["val"]):
+                    found[node] = value
+    for node in reversed(list(found)):
+        large = found[node].nbytes > _LARGEST and not _has_float64(node)
+        if large and any(user not in found for user in node.users):
+            del found[node]
+    return found
+
+
+def _has_float64(node: fx.Node) -> bool:
+    return any(value_of(each).dtype == torch.float64 for each in (node, *node.all_input_nodes))
+
+
+def _is_computable(node: fx.Node) -> bool:
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return False
+    if node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable or node.is_impure():
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    value = value_of(node)
+    symbolic = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in tree_leaves(node.args))
+    return type(value) is not tuple and isinstance(value, torch.Tensor) and not symbolic and _is_small(value)
+
+
+def _is_small(value: torch.Tensor) -> bool:
+    if not all(isinstance(size, int) for size in value.shape):
+        return False  # also before such a size is compared with anything
+    strided = value.layout is torch.strided and not value.is_quantized
+    return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST_ON_THE_WAY
+
+
+def _is_alike(value: Any, example: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == example.dtype and value.shape == example.shape

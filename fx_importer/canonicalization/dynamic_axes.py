@@ -1,0 +1,71 @@
+"""Axes of sizes that are not known, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+import sympy
+from torch import SymInt, fx
+
+from fx_importer.canonicalization.node_rewriting import emit, value_of
+from fx_importer.fx_graph.operators import aten, prims
+
+
+def merge_axes(node: fx.Node) -> fx.Node:
+    """Return what ``node``, a reshape, has to reshape, with runs of axes merged of which two sizes are not known.
+
+    The C++ lowerings take a view of ``[?, ?, 4]`` as ``[?, 4]`` for one whose second size is 1. Merging is another
+    operator, which they have right.
+    """
+    x = node.args[0]
+    assert isinstance(x, fx.Node)
+    old = value_of(x).shape
+    if sum(isinstance(size, SymInt) for size in old) < 2:
+        return x
+    for first, last in reversed(list(_runs(old, value_of(node).shape))):
+        if sum(isinstance(size, SymInt) for size in old[first : last + 1]) > 1:
+            x = emit(node, prims.collapse.default, x, first, last)
+    return x
+
+
+def _runs(old: Sequence[int | SymInt], new: Sequence[int | SymInt]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of the axes in each shortest run that has as many elements as a run of the new axes.
+
+    All axes have as many as all new ones, also where that does not show: of ``n`` and ``2 * (n // 2)``.
+    """
+    before, after = [_extents(sizes) for sizes in (old, new)]
+    first = 0
+    for count, extent in enumerate(before, start=1):
+        if extent in after or count == len(before):
+            yield first, count - 1
+            first = count
+
+
+def _extents(sizes: Sequence[int | SymInt]) -> list[sympy.Expr]:
+    """Return how many elements the first axis has, the first two, and so on."""
+    return list(
+        accumulate((size.node.expr if isinstance(size, SymInt) else sympy.Integer(size) for size in sizes), mul)
+    )
+
+
+def repeat(node: fx.Node) -> fx.Node | None:
+    """Repeat by a number that is not known, along an axis of a size that is not: a stretched axis beside it, merged."""
+    x, repeats = node.args
+    assert isinstance(x, fx.Node)
+    assert isinstance(repeats, list | tuple)
+    sizes = [1] * (len(repeats) - value_of(x).dim()) + list(value_of(x).shape)
+    pairs = [*zip(repeats, sizes, strict=True)]
+    if not any(isinstance(times, fx.Node) and isinstance(size, SymInt) for times, size in pairs):
+        return None
+    for _ in range(len(repeats) - value_of(x).dim()):
+        x = emit(node, aten.unsqueeze.default, x, 0)
+    for axis in reversed(range(len(repeats))):
+        if repeats[axis] != 1:
+            beside = emit(node, aten.unsqueeze.default, x, axis)
+            stretched: list[Any] = [-1] * (len(repeats) + 1)
+            stretched[axis] = repeats[axis]
+            x = emit(node, prims.collapse.default, emit(node, aten.expand.default, beside, stretched), axis, axis + 1)
+    return x

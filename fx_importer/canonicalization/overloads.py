@@ -1,0 +1,96 @@
+"""One spelling for what has several."""
+
+from __future__ import annotations
+
+from torch import SymInt, fx
+
+from fx_importer.canonicalization.dynamic_axes import merge_axes, repeat
+from fx_importer.canonicalization.node_rewriting import Rules, emit, same_size, same_type, value_of
+from fx_importer.fx_graph.operators import aten, prims
+
+
+def _reshape(node: fx.Node) -> fx.Node | None:
+    """Spell a view as a reshape, its one symbolic size, if it is one, as -1, and known sizes as numbers.
+
+    Without the copies that went as identities, eager's strides need not allow a view. A size that is inferred needs no
+    arithmetic, for which TOSA has no operators.
+    """
+    node.target = aten.reshape.default
+    merged = merge_axes(node)
+    if merged is not node.args[0] and same_type(value_of(merged), value_of(node)):
+        return merged
+    node.args = (merged, *node.args[1:])
+    sizes = value_of(node).shape
+    symbolic = [axis for axis, size in enumerate(sizes) if isinstance(size, SymInt)]
+    if not symbolic:
+        node.args = (node.args[0], list(sizes))
+    elif len(symbolic) == 1 and all(isinstance(size, SymInt) or size for size in sizes):
+        node.args = (node.args[0], [-1 if axis in symbolic else size for axis, size in enumerate(sizes)])
+    return None
+
+
+def _keep_sizes(node: fx.Node) -> fx.Node | None:
+    """Spell the sizes that an expansion keeps as -1."""
+    old, new = value_of(node.args[0]).shape, value_of(node).shape
+    sizes = node.args[1]
+    assert isinstance(sizes, list | tuple)
+    added = len(new) - len(old)
+    kept = [axis >= added and same_size(old[axis - added], new[axis]) for axis in range(len(new))]
+    node.args = (node.args[0], [-1 if keep else size for keep, size in zip(kept, sizes, strict=True)])
+    return None
+
+
+def _convert(node: fx.Node) -> fx.Node | None:
+    """A copy to another type converts the elements; devices and layouts are no business of the program."""
+    old, new = value_of(node.args[0]), value_of(node)
+    return emit(node, prims.convert_element_type.default, node.args[0], new.dtype) if old.dtype != new.dtype else None
+
+
+def _squeeze_one_by_one(node: fx.Node) -> fx.Node | None:
+    axes = node.args[1]
+    assert isinstance(axes, list | tuple)
+    result = node.args[0]
+    assert isinstance(result, fx.Node)
+    for axis in sorted((axis % value_of(result).dim() for axis in axes if isinstance(axis, int)), reverse=True):
+        result = emit(node, aten.squeeze.dim, result, axis)
+    return result
+
+
+def _clamp_bounds(node: fx.Node) -> fx.Node | None:
+    """Spell a slice of a known size from where it starts to where it ends.
+
+    An open end is 2^63 - 1 in the graph, and to StableHLO the C++ lowering of a strided write makes an index for each
+    position up to the end, before it looks at the size.
+    """
+    first = 1 if node.target is aten.slice.Tensor else 2
+    axis, start, end, step = [*node.args[first:], *(0, None, None, 1)[len(node.args) - first :]]
+    size = value_of(node.args[0]).shape[axis]
+    bounds = (start, end, step)
+    if not node.kwargs and isinstance(size, int) and all(bound is None or isinstance(bound, int) for bound in bounds):
+        node.args = (*node.args[:first], axis, *slice(*bounds).indices(size))
+    return None
+
+
+def _count_axis_from_front(node: fx.Node) -> fx.Node | None:
+    """Spell an axis that is counted from the end: some C++ lowerings take it as it is, and write beyond the memory."""
+    axis = node.args[1]
+    if isinstance(axis, int) and axis < 0:
+        node.args = (node.args[0], axis + max(value_of(node.args[0]).dim(), 1), *node.args[2:])
+    return None
+
+
+_ALONG_INDICES = (
+    *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default),
+    *(aten.scatter_reduce.two, aten.gather.default, aten.index_select.default, aten.index_copy.default),
+    *(aten.index_add.default, aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, aten.index_reduce.default),
+)
+
+SPELLINGS: Rules = {
+    **dict.fromkeys(_ALONG_INDICES, _count_axis_from_front),
+    **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
+    aten.repeat.default: repeat,
+    aten.expand.default: _keep_sizes,
+    aten._to_copy.default: _convert,
+    prims.squeeze.default: _squeeze_one_by_one,
+    **dict.fromkeys((aten.slice.Tensor, aten.slice_scatter.default), _clamp_bounds),
+}

@@ -1,0 +1,193 @@
+"""Submodules that compute the same, found in a graph: transformer layers, blocks, experts."""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
+
+from fx_importer.canonicalization.canonicalize import is_in_place
+from fx_importer.canonicalization.node_rewriting import value_of
+
+_SMALLEST = 16
+"""In operations. What is smaller is not worth a function."""
+
+_OPERAND = object()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A call of a submodule, as part of a graph."""
+
+    module: str
+    """The class of the submodule, without its package."""
+    nodes: Sequence[fx.Node]
+    """What it computes, in order."""
+    inputs: Sequence[fx.Node]
+    """What it takes, each once, in the order of use."""
+    moved: Sequence[fx.Node]
+    """Nodes between its own that depend on it: they have to come after it."""
+
+
+def repeated_layers(graph: fx.Graph, owner: torch.nn.Module) -> list[list[Layer]]:
+    """Return groups of two layers and more that compute the same of what they take; the largest layers that do.
+
+    No layer of these has a node within another.
+    """
+    labels = _Labels(owner)
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    taken = bytearray(len(order))
+    found: list[list[Layer]] = []
+    for layers in _alike(_calls(graph), labels):
+        group: list[Layer] = []
+        places: list[slice] = []
+        for layer in layers:
+            place = slice(order[layer.nodes[0]], order[layer.nodes[-1]] + 1)
+            if any(taken[place]) or (places and place.start < places[-1].stop):
+                continue
+            if (moved := _after(layer)) is not None:
+                group.append(Layer(layer.module, layer.nodes, layer.inputs, moved))
+                places.append(place)
+        if len(group) > 1:
+            found.append(group)
+            for place in places:
+                taken[place] = b"\1" * (place.stop - place.start)
+    return found
+
+
+def _calls(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
+    """Yield the class of each submodule that is called, call by call, with the nodes that were traced in it."""
+    calls: dict[str, tuple[str, list[fx.Node]]] = {}
+    for node in graph.nodes:
+        if node.op == "call_function":
+            for call, (_, module) in node.meta.get("nn_module_stack", {}).items():
+                name = module if isinstance(module, str) else module.__name__
+                calls.setdefault(call, (name.rpartition(".")[2], []))[1].append(node)
+    for name, nodes in calls.values():
+        if len(nodes) >= _SMALLEST and all(map(_can_move, nodes)):
+            yield name, nodes
+
+
+def _can_move(node: fx.Node) -> bool:
+    """Whether ``node`` may stand in a function: no effect of it is kept in order by others."""
+    return node.target is not torch.ops.higher_order.with_effects and not is_in_place(node)
+
+
+def _alike(calls: Iterable[tuple[str, list[fx.Node]]], labels: _Labels) -> Iterator[list[Layer]]:
+    """Yield groups of layers, those of the most nodes first."""
+    by_size: dict[Hashable, list[tuple[str, list[fx.Node]]]] = defaultdict(list)
+    for name, nodes in calls:
+        by_size[len(nodes), labels.of(nodes[0]), labels.of(nodes[-1])].append((name, nodes))
+    groups: dict[Hashable, list[Layer]] = defaultdict(list)
+    for same in by_size.values():
+        for name, nodes in same if len(same) > 1 else ():
+            key, inputs = labels.structure(nodes)
+            if all(map(_is_passed, inputs)):
+                groups[key].append(Layer(name, nodes, inputs, ()))
+    yield from sorted(groups.values(), key=lambda group: -len(group[0].nodes))
+
+
+def _is_passed(node: fx.Node) -> bool:
+    """Whether a function can take the value of ``node``."""
+    return isinstance(value_of(node), Tensor | SymInt | SymFloat | SymBool)
+
+
+def _after(layer: Layer) -> list[fx.Node] | None:
+    """Return the nodes between those of ``layer`` that depend on it; None if it depends on such a node itself."""
+    own = set(layer.nodes)
+    found: dict[fx.Node, None] = {}
+    node = layer.nodes[0]
+    while node is not layer.nodes[-1]:
+        node = node.next
+        depends = not found.keys().isdisjoint(node.all_input_nodes)
+        if node in own:
+            if depends:
+                return None
+        elif depends or not own.isdisjoint(node.all_input_nodes):
+            found[node] = None
+    return list(found)
+
+
+class _Labels:
+    """Numbers for nodes, the same for those that do the same with what they are given."""
+
+    def __init__(self, owner: torch.nn.Module):
+        self._owner = owner
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[fx.Node, tuple[int, list[fx.Node]]] = {}
+
+    def of(self, node: fx.Node) -> int:
+        return self._label(node)[0]
+
+    def structure(self, nodes: Iterable[fx.Node]) -> tuple[Hashable, list[fx.Node]]:
+        """Return what is the same for graphs of the same structure, and the nodes from elsewhere that they use."""
+        own: dict[fx.Node, int] = {}
+        given: dict[fx.Node, int] = {}
+        key: list[Hashable] = []
+        for node in nodes:
+            label, operands = self._label(node)
+            key.append(label)
+            key += [own[each] if each in own else -1 - given.setdefault(each, len(given)) for each in operands]
+            own[node] = len(own)
+        key += [self._number(_type(value_of(each))) for each in given]
+        return tuple(key), list(given)
+
+    def _label(self, node: fx.Node) -> tuple[int, list[fx.Node]]:
+        found = self._known.get(node)
+        if found is None:
+            operands: list[fx.Node] = []
+            said = self._said(node.args, operands), self._said(node.kwargs, operands)
+            number = self._number((node.target, *said, _type(value_of(node))))
+            found = self._known[node] = number, operands
+        return found
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _said(self, argument: Any, operands: list[fx.Node]) -> Hashable:
+        """Return ``argument`` as a value that can be compared; the nodes in it go to ``operands``."""
+        if isinstance(argument, fx.Node):
+            if argument.op == "get_attr":
+                return self._attribute(str(argument.target))
+            operands.append(argument)
+            return _OPERAND
+        if isinstance(argument, tuple | list):
+            return type(argument), *(self._said(each, operands) for each in argument)
+        if isinstance(argument, Mapping):
+            return tuple((key, self._said(each, operands)) for key, each in argument.items())
+        if isinstance(argument, slice):
+            return self._said((argument.start, argument.stop, argument.step), operands)
+        if isinstance(argument, float | complex):
+            return repr(argument)  # zero is not minus zero
+        return type(argument), argument
+
+    def _attribute(self, target: str) -> Hashable:
+        """Return what tells a graph of a higher-order operator from others; another attribute, by its name."""
+        module = operator.attrgetter(target)(self._owner)
+        if not isinstance(module, fx.GraphModule):
+            return target
+        nodes = list(module.graph.nodes)
+        within = _Labels(module)
+        within._numbers = self._numbers
+        inputs = tuple(_type(value_of(node)) for node in nodes if node.op == "placeholder")
+        own = {node: position for position, node in enumerate(nodes)}
+        key: list[Hashable] = [inputs]
+        for node in nodes:
+            if node.op not in ("placeholder", "get_attr"):
+                label, operands = within._label(node)
+                key += [label, *(own[each] for each in operands)]
+        return tuple(key)
+
+
+def _type(value: Any) -> Hashable:
+    """Return what two values have in common that are of the same type."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.layout, *(size if isinstance(size, int) else size.node.expr for size in value.shape)
+    if isinstance(value, tuple | list):
+        return type(value), *map(_type, value)
+    return type(value)

@@ -1,0 +1,25 @@
+"""``fx-importer cache``."""
+
+from __future__ import annotations
+
+from fx_importer.compiler.caching import users_store
+from fx_importer.errors import UsageError
+
+
+def show_cache(clear: bool) -> None:
+    """Print how much is kept, and where; or remove it.
+
+    Raises:
+        UsageError: if it cannot be removed, or the environment says of the cache what cannot be.
+    """
+    store = users_store()
+    if store.directory.exists() and not store.directory.is_dir():
+        raise UsageError(
+            f"'{store.directory}' is no directory: name one in FX_IMPORTER_CACHE_DIR, which need not exist yet"
+        )
+    if clear:
+        print(f"{store.directory}: removed {store.clear()} lowered programs")
+        return
+    entries = store.entries()
+    size = sum(each.st_size for _, each in entries)
+    print(f"{store.directory}: {len(entries)} lowered programs, {size:,} of at most {store.limit:,} bytes")

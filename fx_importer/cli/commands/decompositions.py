@@ -1,0 +1,105 @@
+"""``fx-importer decompositions``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch._ops import OpOverload
+
+from fx_importer.cli.commands.import_model import export_model
+from fx_importer.decompositions import Changes, decompose
+from fx_importer.decompositions.engine.op_diff import Difference, difference
+from fx_importer.decompositions.engine.table import Line
+from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.options import Options
+from fx_importer.targets import target_for
+from fx_importer.verification.verdict import as_text
+
+Lines = Mapping[OpOverload, Line]
+
+WHOLE = 500
+"""Characters: no line of text is cut off or folded."""
+
+
+def show_decompositions(model: str | None, options: Options, json_file: Path | None) -> None:
+    """Print the table of the output type; for what ``model`` names, its operators before and after the table.
+
+    Raises:
+        UsageError: for a ``model`` that names none, an operator to keep that is none, or a file that cannot be written.
+        ExportError: if torch.export cannot capture the model.
+    """
+    if json_file is not None:
+        check_writable(json_file)
+    Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
+    target = target_for(options.output_type)
+    found = None
+    if model is None:
+        lines = target.table(options, None).lines
+        _print(_table(lines), _summary(lines))
+    else:
+        program = export_model(model, options)
+        table = target.table(options, program)
+        lines, found = table.lines, difference(program, decompose(program, table))
+        _print(_comparison(found, lines), str(found))
+    if json_file is not None:
+        data: dict[str, Any] = {"output_type": options.output_type.value, "table": list(_rows(lines))}
+        if found is not None:
+            data |= {"before": found.before, "after": found.after}
+        save_text(json.dumps(data, indent=1), json_file)
+
+
+def _rows(lines: Lines) -> Iterator[dict[str, str | None]]:
+    for operator, line in sorted(lines.items(), key=lambda each: str(each[0])):
+        yield {"operator": str(operator), "decomposed by": line.by or None, "reason": line.reason}
+
+
+def _table(lines: Lines) -> Table:
+    table = _with_columns("operator", "", "reason")
+    for row in _rows(lines):
+        what = "decomposed" if row["decomposed by"] else "kept"
+        cells = (row["operator"], what, row["reason"])
+        table.add_row(*(Text(cell or "", "" if row["decomposed by"] else "bold") for cell in cells))
+    return table
+
+
+def _comparison(found: Difference, lines: Lines) -> Table:
+    """Return a row for each operator. The reason is that of the table's line for it, where there is one."""
+    reasons = {str(operator): line.reason for operator, line in lines.items()}
+    table = _with_columns("operator", "before", "after", "reason")
+    for name in found.operators:
+        counts = (str(found.before.get(name, "-")), str(found.after.get(name, "-")))
+        style = "" if found.changes(name) else "dim"
+        table.add_row(*(Text(cell, style) for cell in (name, *counts, reasons.get(name, ""))))
+    return table
+
+
+def _with_columns(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(
+            heading,
+            no_wrap=heading != "reason",
+            justify="right" if heading in ("before", "after") else "left",
+        )
+    return table
+
+
+def _summary(lines: Lines) -> str:
+    kept = sum(line.rule is None for line in lines.values())
+    return f"{len(lines) - kept} operators are decomposed. {kept} are kept as it says here; any other is kept too."
+
+
+def _print(table: Table, remark: str) -> None:
+    console = Console()
+    if console.is_terminal:
+        console.print(table)
+        print(remark)
+    else:
+        print(as_text(table, [remark], width=WHOLE))

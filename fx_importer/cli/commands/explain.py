@@ -1,0 +1,34 @@
+"""``fx-importer explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fx_importer.api.explain import explain_program
+from fx_importer.cli.commands.import_model import export_model
+from fx_importer.diagnostics.progress import followed_by
+from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+
+def explain_model(model: str, options: Options, output_types: Sequence[OutputType], json_file: Path | None) -> bool:
+    """Print what each of ``output_types`` will refuse of what ``model`` names.
+
+    Returns:
+        Whether all of them take it.
+
+    Raises:
+        UsageError: for a ``model`` that names none, or a file that cannot be written.
+        ExportError: if torch.export cannot capture the model.
+    """
+    if json_file is not None:
+        check_writable(json_file)
+    with followed_by(True):
+        found = explain_program(export_model(model, options), options, output_types)
+    print(found)
+    if json_file is not None:
+        save_text(json.dumps(found.to_dict(), indent=1) + "\n", json_file)
+    return bool(found)

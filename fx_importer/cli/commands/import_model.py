@@ -1,0 +1,95 @@
+"""``fx-importer import``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_importer.api.lowered import Lowered
+from fx_importer.cli.model_loading import load_model
+from fx_importer.compiler.driver import Call, compile_programs
+from fx_importer.diagnostics import progress
+from fx_importer.diagnostics.progress import followed_by
+from fx_importer.errors import UsageError
+from fx_importer.exporting import export_program
+from fx_importer.exporting.example_inputs import check_inputs
+from fx_importer.importing import FxImporter
+from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, check_writable, holds_weights, manifest_path, save_text
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+from fx_importer.weights import check_place
+
+STDOUT = "-"
+
+
+def import_model(
+    model: str, output: str, options: Options, manifest: Path | None = None, weights_file: Path | None = None
+) -> None:
+    """Lower what ``model`` names and write it to the file ``output``, or to standard output for ``-``.
+
+    Its manifest goes to the file ``manifest``, if there is one. ``weights_file`` has the weights that are not in the
+    module, or gets them.
+
+    Raises:
+        UsageError: for an output that cannot be written (found before any work), or a ``model`` that names none.
+        FxImporterError: if the model cannot be lowered; nothing is written then.
+    """
+    if output != STDOUT:
+        check_writable(output, SUFFIXES)
+        if Path(output).suffix == ARTIFACT and options.output_type.root is not OutputType.STABLEHLO:
+            raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
+    policy = options.importing.weights
+    beside = None if output == STDOUT or holds_weights(output, policy) else manifest_path(output)
+    if manifest is not None and beside is not None:
+        raise UsageError(f"--manifest: with --weights {policy.value} it goes beside the module, to '{beside}'")
+    if weights_file is not None and beside is None:
+        raise UsageError(
+            "--weights-file is for a module in a file, without its weights: pass --weights external or args, and for "
+            "external ones a .mlir or .mlirbc file"
+        )
+    for path in (manifest, beside):
+        if path is not None:
+            check_writable(path)
+    if weights_file is not None:
+        check_place(weights_file)
+    with followed_by(True):
+        lowered = lower_model(model, options)
+        if output != STDOUT:
+            lowered.save(output, weights_file)
+    if output == STDOUT:
+        lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
+    if manifest is not None:
+        save_text(lowered.manifest.to_json(), manifest)
+    for name, hole in lowered.holes.items():
+        print(f"{name}: PyTorch runs {hole.operator}", *hole.places, sep="\n    ", file=sys.stderr)
+    if output == STDOUT:
+        return
+    stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)
+    total = sum(stage.seconds for stage in lowered.trace.stages)
+    size = Path(output).stat().st_size
+    print(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
+
+
+def lower_model(model: str, options: Options) -> Lowered:
+    """Lower what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    return compile_programs({options.importing.func_name: _loaded(model)}, FxImporter(), options)
+
+
+def export_model(model: str, options: Options) -> ExportedProgram:
+    """Export what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    return export_program(*_loaded(model), options.export)
+
+
+def _loaded(model: str) -> Call:
+    progress.enter(f"load {model}")
+    f, args, kwargs = load_model(model)
+    check_inputs(f, args, kwargs, options=())
+    if "TORCH_LOGS" not in os.environ:
+        # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
+        torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
+    return f, args, kwargs

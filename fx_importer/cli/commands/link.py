@@ -1,0 +1,20 @@
+"""``fx-importer link``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fx_importer.mlir.module_io import MODULES, check_writable, save_module
+from fx_importer.weights import link
+
+
+def link_module(module: Path, output: Path, weights: Sequence[Path] | None, manifest: Path | None) -> None:
+    """Write ``module`` with its weights in it to ``output``.
+
+    Raises:
+        UsageError: for an output that cannot be written (found before any work), or weights that do not fit.
+    """
+    check_writable(output, MODULES)
+    save_module(link(module, weights, manifest), output)
+    print(f"{output}: {output.stat().st_size:,} bytes")

@@ -1,0 +1,117 @@
+"""``fx-importer matrix``."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from fx_importer.cli.commands.import_model import lower_model
+from fx_importer.diagnostics import progress
+from fx_importer.diagnostics.progress import counted, followed_by
+from fx_importer.errors import CrashedError, FxImporterError, UsageError
+from fx_importer.execution import RUNS, backend_named
+from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+from fx_importer.process.one_shot import Scratch, run_isolated
+from fx_importer.verification import Inputs
+from fx_importer.verification.backend_matrix import Matrix, Row
+from fx_importer.verification.verdict import WIDTH
+
+OUTPUT_TYPES = (OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
+
+
+def show_matrix(
+    model: str,
+    options: Options,
+    output_types: Sequence[OutputType],
+    backends: Sequence[str] | None,
+    inputs: Path | None,
+    json: Path | None,
+) -> bool:
+    """Lower what ``model`` names to each of ``output_types``, run it on backends, and print the table.
+
+    Each output type has a process of its own, so that a crash is a cell. Of ``backends``, each runs the output types
+    that it takes; without any, all that are installed do.
+
+    Returns:
+        Whether all that was tried passed.
+
+    Raises:
+        UsageError: for a ``model`` that names none, or files that cannot be read or written.
+    """
+    if json is not None:
+        check_writable(json)
+    if inputs is not None:
+        read_inputs(inputs)
+    for name in backends or ():
+        backend_named(name)
+    rows: list[Row] = []
+    with followed_by(True):
+        progress.enter(f"lower and run {model}")
+        for output_type in counted(output_types, "output types"):
+            chosen = [each for each in RUNS.get(output_type.root, ()) if not backends or each in backends]
+            rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
+    matrix = Matrix(tuple(rows))
+    console = Console(width=WIDTH)
+    if console.is_terminal:
+        console.print(matrix.table())
+        print("\n".join(matrix.remarks()))
+    else:
+        print(matrix)
+    if json is not None:
+        save_text(matrix.to_json(), json)
+    return matrix.passed
+
+
+def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: Path | None) -> Row:
+    scratch = Scratch()
+    request, answer = scratch.path / "request", scratch.path / "answer"
+    request.write_bytes(pickle.dumps((options, backends, inputs)))
+    try:
+        run_isolated("the lowering", answer_row, model, request, answer)
+    except CrashedError as error:
+        return Row(options.output_type, None, str(error), error.signal)
+    found = pickle.loads(answer.read_bytes())
+    if isinstance(found, UsageError):
+        raise found
+    return found
+
+
+def answer_row(model: str, request: str, answer: str) -> None:
+    """Lower ``model`` and verify it, as ``request`` says; write the row. This is what the process runs."""
+    options, backends, inputs = pickle.loads(Path(request).read_bytes())
+    found: Row | UsageError
+    try:
+        lowered = lower_model(model, options)
+        found = Row(
+            options.output_type, lowered.verify(inputs=read_inputs(inputs) if inputs else (), backends=backends)
+        )
+    except UsageError as error:
+        found = UsageError(str(error))
+    except FxImporterError as error:
+        found = Row(options.output_type, None, str(error))
+    Path(answer).write_bytes(pickle.dumps(found))
+
+
+def read_inputs(path: Path) -> list[Inputs]:
+    """Return the input sets of a file that ``torch.save([(args, kwargs), ...], path)`` wrote.
+
+    Raises:
+        UsageError: if it is not such a file.
+    """
+    try:
+        sets: Any = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise UsageError(f"'{path}' is not what torch.save writes: {str(error).splitlines()[0]}") from error
+    if isinstance(sets, list) and sets:
+        found = [each for each in sets if isinstance(each, tuple) and len(each) == 2 and isinstance(each[1], dict)]
+        if len(found) == len(sets):
+            return [Inputs(tuple(args), kwargs) for args, kwargs in found]
+    raise UsageError(f"'{path}' does not hold a list of input sets: torch.save([(args, kwargs), ...], '{path}')")

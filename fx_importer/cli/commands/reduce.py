@@ -1,0 +1,46 @@
+"""``fx-importer reduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fx_importer.api.reduce import Job, job_of
+from fx_importer.cli.commands.import_model import export_model
+from fx_importer.diagnostics.progress import followed_by
+from fx_importer.execution import backend_named
+from fx_importer.options import Options
+from fx_importer.process.one_shot import Scratch
+from fx_importer.reduction import Setting
+from fx_importer.verification import Tolerance
+
+
+def reduce_model(
+    model: str, options: Options, output: Path, backend: str | None, rtol: float | None, atol: float | None
+) -> None:
+    """Reduce what ``model`` names, or the program of the report in that directory, with its own options.
+
+    What is left is written to ``output``, and each step is printed.
+
+    Raises:
+        UsageError: for a ``model`` that names none, a name that is no backend, an ``output`` that is there or cannot be
+            made, or a model that does not fail, or not always.
+        ExportError: if torch.export cannot capture the model.
+    """
+    torch.set_num_threads(1)  # before the model computes anything: this process will fork
+    if backend is not None and backend != "eager":
+        backend_named(backend)
+    if Path(model).is_dir():
+        job = job_of(Path(model))
+    else:
+        scratch = Scratch()
+        program = scratch.path / "program.pt2"
+        with followed_by(True):
+            exported = export_model(model, options)
+        torch.export.save(exported, program)
+        job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
+    # No thread may run beside this one, which forks.
+    with followed_by(True, ticking=False):
+        outcome = job.done(output, print).outcome
+    print(outcome)

@@ -1,0 +1,14 @@
+"""``fx-importer reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fx_importer.api.reproduce import reproduce
+
+
+def reproduce_report(directory: Path) -> bool:
+    """Run the report in ``directory``, print what came of it, and return whether it failed in the same way."""
+    found = reproduce(directory)
+    print(found)
+    return found.same

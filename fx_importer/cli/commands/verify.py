@@ -1,0 +1,52 @@
+"""``fx-importer verify``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from fx_importer.cli.commands.import_model import lower_model
+from fx_importer.diagnostics.progress import followed_by
+from fx_importer.execution import backend_named
+from fx_importer.options import Options
+from fx_importer.verification.verdict import WIDTH, Status
+
+
+def verify_model(
+    model: str,
+    options: Options,
+    backends: Sequence[str] | None,
+    rtol: float | None,
+    atol: float | None,
+    bisect: bool,
+) -> bool:
+    """Lower what ``model`` names, run it on ``backends`` and on its own example inputs, and print the verdict.
+
+    With ``bisect``, also print the first operation that differs on each backend with a mismatch.
+
+    Returns:
+        Whether it passed.
+
+    Raises:
+        UsageError: for a ``model`` that names none or has no example inputs, or a name that is no backend.
+        FxImporterError: if the model cannot be lowered.
+    """
+    for name in backends or ():
+        if name != "eager":
+            backend_named(name)  # before any work
+    with followed_by(True):
+        lowered = lower_model(model, options)
+        verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
+    console = Console(width=WIDTH)
+    if console.is_terminal:
+        console.print(verdict.table())
+        print("\n".join(verdict.remarks()))
+    else:
+        print(verdict)
+    for check in verdict.checks:
+        if bisect and check.status is Status.MISMATCH:
+            with followed_by(True):
+                divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
+            print(f"\n{divergence}")
+    return verdict.passed

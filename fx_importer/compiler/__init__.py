@@ -1,0 +1,1 @@
+"""How a compilation runs: the driver, and what it does when an operator is unsupported."""

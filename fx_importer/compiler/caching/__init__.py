@@ -1,0 +1,10 @@
+"""What lowerings gave, kept on disk for the next that would give the same."""
+
+from __future__ import annotations
+
+from fx_importer.compiler.caching.cache_entry import Place, place_of
+from fx_importer.compiler.caching.cached_weights import Withheld
+from fx_importer.compiler.caching.disk_store import Store, users_store
+from fx_importer.compiler.caching.uncacheable import NotCached
+
+__all__ = ["NotCached", "Place", "Store", "Withheld", "place_of", "users_store"]

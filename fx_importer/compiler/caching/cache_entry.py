@@ -1,0 +1,86 @@
+"""A lowering's place in the cache: what is there, and what is put there."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch.export import ExportedProgram
+
+from fx_importer.compiler.caching.cache_key import key_of
+from fx_importer.compiler.caching.cached_weights import Withheld
+from fx_importer.compiler.caching.disk_store import Store, users_store
+from fx_importer.compiler.caching.uncacheable import NotCached
+from fx_importer.importing import FxImporter
+from fx_importer.manifest import Manifest
+from fx_importer.mlir.bindings import ir, load_dialects
+from fx_importer.mlir.elided_weights import link
+from fx_importer.options import Options
+from fx_importer.pipelines.module_transfer import replace_contents
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the outcome of one lowering is kept."""
+
+    store: Store
+    key: str
+    withheld: Withheld
+
+    def read(self, module: ir.Module) -> Manifest | None:
+        """Fill ``module``, which is empty, with what is kept, and return its manifest; None if there is nothing."""
+        data = self.store.get(self.key)
+        if data is None:
+            return None
+        load_dialects(module.context)
+        try:
+            header, _, bytecode = data.partition(b"\n")
+            manifest = Manifest.from_json(json.loads(header))
+            found = ir.Module.parse(bytecode, module.context)
+            link(found, self.withheld.lent)
+        except Exception:  # an entry that cannot be used is none, whatever is the matter
+            return None
+        replace_contents(module, found)
+        return manifest
+
+    def give_weights(self, module: ir.Module) -> None:
+        link(module, self.withheld.lent)
+
+    def __str__(self) -> str:
+        return f"'{self.store.directory}', {self.key}"
+
+    def write(self, module: ir.Module, manifest: Manifest) -> str:
+        """Keep ``module``, whose weights are withheld still; return what came of that, in words."""
+        try:
+            text = manifest.to_json()
+            if Manifest.from_json(text) != manifest:
+                return "not kept: JSON cannot hold its manifest"
+            module.operation.write_bytecode(bytecode := io.BytesIO())
+        except Exception as error:  # a lowering can do without being kept
+            return f"not kept: {type(error).__name__}: {error}"
+        header = json.dumps(text).encode()
+        if not self.store.put(self.key, header + b"\n" + bytecode.getvalue()):
+            return f"not kept: '{self.store.directory}' cannot be written, or it is too large for there"
+        return f"kept in {self}"
+
+
+def place_of(
+    programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, remark: Callable[[str], None]
+) -> Place | None:
+    """Return the place of lowering ``programs`` with ``importer``; None, if it has none: ``remark`` is told why.
+
+    Raises:
+        UsageError: if the environment says of the cache what cannot be.
+    """
+    store = users_store()
+    try:
+        if not importer.is_plain:
+            raise NotCached("the importer has hooks or handlers, or its module holds something")
+        return Place(store, *key_of(programs, options))
+    except NotCached as reason:
+        remark(f"not cached: {reason}")
+    except Exception as error:  # of another torch, for one; a lowering can do without the cache
+        remark(f"not cached: {type(error).__name__}: {error}")
+    return None

@@ -1,0 +1,67 @@
+"""Options as they count in a key: in full, or a reason why they have none."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from fx_importer.compiler.caching.program_digest import LIBRARIES, PLAIN
+from fx_importer.compiler.caching.uncacheable import NotCached
+from fx_importer.options import Contract, Options, PrintOptions, Unsupported, Weights
+from fx_importer.output_types import OutputType
+from fx_importer.targets import TARGETS
+
+
+def options_text(options: Options) -> str:
+    """Return the options in full, but for those that change nothing in the outcome.
+
+    Raises:
+        NotCached: for functions of the user's, whose sources do not tell what they do, and for what is told on the way.
+    """
+    lowering, given = options.lowering, options.decompositions
+    reasons = {
+        f"the output type {options.output_type.value} is the user's": options.output_type not in TARGETS,
+        "decomposition_table is given": given.table is not None,
+        "extra is given": bool(given.extra),
+        "lowerings are given": bool(lowering.lowerings),
+        "a pipeline is given": lowering.pipeline is not None,
+        "a fallback is given": bool(lowering.fallback),
+        "what is unsupported is outlined": lowering.unsupported is not Unsupported.ERROR,
+        "weights are outside of the module": options.importing.weights is not Weights.INLINE,
+        "layers are outlined": options.importing.outline_layers,
+        "the contract may warn": lowering.contract is not Contract.ERROR,
+        "something is printed": options.printing != PrintOptions(),
+        "stages are dumped": options.running.dump_ir is not None,
+        "a library has changed torch's decompositions": not _is_stock(options.output_type),
+    }
+    if found := [reason for reason, holds in reasons.items() if holds]:
+        raise NotCached(", ".join(found))
+    return repr([options.output_type.value, _plain(given.keep), _plain(options.importing), _plain(lowering)])
+
+
+@functools.cache
+def _is_stock(output_type: OutputType) -> bool:
+    """Whether all rules for torch's own operators are torch's, or of this package."""
+    table = TARGETS[output_type].decompositions if output_type in TARGETS else {}
+    rules = [rule for operator, rule in table.items() if getattr(operator, "namespace", "aten") in LIBRARIES]
+    # what is composite has the partial of a function of torch's
+    homes = [getattr(rule, "func", rule).__module__.partition(".")[0] for rule in rules]
+    return set(homes) <= {"torch", "fx_importer"}
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, Enum):
+        return type(value).__name__, value.name
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, Mapping) and not value:
+        return ()
+    if dataclasses.is_dataclass(value):
+        fields = [(each.name, _plain(getattr(value, each.name))) for each in dataclasses.fields(value)]
+        return type(value).__name__, fields
+    raise NotCached(f"an option is of type {type(value).__name__}")

@@ -1,0 +1,58 @@
+"""What a lowering depends on beside the program and its options: versions, sources, and settings of torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch._functorch import config as functorch_config
+from torch.fx.experimental import _config as symbolic_config
+
+from fx_importer.compiler.caching.uncacheable import NotCached
+from fx_importer.mlir.bindings import ir
+from fx_importer.process import load_time
+
+_PACKAGES = ("torch", "torch-mlir", "numpy", "sympy")
+_MARGIN = 2.0
+"""Seconds: file systems and clocks are only so exact."""
+
+
+@functools.cache
+def versions() -> str:
+    """Return a name for the code that lowers: versions, and what stands in the sources of this package.
+
+    Raises:
+        NotCached: if they were changed since this process began to import them: it may run what stood there before.
+    """
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.stat().st_mtime > load_time.AT - _MARGIN:
+            raise NotCached(f"{path} was changed while this process ran, or right before")
+        digest.update(repr((str(path.relative_to(root)), hashlib.sha256(path.read_bytes()).digest())).encode())
+    native = Path(ir.__file__ or "").parent / "_mlir_libs"
+    libraries = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in native.glob("*.so*"))
+    found = [(name, version(name)) for name in _PACKAGES]
+    return repr((sys.version, torch.version.git_version, found, libraries, digest.hexdigest()))
+
+
+def settings() -> str:
+    """Return the settings of torch that tracing looks at."""
+    return repr(
+        (
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled("cpu"),
+            torch.get_autocast_dtype("cpu"),
+            symbolic_config.get_hash(),  # pyright: ignore[reportAttributeAccessIssue]
+            functorch_config.get_hash(),
+        )
+    )

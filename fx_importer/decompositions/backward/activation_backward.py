@@ -1,0 +1,25 @@
+"""Gradients of activations that torch has no rule for, or the C++ lowering gets wrong."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
+    """Nothing comes back from between ``-lambd`` and ``lambd``."""
+    return torch.where((x >= -lambd) & (x <= lambd), torch.zeros_like(grad), grad)
+
+
+@decomposes(aten.rrelu_with_noise_backward.default)
+def rrelu_backward(
+    grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
+) -> Tensor:
+    """In training, ``noise`` is the slope of each element; otherwise it is not read, and all have the mean slope."""
+    if training and upper - lower > 1e-6:
+        return grad * noise
+    return torch.where(x > 0, grad, grad * ((lower + upper) / 2))

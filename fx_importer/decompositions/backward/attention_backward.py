@@ -1,0 +1,55 @@
+"""Gradients of attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.matmul.matmul import matmul
+from fx_importer.decompositions.nn.attention import attention_weights, repeat_heads
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights are computed anew: ``logsumexp`` is whatever stands for the forward operator, and is not read.
+
+    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads. Half precision is computed
+    in float32.
+    """
+    dtypes = (query.dtype, key.dtype, value.dtype)
+    if query.dtype in (torch.float16, torch.bfloat16):
+        grad, query, key, value = grad.float(), query.float(), key.float(), value.float()
+    groups = query.shape[1] // key.shape[1]
+    key, value = repeat_heads(key, groups), repeat_heads(value, groups)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    of_weights = matmul(grad, value.transpose(-2, -1))
+    of_scores = weights * (of_weights - torch.sum(of_weights * weights, -1, keepdim=True)) * factor
+    found = (
+        matmul(of_scores, key),
+        _summed(matmul(of_scores.transpose(-2, -1), query), groups),
+        _summed(matmul(weights.transpose(-2, -1), grad), groups),
+    )
+    return found[0].to(dtypes[0]), found[1].to(dtypes[1]), found[2].to(dtypes[2])
+
+
+def _summed(x: Tensor, groups: int) -> Tensor:
+    """Add up those heads, axis 1, that are repetitions of one."""
+    if groups == 1:
+        return x
+    batch, heads, *rest = x.shape
+    return torch.sum(x.reshape(batch, heads // groups, groups, *rest), 2)

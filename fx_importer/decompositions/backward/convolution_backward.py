@@ -1,0 +1,75 @@
+"""Gradients of convolutions, as convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.interior_padding import of_axes
+from fx_importer.decompositions.indexing.pairwise_masks import is_static
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.convolution_backward.default)
+def convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    """The gradient of the input is the convolution transposed, and the other way around.
+
+    That of the weight is a convolution of the input with the gradient, where stride and dilation change places, and
+    batch and channels. A transposed convolution has the gradient as that input, and the input as that gradient.
+    """
+    if not is_static(grad, x, weight):
+        return NotImplemented
+    axes = x.dim() - 2
+    stride, padding, dilation = (of_axes(each, axes) for each in (stride, padding, dilation))
+    of_input = of_weight = of_bias = None
+    if output_mask[0]:
+        if transposed:
+            of_input = aten.convolution(grad, weight, None, stride, padding, dilation, False, [0] * axes, groups)
+        else:
+            reach = [dilation[k] * (weight.shape[2 + k] - 1) + 1 for k in range(axes)]
+            least = [(grad.shape[2 + k] - 1) * stride[k] - 2 * padding[k] + reach[k] for k in range(axes)]
+            rest = [x.shape[2 + k] - least[k] for k in range(axes)]
+            of_input = aten.convolution(grad, weight, None, stride, padding, dilation, True, rest, groups)
+    if output_mask[1]:
+        image, kernel = (grad, x) if transposed else (x, grad)
+        of_weight = _of_weight(image, kernel, weight.shape, stride, padding, dilation, groups)
+    if output_mask[2]:
+        of_bias = torch.sum(grad, [0, *range(2, grad.dim())])
+    return of_input, of_weight, of_bias
+
+
+def _of_weight(
+    image: Tensor,
+    kernel: Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolve [n, groups * a, …] with [n, groups * b, …] to [groups * b, a, …], which is ``shape``."""
+    axes = image.dim() - 2
+    batch, inner = image.shape[0], image.shape[1] // groups
+    swapped = image.reshape(batch, groups, inner, *image.shape[2:]).transpose(0, 2)  # [a, groups, n, …]
+    swapped = swapped.reshape(inner, groups * batch, *image.shape[2:])
+    turned = kernel.transpose(0, 1)  # [groups * b, n, …]
+    found = aten.convolution(swapped, turned, None, dilation, padding, stride, False, [0] * axes, groups)
+    for k in range(axes):  # what a stride leaves over at the end of the image reaches beyond the weight
+        found = found.narrow(2 + k, 0, shape[2 + k])
+    return found.transpose(0, 1)

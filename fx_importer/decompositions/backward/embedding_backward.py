@@ -1,0 +1,102 @@
+"""Gradients of embeddings: each row's is the sum of those of the places where it was looked up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits, is_static
+from fx_importer.fx_graph.operators import aten
+
+_MEAN, _MAX = 1, 2
+"""Modes of bags."""
+
+
+def _added(rows: Tensor, indices: Tensor, number: int) -> Tensor:
+    """Return [number, width] with the sum of those ``rows`` that have each index; both flat."""
+    zeros = torch.zeros((number, rows.shape[1]), dtype=rows.dtype)
+    return aten.index_put(zeros, [indices], rows, True)
+
+
+def _frequencies(indices: Tensor, number: int) -> Tensor:
+    """Return how often each of ``indices`` is there."""
+    zeros = torch.zeros((number,), dtype=torch.int32)
+    return aten.index_put(zeros, [indices], torch.ones_like(indices, dtype=torch.int32), True).index_select(0, indices)
+
+
+@decomposes(aten.embedding_dense_backward.default)
+def embedding_dense_backward(grad: Tensor, indices: Tensor, number: int, padding_idx: int, scale: bool) -> Tensor:
+    """``scale``: divided by how often the row was looked up."""
+    rows, flat = grad.reshape(-1, grad.shape[-1]), indices.reshape(-1)
+    if padding_idx >= 0:
+        rows = torch.where((flat == padding_idx).unsqueeze(1), torch.zeros((), dtype=rows.dtype), rows)
+    if scale:
+        rows = rows / _frequencies(flat, number).to(rows.dtype).unsqueeze(1)
+    return _added(rows, flat, number)
+
+
+def _bags(indices: Tensor, offsets: Tensor) -> Tensor:
+    """Return the bag of each index."""
+    return count(offsets <= torch.arange(indices.shape[0]).unsqueeze(-1)) - 1
+
+
+@decomposes(aten._embedding_bag_backward.default)
+def embedding_bag_backward(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    bag_size: Tensor,
+    maximum_indices: Tensor,
+    number: int,
+    scale: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Tensor | None,
+    padding_idx: int = -1,
+) -> Any:
+    """The sums and means of bags: what the forward operator returned beside them is computed anew.
+
+    Of the largest elements, the gradient goes by the indices that the forward operator returned.
+    """
+    if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
+        return NotImplemented
+    if mode == _MAX:
+        kept = torch.where((bag_size > 0).unsqueeze(1), grad, torch.zeros((), dtype=grad.dtype))
+        zeros = torch.zeros((number, grad.shape[1]), dtype=grad.dtype)
+        return torch.scatter_add(zeros, 0, maximum_indices.to(torch.int64), kept)
+    bags = _bags(indices, offsets)
+    rows = grad.index_select(0, bags)
+    kept = indices != padding_idx
+    if mode == _MEAN:
+        mine = (bags.unsqueeze(0) == torch.arange(grad.shape[0]).unsqueeze(1)) & kept
+        rows = rows / torch.clamp(count(mine), min=1).to(rows.dtype).index_select(0, bags).unsqueeze(1)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(1)
+    rows = torch.where(kept.unsqueeze(1), rows, torch.zeros((), dtype=rows.dtype))
+    if scale:
+        rows = rows / _frequencies(indices, number).to(rows.dtype).unsqueeze(1)
+    return _added(rows, indices, number)
+
+
+@decomposes(aten._embedding_bag_per_sample_weights_backward.default)
+def per_sample_weights_backward(
+    grad: Tensor,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    offset2bag: Tensor,
+    mode: int,
+    padding_idx: int = -1,
+) -> Any:
+    """The product of the bag's gradient with the row that was looked up."""
+    if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
+        return NotImplemented
+    found = torch.sum(grad.index_select(0, _bags(indices, offsets)) * weight.index_select(0, indices), 1)
+    return torch.where(indices != padding_idx, found, torch.zeros((), dtype=found.dtype))
+
+
+EMBEDDING = (embedding_dense_backward, embedding_bag_backward, per_sample_weights_backward)

@@ -1,0 +1,69 @@
+"""Gradients of reductions of segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import count
+from fx_importer.decompositions.reduction.histogram import last_axis, segments_of
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten._segment_reduce_backward.default)
+def segment_reduce_backward(
+    grad: Tensor,
+    output: Tensor,
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    initial: float | None = None,
+) -> Any:
+    """Each element has the gradient of its segment, which those that are equally large share; of a product, the rest's.
+
+    As in eager, only a gradient that is positive is divided among the largest.
+    """
+    hits = segments_of(data, lengths, offsets, axis)
+    if hits is None:
+        return NotImplemented
+    hits = hits.unsqueeze(-3)  # [..., 1, size, segments]
+    x, zero = last_axis(data, axis), torch.zeros((), dtype=data.dtype)
+
+    def spread(of_segments: Tensor) -> Tensor:
+        return torch.sum(torch.where(hits, of_segments.unsqueeze(-2), zero), -1)
+
+    def number(mask: Tensor) -> Tensor:
+        return count(hits & mask.unsqueeze(-1), -2)
+
+    given = last_axis(grad, axis)
+    if reduce == "sum":
+        found = spread(given)
+    elif reduce == "mean":
+        found = spread(given / torch.clamp(count(hits, -2), min=1).to(grad.dtype))
+    elif reduce == "prod":
+        found = spread(given) * _of_others(x, hits, spread, number, last_axis(output, axis), initial)
+    else:
+        result = last_axis(output, axis)
+        largest = (x == spread(result)) | torch.isnan(x)
+        share = given / torch.clamp(number(largest), min=1).to(grad.dtype)
+        found = torch.where(largest, spread(torch.where(given > 0, share, given)), zero)
+    return found.movedim(-1, axis).reshape(data.shape)
+
+
+def _of_others(x: Tensor, hits: Tensor, spread: Any, number: Any, product: Tensor, initial: float | None) -> Tensor:
+    """Return for each element the product of the others of its segment: where it is zero or NaN, without a division."""
+    zeros, nans = x == 0, torch.isnan(x)
+    odd = zeros | nans
+    one = torch.ones((), dtype=x.dtype)
+    rest = torch.prod(torch.where(hits & ~odd.unsqueeze(-1), x.unsqueeze(-1), one), -2)
+    rest = spread(rest if initial is None else rest * initial)
+    more_zeros = spread(number(zeros).to(x.dtype)) > zeros.to(x.dtype)
+    more_nans = spread(number(nans).to(x.dtype)) > nans.to(x.dtype)
+    others = torch.where(more_nans, torch.nan, torch.where(more_zeros, rest * 0, rest))
+    return torch.where(odd, others, spread(product) / torch.where(odd, one, x))

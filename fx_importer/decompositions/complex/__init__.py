@@ -1,0 +1,1 @@
+"""Decompositions of operators on complex tensors."""

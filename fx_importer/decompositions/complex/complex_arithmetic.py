@@ -1,0 +1,276 @@
+"""Arithmetic of complex numbers with none left, for output types that have real ones only.
+
+What `complex_numbers` leaves to C++, and what is the same for both parts. Each rule leaves real numbers alone. What is
+taken apart and put together here, `fx_importer/canonicalization/complex_pairs.py` keeps as pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fx_importer.decompositions.complex.complex_functions import COMPLEX_FUNCTIONS
+from fx_importer.decompositions.complex.complex_logsumexp import COMPLEX_SUMS
+from fx_importer.decompositions.complex.complex_numbers import (
+    IN_PARTS,
+    Operand,
+    complex_of,
+    is_complex,
+    parts_of,
+    parts_of_tensor,
+    product,
+)
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.matmul import matmul
+from fx_importer.decompositions.sort import sorting
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.polar.default)
+def polar(size: Tensor, angle: Tensor) -> Tensor:
+    """The complex number of this size and angle."""
+    size, angle = torch.broadcast_tensors(size, angle)
+    return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
+
+
+def _asked(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Decomposition]:
+    """Label a function of the parts that says whether something is true."""
+
+    def label(function: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
+        def rule(x: Tensor) -> Any:
+            return function(*parts_of_tensor(x)) if x.is_complex() else NotImplemented
+
+        rule.__module__, rule.__qualname__ = function.__module__, function.__qualname__
+        return Decomposition((operator,), rule)
+
+    return label
+
+
+@_asked(aten.isnan.default)
+def isnan(a: Tensor, b: Tensor) -> Tensor:
+    """Some part is not a number."""
+    return torch.isnan(a) | torch.isnan(b)
+
+
+@_asked(aten.isinf.default)
+def isinf(a: Tensor, b: Tensor) -> Tensor:
+    """Some part is infinite."""
+    return torch.isinf(a) | torch.isinf(b)
+
+
+@_asked(aten.isfinite.default)
+def isfinite(a: Tensor, b: Tensor) -> Tensor:
+    """Both parts are finite."""
+    return torch.isfinite(a) & torch.isfinite(b)
+
+
+@_asked(aten.logical_not.default)
+def logical_not(a: Tensor, b: Tensor) -> Tensor:
+    """Both parts are zero."""
+    return (a == 0) & (b == 0)
+
+
+@decomposes(aten.pow.Tensor_Scalar)
+def power(x: Operand, exponent: complex) -> Any:
+    """Whole exponents as products, by squares; others as `power_of_tensors`."""
+    if not is_complex(x, exponent):
+        return NotImplemented
+    if isinstance(exponent, int | float) and exponent == 0.5:
+        return torch.sqrt(x)  # type: ignore[arg-type]
+    whole = isinstance(exponent, int | float) and abs(exponent) <= 64 and exponent == int(exponent)
+    return _product(x, int(exponent.real)) if whole and isinstance(x, Tensor) else power_of_tensors(x, exponent)
+
+
+def _product(x: Tensor, times: int) -> Tensor:
+    result, left = None, abs(times)
+    while left:
+        if left & 1:
+            result = x if result is None else result * x
+        left >>= 1
+        x = x * x if left else x
+    if result is None:
+        return torch.full_like(x, 1.0)
+    return torch.reciprocal(result) if times < 0 else result.clone()
+
+
+@decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def power_of_tensors(x: Operand, exponent: Operand) -> Any:
+    """``exp(exponent * log x)``. To the power of zero it is one, and what else zero has no logarithm for is NaN."""
+    if not is_complex(x, exponent):
+        return NotImplemented
+    dtype = torch.result_type(x, exponent)
+    base = x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
+    real_exponent, _ = parts_of(exponent)
+    if isinstance(real_exponent, Tensor):
+        edge = torch.where(exponent == 0, 1.0, torch.where(real_exponent > 0, 0.0, math.nan))  # pyright: ignore
+    else:
+        edge = 1.0 if exponent == 0 else 0.0 if real_exponent > 0 else math.nan
+    at_zero = base == 0
+    result = torch.exp(torch.log(torch.where(at_zero, 1.0, base)) * exponent)
+    real, imaginary = parts_of_tensor(result)
+    return complex_of(torch.where(at_zero, edge, real), torch.where(at_zero, edge * 0.0, imaginary), dtype)
+
+
+@decomposes(aten.ldexp.Tensor)
+def ldexp(x: Tensor, exponent: Tensor) -> Any:
+    """``x * 2**exponent``."""
+    return x * torch.pow(2.0, exponent) if is_complex(x, exponent) else NotImplemented
+
+
+@decomposes(aten.linalg_vector_norm.default)
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """The norm of the absolute values."""
+    if not x.is_complex():
+        return NotImplemented
+    return aten.linalg_vector_norm(x.abs(), ord, dim, keepdim, dtype=dtype and dtype.to_real())
+
+
+@decomposes(aten.norm.ScalarOpt_dim)
+def norm_along(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Any:
+    """`vector_norm`, under its older name."""
+    return vector_norm(x, 2.0 if p is None else p, dim, keepdim)
+
+
+@decomposes(aten.norm.Scalar)
+def norm(x: Tensor, p: float = 2) -> Any:
+    """`vector_norm`, of all elements."""
+    return vector_norm(x, p)
+
+
+@decomposes(aten.linalg_norm.default, aten.linalg_norm.ord_str)
+def any_norm(x: Tensor, ord: float | str | None = None, dim: Sequence[int] | None = None, *args: Any, **kw: Any) -> Any:
+    """The norm of the absolute values, but for those of matrices that are of singular values."""
+    of_matrices = x.dim() == 2 if dim is None else len(dim) == 2
+    if not x.is_complex() or (of_matrices and ord in (2, -2, "nuc")):
+        return NotImplemented
+    if (dtype := kw.get("dtype")) is not None:
+        kw["dtype"] = dtype.to_real()
+    return torch.linalg.norm(x.abs(), ord, dim, *args, **kw)
+
+
+@decomposes(aten.isclose.default)
+def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """Whether ``a == b``, or the length of their finite difference is at most ``atol + rtol * |b|``."""
+    if not is_complex(a, b):
+        return NotImplemented
+    error, bound = (a - b).abs(), atol + b.abs() * rtol
+    close = (a == b) | (torch.isfinite(error) & (error <= bound))
+    return close | (torch.isnan(a) & torch.isnan(b)) if equal_nan else close
+
+
+@decomposes(aten.prod.dim_int)
+def product_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The product along an axis, of halves of it, again and again."""
+    kind = dtype or x.dtype
+    if not kind.is_complex or not isinstance(x.shape[dim] if x.dim() else 1, int):
+        return NotImplemented
+    x = x.to(kind).movedim(dim, 0) if x.dim() else x.to(kind).unsqueeze(0)
+    if not len(x):
+        x = torch.full((1, *x.shape[1:]), 1.0, dtype=kind)
+    found = matmul.of_rows(x)
+    return found.unsqueeze(dim) if keepdim and x.dim() > 1 else found
+
+
+@decomposes(aten.cumprod.default)
+def cumulative_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """The products of all elements up to each."""
+    return sorting.cumprod(x, dim, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
+
+
+@decomposes(aten.eye.default, aten.eye.m)
+def eye(*sizes: int, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """Ones on the diagonal, of real numbers first."""
+    if dtype is None or not dtype.is_complex:
+        return NotImplemented
+    del settings
+    return torch.eye(*sizes, dtype=dtype.to_real()).to(dtype)
+
+
+@decomposes(aten.copy.default)
+def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
+    """What is copied, in the dtype and the shape of where it goes."""
+    return source.to(x.dtype).expand(x.shape).clone() if x.is_complex() else NotImplemented
+
+
+@decomposes(aten.prod.default)
+def product_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    """The product of all elements."""
+    return product_along(x.reshape(-1), 0, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
+
+
+def _on_truths(operator: OpOverload) -> Decomposition:
+    """Return the rule that computes ``operator`` of what is not zero."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        if not is_complex(*(each for each in args if isinstance(each, Tensor))):
+            return NotImplemented
+        return operator(*tree_map(lambda e: e != 0 if is_complex(e) else e, args), **kwargs)
+
+    return Decomposition((operator,), rule)
+
+
+def _on_both_parts(operator: OpOverload) -> Decomposition:
+    """Return the rule that computes ``operator`` of the real parts of its arguments, and of the imaginary ones."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(each, Tensor) and each.is_complex() for each in tree_leaves((args, kwargs))):
+            return NotImplemented
+
+        def take(part: int) -> Any:
+            def of(each: Any) -> Any:
+                if isinstance(each, Tensor) and each.is_complex():
+                    return torch.view_as_real(each).select(-1, part)
+                if isinstance(each, torch.dtype):
+                    return each.to_real()
+                return (each.real, each.imag)[part] if isinstance(each, complex) else each
+
+            return operator(*tree_map(of, args), **tree_map(of, kwargs))
+
+        return torch.complex(take(0), take(1))
+
+    return Decomposition((operator,), rule)
+
+
+_ALIKE = (
+    *(aten.cumsum.default, aten.scatter_add.default, aten.index_add.default, aten.index_put.default, aten.roll.default),
+    *(aten.scatter.src, aten.index_copy.default, aten.masked_scatter.default, aten.put.default, aten.take.default),
+    *(aten.index.Tensor, aten.gather.default, aten.index_select.default, aten.flip.default, aten.embedding.default),
+    *(
+        aten.nan_to_num.default,
+        aten.trace.default,
+        aten.col2im.default,
+        aten.im2col.default,
+        aten.masked_select.default,
+    ),
+)
+"""What is linear, and computes with no number of its own."""
+_OF_TRUTHS = (
+    *(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims),
+    *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
+    *(aten.nonzero.default, aten.count_nonzero.default, aten.count_nonzero.dim_IntList),
+)
+
+BEYOND_PRODUCTS = (
+    *COMPLEX_FUNCTIONS,
+    *COMPLEX_SUMS,
+    *(polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors, ldexp),
+    *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all, cumulative_product, eye, copy),
+    *map(_on_truths, _OF_TRUTHS),
+    *map(_on_both_parts, _ALIKE),
+)
+"""The rules for a target that has sums and products of complex numbers already."""
+
+COMPLEX_ARITHMETIC = (*IN_PARTS, product, *BEYOND_PRODUCTS)

@@ -1,0 +1,64 @@
+"""Logarithms of sums of exponentials of complex numbers. A rule leaves real numbers alone.
+
+The imaginary part hangs on the order of terms: in another, it would be turned by whole circles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import is_empty
+from fx_importer.decompositions.linalg_dense.row_loops import positions, repeat
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.logcumsumexp.default)
+def logcumsumexp(x: Tensor, dim: int) -> Any:
+    """The logarithm of the running sum of exponentials, one after the other, as eager computes it."""
+    if not x.is_complex():
+        return NotImplemented
+    if x.dim() == 0 or is_empty(x) or not isinstance(x.shape[dim], int):
+        return x.clone() if x.dim() == 0 or is_empty(x) else NotImplemented
+    real, imaginary = (part.movedim(dim, -1) for part in parts_of_tensor(x))
+
+    def step(
+        i: Tensor, reals: Tensor, imaginaries: Tensor, a: Tensor, b: Tensor, real: Tensor, imaginary: Tensor
+    ) -> tuple[Tensor, ...]:
+        here = positions(real, -1) == i
+        c, d = torch.where(here, real, 0.0).sum(-1), torch.where(here, imaginary, 0.0).sum(-1)
+        e, f = _log_of_sum(a, b, c, d)
+        a, b = torch.where(i == 0, c, e), torch.where(i == 0, d, f)
+        return torch.where(here, a.unsqueeze(-1), reals), torch.where(here, b.unsqueeze(-1), imaginaries), a, b
+
+    zeros, start = torch.zeros_like(real), torch.zeros_like(real[..., 0])
+    sums = repeat(x.shape[dim], step, zeros, zeros.clone(), start, start.clone(), given=(real, imaginary))
+    return torch.complex(*(part.movedim(-1, dim) for part in sums[:2]))
+
+
+def _log_of_sum(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the parts of ``log(exp(a + bi) + exp(c + di))``.
+
+    With ``z = exp(small - large)`` it is ``large + log(1 + z)``, and ``|1 + z|**2`` is ``1 + 2 Re(z) + |z|**2``.
+    """
+    first = a > c
+    large, turn = torch.where(first, a, c), torch.where(first, b, d)
+    apart = torch.where(a == c, 0.0, torch.where(first, c - a, a - c))
+    size, angle = torch.exp(apart), torch.where(first, d - b, b - d)
+    along, across = size * torch.cos(angle), size * torch.sin(angle)
+    return large + 0.5 * torch.log1p(along + along + size * size), turn + torch.atan2(across, 1.0 + along)
+
+
+@decomposes(aten.logaddexp.default)
+def logaddexp(x: Tensor, y: Tensor) -> Any:
+    """``log(exp(x) + exp(y))``."""
+    if not x.is_complex() or not y.is_complex():
+        return NotImplemented
+    return torch.complex(*_log_of_sum(*parts_of_tensor(y), *parts_of_tensor(x)))
+
+
+COMPLEX_SUMS: tuple[Decomposition, ...] = (logaddexp, logcumsumexp)

@@ -1,0 +1,29 @@
+"""Operands brought to one shape, for backends that do not broadcast them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+def _at_one_shape(operator: OpOverload[..., Any]) -> Decomposition:
+    @decomposes(operator)
+    def rule(a: Tensor, b: Tensor) -> Any:
+        return NotImplemented if a.shape == b.shape else operator(*torch.broadcast_tensors(a, b))
+
+    return rule
+
+
+BROADCASTING = (
+    _at_one_shape(aten.bitwise_left_shift.Tensor),
+    _at_one_shape(aten.bitwise_right_shift.Tensor),
+    _at_one_shape(aten.clamp_min.Tensor),
+    _at_one_shape(aten.clamp_max.Tensor),
+    _at_one_shape(aten.complex.default),
+)

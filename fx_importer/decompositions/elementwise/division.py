@@ -1,0 +1,114 @@
+"""Quotients and remainders, with eager's rounding: of infinities, of negative numbers, and of large integers.
+
+A remainder has the sign of the divisor, what `fmod` returns that of the dividend. Floor division is rounded from the
+remainder, as Python does it: ``3.0 // 0.3`` is 9, though ``3.0 / 0.3`` rounds to 10.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.elementwise.low_precision import HALVES
+from fx_importer.decompositions.engine.kept_operators import is_whole, whole
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.fx_graph.operators import aten
+
+Magnitude = Callable[[Tensor, Tensor], Tensor]
+"""The remainder of two floats that are not negative."""
+
+
+def by_remainder(a: Tensor, b: Tensor) -> Tensor:
+    """Of operands that are not negative, truncated and floored remainders are one; lowerings may mean either."""
+    with whole(aten.remainder.Tensor):
+        return torch.remainder(a, b)
+
+
+def by_quotient(a: Tensor, b: Tensor) -> Tensor:
+    """Exact up to quotients of about 2**22: for a target without a remainder, whose quotients are products."""
+    rest = a - torch.floor(a / b) * b
+    rest = torch.where(rest < 0, rest + b, rest)
+    rest = torch.where(rest >= b, rest - b, rest)
+    return torch.where((b == math.inf) & (a < math.inf), a, rest)
+
+
+def _truncated(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
+    """``a - trunc(a / b) * b``, of two tensors of one dtype."""
+    if not a.is_floating_point():
+        with whole(aten.div.Tensor_mode):
+            return a - torch.div(a, b, rounding_mode="trunc") * b
+    rest = magnitude(a.abs(), b.abs())
+    return torch.where(a < 0, -rest, torch.where((a == 0) & (rest == 0), a, rest))
+
+
+def _crosses_zero(rest: Tensor, b: Tensor) -> Tensor:
+    """Where the floored remainder is not ``rest``, the truncated one, but ``rest + b``, and the quotient one less."""
+    return torch.where(b < 0, rest > 0, rest < 0)
+
+
+def _floored(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
+    """``a - floor(a / b) * b``."""
+    rest = _truncated(a, b, magnitude)
+    crosses = _crosses_zero(rest, b)
+    if a.is_floating_point():
+        return torch.where(crosses, rest + b, rest)
+    return rest + torch.where(crosses, b, 0)  # without the sums that are not taken: they may overflow
+
+
+def _quotient(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
+    """``floor(a / b)``."""
+    if not a.is_floating_point():
+        with whole(aten.div.Tensor_mode):
+            quotient = torch.div(a, b, rounding_mode="trunc")
+        return quotient - torch.where(_crosses_zero(a - quotient * b, b), 1, 0).to(a.dtype)
+    rest = _truncated(a, b, magnitude)
+    quotient = (a - rest) / b
+    quotient = torch.where(_crosses_zero(rest, b), quotient - 1, quotient)
+    floor = torch.floor(quotient)
+    floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
+    return torch.where(b == 0, a / b, floor)
+
+
+def _wide(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | float, b: Tensor | float) -> Tensor:
+    """Compute with two tensors of the type that arithmetic of ``a`` and ``b`` has; half precision in float32."""
+    if not all(isinstance(each, Tensor | int | float) for each in (a, b)):
+        return NotImplemented
+    dtype = torch.result_type(a, b)
+    wide = torch.float32 if dtype in HALVES else dtype
+    a, b = (each.to(wide) if isinstance(each, Tensor) else torch.full((), each, dtype=wide) for each in (a, b))
+    return compute(a, b).to(dtype)
+
+
+def divisions(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition, ...]:
+    """Return the rules. Without ``remainders``, `remainder` of two tensors stays."""
+
+    @decomposes(aten.fmod.Tensor, aten.fmod.Scalar)
+    def fmod(a: Tensor, b: Tensor | float) -> Tensor:
+        return _wide(lambda a, b: _truncated(a, b, magnitude), a, b)
+
+    @decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
+    def remainder(a: Tensor | float, b: Tensor | float) -> Tensor:
+        if is_whole(aten.remainder.Tensor):
+            return NotImplemented
+        if not remainders:
+            return _wide(by_remainder, a, b)
+        return _wide(lambda a, b: _floored(a, b, magnitude), a, b)
+
+    @decomposes(aten.floor_divide.default, aten.floor_divide.Scalar)
+    def floor_divide(a: Tensor, b: Tensor | float) -> Tensor:
+        return _wide(lambda a, b: _quotient(a, b, magnitude), a, b)
+
+    @decomposes(aten.div.Tensor_mode, aten.div.Scalar_mode)
+    def divide(a: Tensor | float, b: Tensor | float, *, rounding_mode: str | None = None) -> Any:
+        if rounding_mode == "floor":
+            return _wide(lambda a, b: _quotient(a, b, magnitude), a, b)
+        if is_whole(aten.div.Tensor_mode):
+            return NotImplemented
+        with whole(aten.div.Tensor_mode):
+            return _wide(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), a, b)
+
+    return fmod, remainder, floor_divide, divide

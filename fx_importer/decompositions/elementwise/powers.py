@@ -1,0 +1,197 @@
+"""Powers: with an exponent that is a product or a root, of integers, and what is left of them in TOSA."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
+
+from fx_importer.decompositions.engine.kept_operators import is_whole, whole
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.fx_graph.operators import aten
+
+_SIMPLE: Mapping[float, Callable[[Tensor], Tensor]] = {
+    1: lambda x: x.clone(),
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+}
+_SIMPLE_OF_FLOATS: Mapping[float, Callable[[Tensor], Tensor]] = {
+    0.5: torch.sqrt,
+    -0.5: torch.rsqrt,
+    -1: torch.reciprocal,
+    -2: lambda x: torch.reciprocal(x * x),
+}
+
+
+@decomposes(aten.pow.Tensor_Scalar)
+def power(x: Tensor, exponent: float) -> Tensor:
+    """``x ** exponent``, for the exponents that eager also computes without a power; others stay."""
+    if isinstance(exponent, int | float):
+        if x.dtype == torch.bool:
+            x = x.to(torch.result_type(x, exponent))
+        # A whole number to the power of a float is a float.
+        if exponent in _SIMPLE and torch.result_type(x, exponent) == x.dtype:
+            return _SIMPLE[exponent](x)
+        if exponent in _SIMPLE_OF_FLOATS and x.is_floating_point():
+            return _SIMPLE_OF_FLOATS[exponent](x)
+        if not x.is_floating_point() and not x.is_complex():
+            # Without floats on the way, no lowering takes it; with them, the type of the result comes out wrong.
+            if isinstance(exponent, float):
+                return torch.pow(x.to(torch.result_type(x, exponent)), exponent)
+            return _product(x, exponent) if exponent >= 0 else NotImplemented
+    return NotImplemented
+
+
+def _product(x: Tensor, times: int) -> Tensor:
+    """``x`` as a factor ``times`` times, by squares."""
+    result = torch.ones_like(x)
+    while times:
+        result = result * x if times & 1 else result
+        times >>= 1
+        x = x * x if times else x
+    return result
+
+
+@decomposes(aten.pow.Tensor_Tensor)
+def power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
+    """In the type of the result, if that is one of floats; the lowerings do not convert the base."""
+    dtype = torch.result_type(x, exponent)
+    if dtype.is_floating_point and (x.dtype != dtype or exponent.dtype != dtype):
+        return torch.pow(x.to(dtype), exponent.to(dtype))
+    return NotImplemented
+
+
+@decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
+    """Of whole numbers, by squares, in as many steps as the largest exponent has digits."""
+    dtype = torch.result_type(x, exponent)
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return NotImplemented
+    base = x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
+    base, exponent = (each.contiguous() for each in torch.broadcast_tensors(base, exponent.to(dtype)))
+
+    def more(base: Tensor, left: Tensor, result: Tensor) -> Tensor:
+        return torch.any(left > 0)
+
+    def step(base: Tensor, left: Tensor, result: Tensor) -> tuple[Tensor, ...]:
+        return base * base, left >> 1, torch.where(left & 1 == 1, result * base, result)
+
+    start = base, torch.clamp(exponent, min=0), torch.ones_like(base)
+    loop: Any = while_loop_op
+    result = loop(more, step, start, ())[2]
+    inverse = torch.where(base == 1, 1, torch.where(base == -1, 1 - 2 * (exponent & 1), 0)).to(dtype)
+    return torch.where(exponent < 0, inverse, result)
+
+
+def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tensor:
+    """The power where ``usual``, and any number elsewhere. TOSA's is defined for finite operands, of positive bases."""
+    with whole(aten.pow.Tensor_Tensor), whole(aten.pow.Tensor_Scalar):
+        base = torch.where(usual, x, 1.0)
+        return torch.pow(base, torch.where(usual, exponent, 1.0) if isinstance(exponent, Tensor) else exponent)
+
+
+@decomposes(aten.pow.Tensor_Scalar)
+def tosa_power(x: Tensor, exponent: float) -> Tensor:
+    """Whole exponents as products, roots as roots, others by TOSA's power of positive numbers."""
+    if is_whole(aten.pow.Tensor_Scalar) or not isinstance(exponent, int | float) or x.is_complex():
+        return NotImplemented
+    result = power.rule(x, exponent)
+    if result is not NotImplemented or not x.is_floating_point():
+        return result
+    if not math.isfinite(exponent):
+        return tosa_power_of_tensors.rule(x, torch.full((), exponent, dtype=x.dtype))
+    if exponent == int(exponent) and abs(exponent) <= 64:
+        product = _product(x, abs(int(exponent)))
+        return product if exponent >= 0 else torch.reciprocal(product)
+    if exponent == int(exponent):
+        return tosa_power_of_tensors.rule(x, torch.full((), exponent, dtype=x.dtype))
+    usual = (x > 0) & (x < math.inf)
+    at_zero, at_infinity = (0.0, math.inf) if exponent > 0 else (math.inf, 0.0)
+    edge = torch.where(x.abs() == math.inf, at_infinity, torch.where(x == 0, at_zero, math.nan))
+    return torch.where(usual, _positive_power(x, exponent, usual), edge.to(x.dtype))
+
+
+@decomposes(aten.pow.Tensor_Tensor)
+def tosa_power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
+    """The IEEE power, from TOSA's, which is defined for finite operands and positive bases."""
+    if is_whole(aten.pow.Tensor_Tensor):
+        return NotImplemented
+    dtype = torch.result_type(x, exponent)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    x, exponent = x.to(dtype), exponent.to(dtype)
+    size = x.abs()
+    usual = (size > 0) & (size < math.inf) & (exponent.abs() < math.inf)
+    edge = torch.where(torch.where(exponent > 0, size > 1, size <= 1), math.inf, 0.0)
+    result = torch.where(usual, _positive_power(size, exponent, usual), edge.to(dtype))
+    is_nan = torch.isnan(x) | torch.isnan(exponent)
+    whole_number = torch.floor(exponent) == exponent
+    negative = (x < 0) | (torch.reciprocal(x) < 0)
+    odd = whole_number & (torch.floor(exponent * 0.5) * 2.0 != exponent)
+    result = torch.where(negative & odd, -result, result)
+    result = torch.where(is_nan | (usual & (x < 0) & ~whole_number), math.nan, result)
+    return torch.where((exponent == 0) | (x == 1) | ((x == -1) & (exponent.abs() == math.inf)), 1.0, result)
+
+
+@decomposes(aten.pow.Scalar)
+def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
+    """Of a positive base by TOSA's power, at finite exponents."""
+    dtype = torch.result_type(base, exponent)
+    if not isinstance(base, int | float) or not dtype.is_floating_point:
+        return NotImplemented
+    exponent = exponent.to(dtype)
+    if not 0 < base < math.inf:
+        return tosa_power_of_tensors.rule(torch.full((), base, dtype=dtype), exponent)
+    usual = exponent.abs() < math.inf
+    with whole(aten.pow.Tensor_Tensor):
+        result = torch.pow(torch.full((), base, dtype=dtype), torch.where(usual, exponent, 0.0))
+    if base == 1:
+        return result
+    edge = torch.where(exponent > 0 if base > 1 else exponent < 0, math.inf, 0.0)
+    return torch.where(usual, result, torch.where(torch.isnan(exponent), math.nan, edge).to(dtype))
+
+
+@decomposes(aten.exp2.default)
+def tosa_exp2(x: Tensor) -> Tensor:
+    """A power of two."""
+    return tosa_power_of_number.rule(2.0, x)
+
+
+@decomposes(aten.sqrt.default)
+def tosa_sqrt(x: Tensor) -> Tensor:
+    """``1 / rsqrt(x)``, since TOSA has no root but that, and no power of negative numbers."""
+    return torch.reciprocal(torch.rsqrt(x)) if x.is_floating_point() else NotImplemented
+
+
+@decomposes(aten.expm1.default)
+def tosa_expm1(x: Tensor) -> Tensor:
+    """``exp(x) - 1``, next to zero too: W. Kahan's ``(u - 1) * x / log(u)`` where ``u = exp(x)``."""
+    if not x.is_floating_point():
+        return NotImplemented
+    grown = torch.exp(x)
+    small = (x.abs() < 1.0) & (grown != 1.0)
+    near = (grown - 1.0) * x / torch.log(torch.where(small, grown, 2.0))
+    return torch.where(x.abs() < 1.0, torch.where(small, near, x), grown - 1.0)
+
+
+@decomposes(aten.log1p.default)
+def tosa_log1p(x: Tensor) -> Tensor:
+    """``log(1 + x)``, next to zero too: W. Kahan's ``log(u) * x / (u - 1)`` where ``u = 1 + x``."""
+    if not x.is_floating_point():
+        return NotImplemented
+    moved = x + 1.0
+    small = (x.abs() < 1.0) & (moved != 1.0)
+    near = torch.log(moved) * (x / torch.where(small, moved - 1.0, 1.0))
+    return torch.where(x.abs() < 1.0, torch.where(small, near, x), torch.log(moved))
+
+
+IN_TOSA: tuple[Decomposition, ...] = (
+    power_of_integers,
+    *(tosa_power, tosa_power_of_tensors, tosa_power_of_number, tosa_exp2),
+    *(tosa_sqrt, tosa_expm1, tosa_log1p),
+)
+"""TOSA has exponentials and logarithms, reciprocal roots, and powers of positive numbers."""

@@ -1,0 +1,1 @@
+"""Decomposition tables, and how one is applied to an exported program."""

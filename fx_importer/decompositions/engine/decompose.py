@@ -1,0 +1,115 @@
+"""Applies a table to an exported program."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+
+from fx_importer.decompositions.engine.inline_composites import write_out_shadowed
+from fx_importer.decompositions.engine.local import Declined, decompose_locally
+from fx_importer.decompositions.engine.shape_generic import for_any_size
+from fx_importer.decompositions.engine.table import DecompositionTable, overloads
+from fx_importer.decompositions.engine.view_to_reshape import is_functional, respell_views
+from fx_importer.decompositions.nn.flex_attention import write_out_flex_attention
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.programs import fake_mode_of, like, place_of, with_rewritten_graphs, with_tensors
+from fx_importer.fx_graph.regions import has_regions, inline_regions
+
+
+def decompose(
+    program: ExportedProgram,
+    table: Mapping[Any, Callable[..., Any]],
+    remark: Callable[[str], None] | None = None,
+) -> ExportedProgram:
+    """Return ``program`` with every operator of ``table`` replaced, made functional.
+
+    A key is an operator. It may be one without its overload, which stands for all of them; an exact key goes before it.
+    ``remark`` is told why torch traced the whole program again, where it did.
+
+    Raises:
+        UsageError: for a key that is not an operator, or a value that cannot be called.
+    """
+    program = prepared(program)
+    if not table and is_functional(program):
+        return program
+    rules: dict[Any, Callable[..., Any]] = {**by_overload(table)}
+    mode = fake_mode_of(program.graph)
+    if mode is not None and mode.shape_env is not None:
+        rules = for_any_size(rules, mode.shape_env)
+    try:
+        return decompose_locally(program, rules)
+    except Declined as reason:
+        if remark is not None:
+            remark(f"the whole program was traced again: {reason}")
+    return general(program, rules)
+
+
+def prepared(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` without graphs of their own that need not be; the given program is left alone."""
+    program = write_out_flex_attention(program)
+    if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
+        program = with_rewritten_graphs(program, inline_regions)
+    if any(_is_of_number(node) for node in program.graph.nodes):
+        program = with_rewritten_graphs(program, _fill)
+    return program
+
+
+def _is_of_number(node: fx.Node) -> bool:
+    return node.target is torch.ops.aten._to_copy.default and isinstance(node.args[0], int | float)
+
+
+def _fill(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    """Have tensors made of numbers where ``vmap`` left numbers to be converted, as if they were tensors."""
+    for node in filter(_is_of_number, graph.nodes):
+        node.target, node.args = torch.ops.aten.full.default, ([], node.args[0])
+        node.kwargs = {"dtype": node.meta["val"].dtype}
+
+
+def general(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+    """Return ``program``, as torch traces it again with ``rules``."""
+    program = write_out_shadowed(program, rules)
+    with warnings.catch_warnings():
+        # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
+        warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
+        traced = respell_views(with_tensors(program, _fakes(program))).run_decompositions(rules)
+    held = {**program.constants, **program.state_dict}
+    return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
+
+
+def _fakes(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Return a fake CPU tensor, as the nodes of ``program`` have, for each that it holds on the meta device."""
+    held = {**program.constants, **program.state_dict}
+    hollow = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}
+    made: dict[Any, torch.Tensor] = {}
+    mode = fake_mode_of(program.graph) or FakeTensorMode()
+    for each in hollow.values():
+        if (place := place_of(each)) not in made:
+            made[place] = like(each, torch.device("cpu"), mode)
+    return {name: made[place_of(each)] for name, each in hollow.items()}
+
+
+def by_overload(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:
+    """Return ``table`` with each packet spelled out as its overloads; what it says of an overload goes before it.
+
+    Raises:
+        UsageError: for a key that is not an operator, or a value that cannot be called.
+    """
+    if isinstance(table, DecompositionTable):
+        return table
+    packets: dict[Any, Callable[..., Any]] = {}
+    exact: dict[Any, Callable[..., Any]] = {}
+    for operator, rule in table.items():
+        if not callable(rule):
+            raise UsageError(f"the decomposition of {operator} is not a function but {rule!r}")
+        if isinstance(operator, OpOverload | HigherOrderOperator):
+            exact[operator] = rule
+        else:
+            packets.update(dict.fromkeys(overloads([operator]), rule))
+    return DecompositionTable(packets | exact, because="given in decomposition_table")

@@ -1,0 +1,64 @@
+"""Operators that torch keeps whole, whatever a table says: they have a definition by others, and a kernel for the CPU.
+
+Torch takes the first for what a table is about, and then runs the second. So what the table says of them is written out
+beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+
+Rules = Mapping[Any, Callable[..., Any]]
+
+
+def write_out_shadowed(program: ExportedProgram, rules: Rules) -> ExportedProgram:
+    """Return ``program`` with ``rules`` applied to such operators; the given program is left alone."""
+    modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+    if not any(_is_shadowed(node, rules) for each in modules for node in each.graph.nodes):
+        return program
+    return with_rewritten_graphs(program, partial(_write_out, rules))
+
+
+def _is_shadowed(node: fx.Node, rules: Rules) -> bool:
+    operator = node.target
+    if not isinstance(operator, OpOverload) or operator not in rules or operator._schema.is_mutable:
+        return False
+    keys = ("CompositeImplicitAutograd", "CPU")
+    return all(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
+
+
+def _write_out(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
+    del owner
+    for node in [each for each in graph.nodes if _is_shadowed(each, rules)]:
+        inputs = node.all_input_nodes
+        examples = [each.meta["val"] for each in inputs]
+        mode = next((each.fake_mode for each in examples if isinstance(each, FakeTensor)), None)
+        if mode is None:
+            continue
+
+        def compute(*values: Any, node: fx.Node = node, inputs: list[fx.Node] = inputs) -> Any:
+            known = dict(zip(inputs, values, strict=True))
+            args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
+            return rules[node.target](*args, **kwargs)
+
+        with torch.no_grad(), mode:
+            traced = make_fx(compute)(*examples)
+        for each in traced.graph.nodes:
+            each.meta["stack_trace"] = node.meta.get("stack_trace")
+        placeholders = traced.graph.find_nodes(op="placeholder")
+        with graph.inserting_before(node):
+            result: Any = graph.graph_copy(traced.graph, dict(zip(placeholders, inputs, strict=True)))
+        node.replace_all_uses_with(result)
+        graph.erase_node(node)

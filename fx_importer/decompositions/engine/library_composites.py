@@ -1,0 +1,32 @@
+"""Operators of other libraries that are written in terms of operators: torchao's ``quantize_affine`` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+
+from fx_importer.decompositions.matmul.grouped_mm import FOREIGN
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_TORCHS_OWN = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "sparse", "inductor"))
+
+
+def compositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
+    """Return those of other libraries' operators in ``program`` of which we know what they are made: they were
+    registered as compositions, or are in `FOREIGN`."""
+    modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
+    targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
+    found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCHS_OWN}
+    known = {each: FOREIGN[each.name()] for each in found if each.name() in FOREIGN}
+    made = {
+        each: partial(each._op_dk, _COMPOSITE)  # `decompose` would find the rule, and call itself
+        for each in found
+        if each.has_kernel_for_dispatch_key(_COMPOSITE)
+    }
+    return made | known

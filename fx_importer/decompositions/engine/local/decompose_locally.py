@@ -1,0 +1,92 @@
+"""Applies rules to an exported program without tracing it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._export.verifier import Verifier
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+
+from fx_importer.decompositions.engine.local.graph_copy import Pieces, Walk
+from fx_importer.decompositions.engine.local.rule_tracing import Declined, Rules
+from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import fake_mode_of, with_graph
+
+_MUTATIONS = {
+    InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+    InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
+}
+"""What a program may write to, and what the result is that holds the new value."""
+
+
+def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram:
+    """Return ``program`` made functional, with ``rules`` applied to the fixpoint; the given program is left alone.
+
+    Raises:
+        Declined: where a node, or the program, is not one that this is right for.
+    """
+    if program.graph_signature.backward_signature is not None:
+        raise Declined("it is a joint graph")
+    for name, held in {**program.state_dict, **program.constants}.items():
+        if isinstance(held, Tensor) and type(held) not in (Tensor, torch.nn.Parameter):
+            raise Declined(f"'{name}' is of type {type(held).__name__}, which tracing takes apart")
+    old, graph = program.graph, fx.Graph()
+    walk = Walk(graph, Pieces(rules, _mode(old)), SizeNodes(graph))
+    placeholders = old.find_nodes(op="placeholder")
+    walk.run(placeholders, old)
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    before = {node: walk.values[node] for node in placeholders if specs[node.name].kind in _MUTATIONS}
+    walk.first_input = next((kept for kept in before.values() if specs[kept.name].kind is InputKind.USER_INPUT), None)
+    walk.writable = frozenset(before)
+    walk.run((each for each in old.nodes if each.op != "placeholder"), old)
+    written = {node.name: now for node, kept in before.items() if (now := walk.values[node]) is not kept}
+    results: Any = graph.output_node().args[0]
+    graph.output_node().args = ((*written.values(), *results),)
+    for node in reversed(graph.nodes):
+        if not node.users and not node.is_impure(impure_random=False):
+            graph.erase_node(node)
+    for node in graph.find_nodes(op="call_function", target=aten.view.default, sort=False):
+        node.target = aten.reshape.default  # what it views may have other strides than export saw
+    return with_graph(
+        *(program, graph, _signature_of(program, walk, written)),
+        constants=_constants(program, walk),
+        verifiers=[Verifier],  # it may have been that of programs that write to memory
+    )
+
+
+def _mode(graph: fx.Graph) -> FakeTensorMode:
+    if (mode := fake_mode_of(graph)) is None:
+        raise Declined("its nodes have no example values")
+    return mode
+
+
+def _signature_of(program: ExportedProgram, walk: Walk, written: Mapping[str, fx.Node]) -> ExportGraphSignature:
+    signature = program.graph_signature
+    made = [
+        InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name)
+        for _, node in walk.constants.values()
+    ]
+    specs = {spec.arg.name: spec for spec in (*signature.input_specs, *made)}
+    mutations = [
+        OutputSpec(_MUTATIONS[specs[name].kind], TensorArgument(node.name), specs[name].target or name)
+        for name, node in written.items()
+    ]
+    names = [node.name for node in walk.graph.find_nodes(op="placeholder")]
+    return ExportGraphSignature([specs[name] for name in names], [*mutations, *signature.output_specs])
+
+
+def _constants(program: ExportedProgram, walk: Walk) -> dict[str, Any]:
+    return {**program.constants, **{node.name: tensor for tensor, node in walk.constants.values()}}

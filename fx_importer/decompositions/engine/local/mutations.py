@@ -1,0 +1,58 @@
+"""What nodes write to memory, as values: which nodes have a new value then, and where nobody can say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from torch import fx
+from torch.fx.node import map_arg
+
+from fx_importer.decompositions.engine.local.operator_properties import renamed
+from fx_importer.decompositions.engine.local.rule_tracing import Declined
+from fx_importer.decompositions.engine.view_to_reshape import memory_groups, written_arguments
+from fx_importer.fx_graph.operators import aten
+
+SCATTERS = {aten.select.int: aten.select_scatter.default, aten.slice.Tensor: aten.slice_scatter.default}
+"""Views of a part, and what puts a new part in the place of the old one: it takes the same arguments."""
+
+
+class Writes:
+    """Whether what nodes write to memory can be said without memory: nobody reads it under another name."""
+
+    def __init__(self, nodes: Sequence[fx.Node], graph: fx.Graph, result: Any, writable: Collection[fx.Node]):
+        self._writable = writable
+        self._groups = memory_groups(graph)
+        self._order = {node: position for position, node in enumerate(nodes)}
+        self._same: dict[fx.Node, list[fx.Node]] = {}
+        """The nodes that are names of one tensor."""
+        for node in graph.nodes:
+            if (source := renamed(node)) is not None:
+                same = self._same[node] = self._same.setdefault(source, [source])
+                same.append(node)
+        self._results: set[fx.Node] = set()
+        map_arg(result, self._results.add)
+
+    def of(self, node: fx.Node) -> list[list[fx.Node]]:
+        """Return the names of the tensor that ``node`` writes to, of that which it is a part of, and so on.
+
+        Raises:
+            Declined: if the memory is neither the graph's own nor what may be written to, or is read later by another
+                view.
+        """
+        chain = [self._same[written_arguments(node)[0]]]
+        while (view := chain[-1][0]).target in SCATTERS:
+            whole: Any = view.args[0]
+            chain.append(self._same.get(whole, [whole]))
+        known = set().union(*chain)
+        now = self._order[node]
+        for each in self._groups[node]:
+            if each in known and (each.op == "call_function" or each in self._writable):
+                continue
+            if each.op != "call_function":
+                raise Declined(f"it writes to the memory of '{each.name}'")
+            if self._order.get(each, now) < now:
+                readers = [f", by {user.name}" for user in each.users if self._order.get(user, -1) > now]
+                if readers or each in self._results:
+                    raise Declined(f"it writes to memory that is read as '{each.name}' later{''.join(readers[:1])}")
+        return chain

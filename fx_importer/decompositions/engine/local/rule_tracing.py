@@ -1,0 +1,259 @@
+"""What a rule computes, as a graph of its own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import SymBool, SymFloat, SymInt, Tensor, fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.node import map_arg
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fx_importer.decompositions.engine.local.operator_properties import (
+    is_composite,
+    is_ordered,
+    is_same,
+    updates_statistics,
+    view_form,
+)
+from fx_importer.errors import FxImporterError
+from fx_importer.fx_graph.operators import aten
+
+Rules = Mapping[Any, Callable[..., Any]]
+Sizes = SymInt | SymFloat | SymBool
+
+checks_operands: ContextVar[bool] = ContextVar("checks_operands", default=False)
+"""Set while an operator that stays finds the type of its result: what it asks of sizes, it asks of its operands."""
+
+_METADATA = frozenset((torch.ops.prim.device.default, *FunctionalTensor.metadata_fns))
+
+
+class Declined(Exception):
+    """A node, or a program, is not one that can be decomposed locally; the message says why."""
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A symbolic number among the arguments of a piece, where it is no node yet."""
+
+    number: Sizes
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What takes the place of a node."""
+
+    inputs: tuple[fx.Node, ...]
+    """Stand for the tensors among the node's arguments, each once, in order."""
+    constants: Mapping[fx.Node, Tensor]
+    """Stand for tensors that the rule made of numbers."""
+    steps: tuple[fx.Node, ...]
+    """Calls, in order. Symbolic sizes are `Symbolic` in their arguments."""
+    result: Any
+    """Nodes, numbers, sizes or None; in a tuple or list, where the operator returns one."""
+    is_whole: bool = False
+    """Whether the rules leave the operator as it is."""
+
+
+class Recorder(TorchDispatchMode):
+    """Decomposes what is computed under it as ``rules`` say, and records what is left."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, rules: Rules):
+        super().__init__()
+        self.graph = fx.Graph()
+        self.constants: dict[fx.Node, Tensor] = {}
+        self._rules = rules
+        self._known: dict[
+            int, tuple[Tensor, fx.Node]
+        ] = {}  # the tensor too, or another might come to be at its address
+
+    def input(self, value: Tensor) -> fx.Node:
+        """Return what stands for a tensor that is not computed here."""
+        node = self.graph.placeholder("input")
+        node.meta["val"] = value
+        self._known[id(value)] = value, node
+        return node
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Decompose a call, or record it."""
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            raise Declined(f"its rule calls {func}, an operator of higher order")
+        if func in _METADATA:
+            return func(*args, **kwargs)
+        if updates_statistics(func, args):
+            raise Declined("it updates running statistics")
+        if is_ordered(func):
+            raise Declined(f"its rule calls {func}, whose effect is kept in order")
+        if is_same(func) or _is_other_spelling(func, args):
+            return args[0] if isinstance(args[0], FakeTensor) else self._constant(func, args[0])
+        if (view := view_form(func)) is not None:
+            return self._become(view, func, args, kwargs)
+        if not func._schema.is_mutable:
+            result: Any = NotImplemented
+            with self:
+                if func in self._rules:
+                    result = self._rules[func](*args, **kwargs)
+                if result is NotImplemented and is_composite(func):
+                    result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._record(func, args, kwargs)
+
+    def nodes_of(self, value: Any) -> Any:
+        """Return ``value`` with nodes in the place of tensors, and sizes as `Symbolic`."""
+        if isinstance(value, Sizes):
+            return Symbolic(value)
+        if isinstance(value, Tensor):
+            found = self._known.get(id(value))
+            if found is None:
+                raise Declined("its rule reads a tensor that it did not compute")
+            return found[1]
+        if isinstance(value, tuple | list):
+            items = [self.nodes_of(each) for each in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        if isinstance(value, dict):
+            return {key: self.nodes_of(each) for key, each in value.items()}
+        return value
+
+    def _record(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
+        operands = self.nodes_of(args)
+        node = self.graph.create_node(
+            "call_function", func, operands, self.nodes_of(kwargs), func.overloadpacket.__name__
+        )
+        token = checks_operands.set(True)
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            checks_operands.reset(token)
+        self._remember(node, result)
+        return result
+
+    def _become(self, view: OpOverload, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
+        """Let the first of ``args`` become, by ``func``, the ``view`` of it: its node keeps the type of before."""
+        value: Tensor = args[0]
+        node = self.nodes_of(value)
+        if node.op == "placeholder":
+            raise Declined("its rule changes the type of an argument in place")
+        with self:
+            changed = self.nodes_of(view(*args, **kwargs))
+        node.meta["val"] = value.detach()
+        func(*args, **kwargs)
+        self._known[id(value)] = value, changed
+        return value
+
+    def _remember(self, node: fx.Node, value: Any) -> None:
+        node.meta["val"] = value
+        if isinstance(value, Tensor):
+            self._known[id(value)] = value, node
+        elif isinstance(value, tuple | list):
+            for index, each in enumerate(value):
+                if isinstance(each, Tensor | Sizes):
+                    self._remember(self.graph.call_function(operator.getitem, (node, index)), each)
+
+    def _constant(self, func: OpOverload, value: Tensor) -> Tensor:
+        fake = func(value)
+        self.constants[self.input(fake)] = value
+        return fake
+
+
+def record(
+    target: OpOverload, args: Any, kwargs: Any, inputs: list[Tensor], rules: Rules, mode: FakeTensorMode
+) -> Piece:
+    """Return what ``target`` is of these arguments, of which ``inputs`` are the tensors.
+
+    Raises:
+        Declined: where that depends on more than the arguments, or cannot be found out.
+    """
+    recorder = Recorder(rules)
+    given = tuple(map(recorder.input, inputs))
+    fresh = [] if mode.shape_env is None else mode.shape_env.pending_fresh_unbacked_symbols
+    before = len(fresh)
+    symbolic = enable_python_dispatcher() if has_sizes((args, kwargs)) else nullcontext()
+    try:
+        below_autograd = torch._C._AutoDispatchBelowAutograd()  # where composites are still whole
+        with torch.no_grad(), _without_onednn(), mode, symbolic, recorder, below_autograd:
+            computed = target(*args, **kwargs)
+        result = recorder.nodes_of(computed)
+    except (Declined, FxImporterError):
+        raise
+    except Exception as error:
+        raise Declined(f"its rule raises {type(error).__name__}: {error}") from error
+    finally:
+        new = fresh[before:]
+        del fresh[before:]
+    if new:
+        raise Declined("its rule makes sizes that depend on values")
+    steps = needed_steps(recorder.graph, result)
+    whole = len(steps) == 1 and steps[0] is result and steps[0].target is target
+    same = whole and repr((steps[0].args, steps[0].kwargs)) == repr(
+        (recorder.nodes_of(args), recorder.nodes_of(kwargs))
+    )
+    return Piece(given, recorder.constants, steps, result, is_whole=same)
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Keep composites from choosing the operators of this library, as an LSTM would."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags sets more, and warns of it
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def _is_other_spelling(func: OpOverload, args: Any) -> bool:
+    """Whether ``func`` changes the strides of axes of one element only: no element comes to be elsewhere."""
+    if func is not aten.as_strided_.default:
+        return False
+    value: Tensor = args[0]
+    offset = args[3] if len(args) > 3 else None
+    if offset is not None and number_of(offset) != number_of(value.storage_offset()):
+        return False
+    old, new = zip(value.shape, value.stride(), strict=True), zip(args[1], args[2], strict=True)
+    axes = [tuple(map(number_of, (*x, *y))) for x, y in zip(old, new, strict=False)]
+    return len(args[1]) == value.dim() and all(x[0] == x[2] and (x[0] == 1 or x[1] == x[3]) for x in axes)
+
+
+def number_of(size: int | SymInt) -> Any:
+    """Return a size as a number or an expression, which can be compared without making a guard."""
+    return size if isinstance(size, int) else size.node.expr
+
+
+def needed_steps(graph: fx.Graph, result: Any) -> tuple[fx.Node, ...]:
+    """Return the calls of ``graph`` that ``result`` needs, and those that have effects, in order."""
+    needed: set[fx.Node] = set()
+    map_arg(result, needed.add)
+    steps = []
+    for node in reversed(graph.nodes):
+        if node.op != "placeholder" and (node in needed or node.is_impure(impure_random=False) or _writes(node)):
+            needed.update(node.all_input_nodes)
+            steps.append(node)
+    return tuple(reversed(steps))
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def has_sizes(value: Any) -> bool:
+    """Whether a size of a tensor in ``value``, or a number in it, is symbolic."""
+    if isinstance(value, Tensor):
+        return any(type(size) is not int for size in value.shape)
+    if isinstance(value, dict):
+        return any(map(has_sizes, value.values()))
+    if isinstance(value, tuple | list):
+        return any(map(has_sizes, value))
+    return isinstance(value, Sizes)

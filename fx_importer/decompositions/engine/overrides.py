@@ -1,0 +1,81 @@
+"""What a user changes in a table: operators to keep whole, and rules to add."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable, Rule, overloads
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.operators import operator_named
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Operators that stay whole, and rules that go before a table's own."""
+
+    keep: tuple[OpOverload, ...] = ()
+    extra: tuple[Decomposition, ...] = ()
+
+    @classmethod
+    def of(cls, keep: Iterable[Any], extra: Mapping[Any, Any]) -> Changes:
+        """Read what a user wrote. An operator may be given by its name, ``aten.foo`` or ``aten.foo.default``.
+
+        Raises:
+            UsageError: with all that is wrong: a name that no operator has, a rule that cannot be called, an operator
+                that is to be kept and decomposed.
+        """
+        wrong: list[str] = []
+        kept = list(_found(keep, "keep", wrong))
+        rules: dict[Any, Rule] = {}
+        for key, rule in extra.items():
+            found = list(_found([key], "extra", wrong))
+            if not callable(rule):
+                wrong.append(f"extra: the decomposition of {key} is not a function but {rule!r}")
+            elif isinstance(key, OpOverloadPacket) or (isinstance(key, str) and len(found) > 1):
+                rules = dict.fromkeys(found, rule) | rules  # one that names the overload goes before it
+            else:
+                rules |= dict.fromkeys(found, rule)
+        both = [str(operator) for operator in rules if operator in set(kept)]
+        if both:
+            wrong.append(f"{', '.join(both)}: named in keep and in extra; an operator is kept or decomposed, not both")
+        if wrong:
+            raise UsageError("\n".join(wrong))
+        return cls(tuple(kept), tuple(Decomposition((operator,), rule) for operator, rule in rules.items()))
+
+    def applied_to(self, table: DecompositionTable) -> DecompositionTable:
+        """Return ``table`` with the changes."""
+        return table.keeping(*self.keep, because="named in keep").replacing(*self.extra, because="given in extra")
+
+
+def _found(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[Any]:
+    """Yield the overloads of ``operators``; add a sentence to ``wrong`` for each that is none."""
+    for operator in operators:
+        if isinstance(operator, OpOverload | OpOverloadPacket):
+            yield from overloads([operator])
+        elif isinstance(operator, HigherOrderOperator) and option == "extra":
+            yield operator
+        elif isinstance(operator, str) and (named := operator_named(operator)) is not None:
+            yield from overloads([named])
+        else:
+            wrong.append(f"{option}: no operator is named {operator!r}{_close_to(str(operator))}")
+
+
+def _close_to(name: str) -> str:
+    """Return the names of operators that are much like ``name``, as the end of a sentence."""
+    qualified = [each.replace("::", ".") for each in torch._C._dispatch_get_all_op_names()]
+    name = name.removeprefix("torch.").removeprefix("ops.")
+    parts = name.split(".")
+    if len(parts) == 3 and isinstance(packet := operator_named(".".join(parts[:2])), OpOverloadPacket):
+        return f"; the overloads of {packet} are {', '.join(packet.overloads())}"
+    packets = {".".join(each.split(".")[:2]) for each in qualified}
+    close = difflib.get_close_matches(name, packets, cutoff=0.75)
+    if not close and len(parts) == 1:
+        close = sorted(packets & {f"aten.{name}"})
+    close = close or difflib.get_close_matches(f"aten.{name}", packets, cutoff=0.75)
+    return f"; is it {' or '.join(close)}?" if close else ""

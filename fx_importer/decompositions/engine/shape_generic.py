@@ -1,0 +1,86 @@
+"""Holds rules to graphs that are right for every size of a dynamic axis.
+
+A rule that branches on a symbolic size, or counts up to it, gets an answer: torch decides by the sizes of the example,
+and adds a guard. After export nobody checks guards, and the graph would be wrong for other sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import sympy
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fx_importer.decompositions.engine.local.rule_tracing import checks_operands, has_sizes
+from fx_importer.decompositions.engine.table import Layered
+
+_TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+
+
+class _Guarded(Exception):
+    """A decision on a symbolic size that another size would turn around."""
+
+
+def for_any_size(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
+    """Return ``rules``, each of which returns ``NotImplemented`` where its graph would not be right for all sizes."""
+    return {operator: _held(rule, env) for operator, rule in rules.items()}
+
+
+def _held(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
+    """Return ``rule``, and of layers each, so that the next is asked."""
+    if isinstance(rule, Layered):
+        return Layered(_held(rule.first, env), _held(rule.otherwise, env))
+    return _ForAnySize(rule, env)
+
+
+class _ForAnySize:
+    def __init__(self, rule: Callable[..., Any], env: ShapeEnv):
+        self._rule, self._env = rule, env
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not has_sizes((args, kwargs)):
+            return self._rule(*args, **kwargs)
+        try:
+            with _without_guards(self._env):
+                return self._rule(*args, **kwargs)
+        except _Guarded:
+            return NotImplemented
+
+
+@contextmanager
+def _without_guards(env: ShapeEnv) -> Iterator[None]:
+    """Raise `_Guarded` where ``env`` is about to add a guard that does not go without saying."""
+    checked = env._check_frozen
+
+    def check(condition: sympy.Basic, value: sympy.Basic) -> None:
+        if not checks_operands.get() and not _goes_without_saying(condition, value):
+            raise _Guarded(f"{condition} is {value}")
+        checked(condition, value)
+
+    own, before = vars(env), vars(env).get("_check_frozen")
+    own["_check_frozen"] = check  # torch asks this before it adds a guard
+    if before is None:
+        _TORCH_LOG.addFilter(_is_no_guard)  # torch logs what is raised while it decides
+    try:
+        yield
+    finally:
+        if before is None:
+            _TORCH_LOG.removeFilter(_is_no_guard)
+            del own["_check_frozen"]
+        else:  # a rule within a rule
+            own["_check_frozen"] = before
+
+
+def _is_no_guard(record: logging.LogRecord) -> bool:
+    return "failed during evaluate_expr" not in str(record.msg)
+
+
+def _goes_without_saying(condition: sympy.Basic, value: sympy.Basic) -> bool:
+    """Whether ``condition`` is ``value`` for all sizes from two, or that two sizes agree, which operators check."""
+    from_two = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 2 for symbol in condition.free_symbols}
+    said = condition.xreplace(from_two)
+    agree = isinstance(said, sympy.Eq) and all(each.free_symbols for each in said.args)
+    return said == value or (agree and value == sympy.true)

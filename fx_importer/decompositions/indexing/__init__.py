@@ -1,0 +1,1 @@
+"""Decompositions of indexing, scattering, views and copies."""

@@ -1,0 +1,253 @@
+"""Several values for one place: reducing scatters, where the lowerings lack them, by comparing indices with places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.indexing import from_the_start, index_put_of_leading_axes
+from fx_importer.decompositions.indexing.pairwise_masks import (
+    LARGEST,
+    count,
+    fits,
+    is_empty,
+    is_static,
+    positions,
+    sums,
+)
+from fx_importer.fx_graph.operators import aten
+
+Number = int | float
+
+_KINDS = {"add": "sum", "multiply": "prod"}
+
+_MOST_SHARES = 16
+"""How many masks are made, one after the other, where one would be too large."""
+
+
+def _neutral(kind: str, dtype: torch.dtype) -> Number:
+    if kind in ("amax", "amin"):
+        sign = -1 if kind == "amax" else 1
+        if dtype.is_floating_point:
+            return sign * math.inf
+        return torch.iinfo(dtype).min if sign < 0 else torch.iinfo(dtype).max
+    return 1 if kind == "prod" else 0
+
+
+def _reduced(x: Tensor, kind: str, dim: int) -> Tensor:
+    if kind == "prod":
+        return torch.prod(x, dim, dtype=x.dtype)
+    if kind in ("amax", "amin"):
+        return torch.amax(x, dim) if kind == "amax" else torch.amin(x, dim)
+    return torch.sum(x, dim, dtype=x.dtype)
+
+
+def _combined(a: Tensor, b: Tensor, kind: str) -> Tensor:
+    if kind == "prod":
+        return a * b
+    if kind in ("amax", "amin"):
+        return torch.maximum(a, b) if kind == "amax" else torch.minimum(a, b)
+    return a + b
+
+
+def reduce_where(
+    hits: Tensor, source: Tensor, target: Tensor | None, kind: str, include_self: bool = True, empty: Number = 0
+) -> Tensor:
+    """Return the reduction along axis -2 of what of ``source`` is hit, together with ``target``.
+
+    Args:
+        hits: [..., m, n], bool.
+        source: what broadcasts to the same shape.
+        target: [..., n]: what is there before; None if nothing is.
+        kind: "sum", "prod", "mean", "amax" or "amin".
+        empty: what to put where nothing is hit, if there is no target.
+    """
+    neutral = torch.full((), _neutral(kind, source.dtype), dtype=source.dtype)
+    result = _reduced(torch.where(hits, source, neutral), kind, -2)
+    number = count(hits, -2)
+    if target is not None and include_self:
+        result = _combined(result, target, kind)
+    if kind == "mean":
+        number = number + 1 if target is not None and include_self else number
+        divisor = torch.clamp(number, min=1).to(result.dtype)
+        result = result / divisor if result.is_floating_point() else torch.floor_divide(result, divisor)
+    if target is None:
+        target, include_self = torch.full((), empty, dtype=source.dtype), False
+    return result if include_self else torch.where(number > 0, result, target)
+
+
+@decomposes(aten.scatter_reduce.two)
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Reduce into each place along ``dim`` the elements of ``source`` whose index it is."""
+    if reduce == "sum" and include_self:
+        return torch.scatter_add(x, dim, index, corner(source, index.shape))
+    return _by_places(x, dim, index, source, reduce, include_self)
+
+
+def _by_places(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Any:
+    if x.is_complex() or x.dtype == torch.bool:
+        return NotImplemented
+    if x.dim() == 0:
+        index, source = index.reshape(1), source.reshape(1)
+        found = _by_places(x.reshape(1), 0, index, source, reduce, include_self)
+        return found if found is NotImplemented else found.reshape(())
+    if is_empty(index):
+        return x.clone()
+    dim = dim % x.dim()
+    if index.dim() == 0:
+        index, source = index.reshape(1), source.reshape(1)
+    size = x.shape[dim]
+    if not fits(index.numel(), size):
+        return NotImplemented
+    source = corner(source, index.shape).movedim(dim, -1)
+    shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
+    hits = index.movedim(dim, -1).unsqueeze(-1) == positions(size)
+    target = corner(x, shape).movedim(dim, -1)
+    result = reduce_where(hits, source.unsqueeze(-1), target, reduce, include_self)
+    return in_corner(x, result.movedim(-1, dim))
+
+
+def corner(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the first elements of ``x`` along each axis."""
+    for axis, size in enumerate(shape):
+        if not statically_known_true(size == x.shape[axis]):
+            x = aten.slice.Tensor(x, axis, 0, size)
+    return x
+
+
+def in_corner(x: Tensor, part: Tensor) -> Tensor:
+    """Return ``x`` with its first elements along each axis replaced by ``part``."""
+    for axis in reversed(range(x.dim())):
+        size = part.shape[axis]
+        if not statically_known_true(size == x.shape[axis]):
+            rest = aten.slice.Tensor(corner(x, part.shape[:axis]), axis, size)
+            part = torch.cat([part, rest], axis)
+    return part
+
+
+@decomposes(aten.scatter_add.default)
+def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+    """Add each element of ``source`` into its place; rows of such as have one index by a product of matrices."""
+    found = _rows_by_places(x, dim, index, source)
+    return _by_places(x, dim, index, source, "sum") if found is None else found
+
+
+def _rows_by_places(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
+    """Add rows: along those axes that ``index`` was expanded to, the place is the same; None if there are none."""
+    if not is_static(x, index, source) or not x.is_floating_point() or not x.dim() or not index.numel():
+        return None
+    dim = dim % x.dim()
+    same = [axis for axis in range(x.dim()) if axis != dim and index.stride(axis) == 0 and index.shape[axis] > 1]
+    others = [axis for axis in range(x.dim()) if axis != dim and axis not in same]
+    size, number, lengths = x.shape[dim], index.shape[dim], [index.shape[axis] for axis in others]
+    share = LARGEST // max(math.prod(lengths) * size, 1)
+    if not same or share * _MOST_SHARES < number:
+        return None
+    order = [*others, dim, *same]
+    rows = corner(source, index.shape).permute(order).reshape(*lengths, number, -1)
+    shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
+    for axis in same:
+        index = index.narrow(axis, 0, 1)
+    places = index.permute(order).reshape(*lengths, 1, number)
+    added: list[Tensor] = []
+    for start in range(0, number, share):
+        some = min(share, number - start)
+        hits = places.narrow(-1, start, some) == positions(size).unsqueeze(-1)
+        added.append(sums(hits, rows.narrow(-2, start, some)))
+    total = sum(added[1:], start=added[0]).reshape([shape[axis] for axis in order])
+    return in_corner(x, corner(x, shape) + total.permute([order.index(axis) for axis in range(x.dim())]))
+
+
+@decomposes(aten.scatter.reduce, aten.scatter.value_reduce)
+def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, *, reduce: str) -> Tensor:
+    """The older name of scatter_reduce, of a number too."""
+    if not isinstance(source, Tensor):
+        source = torch.full(index.shape, source, dtype=x.dtype)
+    return torch.scatter_reduce(x, dim, index, source, _KINDS[reduce])
+
+
+@decomposes(aten.index_reduce.default)
+def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    """Reduce whole slices: a scatter_reduce whose index is the same all over a slice."""
+    if x.dim() == 0:
+        x1, source = x.reshape(1), source.reshape(1)
+        found = torch.scatter_reduce(x1, 0, index.reshape(1), source, reduce, include_self=include_self)
+        return found.reshape(())
+    if source.dim() == 0:
+        source = source.reshape(1)
+    shape = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
+    places = index.reshape(shape).expand(source.shape)
+    return torch.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
+
+
+@decomposes(aten.index_add.default)
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
+    """Add slices of ``source`` to those of ``x`` that ``index`` names: rows to rows, by one product of matrices."""
+    source = source if alpha == 1 else source * alpha
+    if x.dim() == 0:
+        return x + torch.sum(source, dtype=x.dtype)
+    if not is_static(x, index, source) or x.is_complex() or x.dtype == torch.bool:
+        return NotImplemented
+    if source.dim() == 0:
+        source = source.reshape(1)
+    size = x.shape[dim]
+    rows = source.movedim(dim, 0)
+    flat = rows.reshape(rows.shape[0], -1)
+    if not fits(size, index.numel(), 1 if flat.is_floating_point() else flat.shape[1]):
+        return NotImplemented
+    if x.numel() == 0 or flat.numel() == 0:
+        return x.clone()
+    hits = positions(size).unsqueeze(-1) == index.reshape(1, -1)
+    added = sums(hits, flat).reshape(size, *rows.shape[1:]).movedim(0, dim)
+    return x + added.to(x.dtype)
+
+
+@decomposes(aten.index_put.default)
+def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    """Add rows where values accumulate; else write rows."""
+    given = [axis for axis, index in enumerate(indices) if index is not None]
+    tensors = [index for index in indices if index is not None]
+    adds = accumulate and given == list(range(len(given))) and is_static(x, *tensors, values)
+    if not adds or any(index.dtype == torch.bool for index in tensors):
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
+    axes = len(given)
+    rest = x.shape[axes:]
+    place = torch.zeros((), dtype=torch.int64)
+    for index, size in zip(from_the_start(x, tensors), x.shape, strict=False):
+        assert index is not None
+        place = place * size + index
+    flat = x.reshape(math.prod(x.shape[:axes]), -1)
+    rows = values.expand([*picked, *rest]).reshape(math.prod(picked), -1)
+    found = index_add(flat, 0, place.expand(picked).reshape(-1), rows)
+    return found if found is NotImplemented else found.reshape(x.shape)
+
+
+@decomposes(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Write, or add, at places of the flat tensor."""
+    flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
+
+
+@decomposes(aten.take.default)
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Read at places of the flat tensor."""
+    size = x.numel()
+    places = torch.where(index < 0, index + size, index)
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
+
+
+RENAMED = (scatter, index_reduce, put, take)
+"""In terms of what every backend knows by now."""
+
+ACCUMULATING = (scatter_reduce, scatter_add, index_add, index_put)
+"""For a target without a reducing scatter."""

@@ -1,0 +1,55 @@
+"""Views that a stride makes: diagonals and sliding windows, as gathers; and writes through views, as scatters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+def _diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Tensor, list[int]]:
+    """Return the positions along both axes, and the order of the axes that puts these two first."""
+    rest = [axis for axis in range(x.dim()) if axis not in (dim1 % x.dim(), dim2 % x.dim())]
+    row, column = max(-offset, 0), max(offset, 0)
+    length = torch.sym_max(torch.sym_min(x.shape[dim1] - row, x.shape[dim2] - column), 0)
+    steps = torch.arange(length, device=x.device)
+    return steps + row, steps + column, [dim1 % x.dim(), dim2 % x.dim(), *rest]
+
+
+@decomposes(aten.diagonal.default)
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The elements whose positions along two axes differ by ``offset``, along a new last axis."""
+    rows, columns, order = _diagonal(x, offset, dim1, dim2)
+    return x.permute(order)[rows, columns].movedim(0, -1)
+
+
+@decomposes(aten.diagonal.default)
+def diagonal_of_truths(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Of truths; others stay."""
+    return diagonal.rule(x, offset, dim1, dim2) if x.dtype == torch.bool else NotImplemented
+
+
+@decomposes(aten.diagonal_scatter.default)
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """``x`` with ``source`` in the place of its diagonal."""
+    rows, columns, order = _diagonal(x, offset, dim1, dim2)
+    result = torch.index_put(x.permute(order), (rows, columns), source.movedim(-1, 0))
+    return result.permute([order.index(axis) for axis in range(x.dim())])
+
+
+@decomposes(aten.unfold.default)
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
+    """Windows of ``size`` elements along ``dim``, ``step`` apart; what is in a window lies along a new last axis."""
+    if x.dim() == 0:
+        return x.reshape(1)[:size]
+    count = (x.shape[dim] - size) // step + 1
+    positions = torch.arange(count, device=x.device).unsqueeze(1) * step + torch.arange(size, device=x.device)
+    windows = x.index_select(dim, positions.flatten()).unflatten(dim, (count, size))
+    return windows.movedim(dim % x.dim() + 1, -1)
+
+
+WINDOWS = (diagonal, unfold)

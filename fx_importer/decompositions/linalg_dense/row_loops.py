@@ -1,0 +1,119 @@
+"""Counted loops over the rows of matrices, and the masks that stand for an index into them.
+
+Each algorithm here is one ``while_loop`` of a few operations over whole matrices, whatever their size, with any batch
+axes before the last two. Row ``i`` is read and written through the mask ``arange(n) == i``: a loop's counter is not an
+index that every target takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
+
+from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
+
+
+def repeat(
+    count: int,
+    step: Callable[..., tuple[Tensor, ...]],
+    *state: Tensor,
+    given: tuple[Tensor, ...] = (),
+    unless: Callable[..., Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Return ``state`` after ``state = step(i, *state, *given)`` for each ``i`` below ``count``.
+
+    ``i`` is a tensor of rank 0. The step reads no other tensor than its arguments, and returns none of them as it is.
+    The loop ends early where ``unless(*state, *given)`` is true.
+    """
+
+    def more(i: Tensor, *rest: Tensor) -> Tensor:
+        left = i < count
+        return left if unless is None else torch.logical_and(left, torch.logical_not(unless(*rest)))
+
+    def body(i: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        return i + 1, *step(i, *rest)
+
+    if not count:
+        return state
+    start = torch.zeros((), dtype=torch.int64, device=state[0].device)
+    loop: Any = while_loop_op
+    return tuple(loop(more, body, (start, *(each.contiguous() for each in state)), given)[1:])
+
+
+def positions(x: Tensor, dim: int) -> Tensor:
+    """Return ``0, 1, …`` along axis ``dim`` of ``x``, as a vector."""
+    return torch.arange(x.shape[dim], device=x.device)
+
+
+def row(x: Tensor, here: Tensor) -> Tensor:
+    """Return the row of each matrix where the mask ``here``, of as many elements as rows, is set."""
+    return torch.where(here.unsqueeze(-1), x, 0.0).sum(-2)
+
+
+def column(x: Tensor, here: Tensor) -> Tensor:
+    """Return the column of each matrix, or the element of each vector, where ``here`` is set."""
+    return torch.where(here if x.dim() == here.dim() else here.unsqueeze(-2), x, 0.0).sum(-1)
+
+
+def diagonal(x: Tensor) -> Tensor:
+    """Return the main diagonal of each matrix."""
+    size = smaller(*x.shape[-2:])
+    square = x[..., :size, :size]
+    at = positions(square, -1)
+    return torch.where(at == at.unsqueeze(-1), square, 0.0).sum(-1)
+
+
+def identity(like: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a ``rows`` × ``columns`` matrix of ones on the main diagonal for each matrix of ``like``."""
+    one = torch.eye(rows, columns, dtype=like.dtype, device=like.device)
+    return one.expand(*like.shape[:-2], rows, columns)
+
+
+def is_known(*operands: Tensor) -> bool:
+    """Whether all are of floating point numbers, real or complex, which is what the algorithms are for."""
+    return all(x.is_floating_point() or x.is_complex() for x in operands)
+
+
+def smaller(a: int, b: int) -> int:
+    """Return the smaller of two sizes, which may be symbolic."""
+    least: Any = torch.sym_min(a, b)
+    return least
+
+
+def transposed(x: Tensor, really: bool = True) -> Tensor:
+    """Return each matrix transposed, if ``really``."""
+    return x.transpose(-2, -1) if really else x
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """Return the conjugates of complex numbers; real ones as they are."""
+    return torch.conj_physical(x) if x.is_complex() else x
+
+
+def adjoint(x: Tensor, really: bool = True) -> Tensor:
+    """Return each matrix transposed, with conjugate elements, if ``really``."""
+    return conjugate(x.transpose(-2, -1)) if really else x
+
+
+def real(x: Tensor) -> Tensor:
+    """Return the real parts."""
+    return parts_of_tensor(x)[0] if x.is_complex() else x
+
+
+def squares(x: Tensor) -> Tensor:
+    """Return ``|x|**2``."""
+    if not x.is_complex():
+        return x * x
+    one, other = parts_of_tensor(x)
+    return one * one + other * other
+
+
+def scaled(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each matrix divided by its largest element, so that squares do not overflow, and that element."""
+    largest = torch.amax(a.abs(), (-2, -1), keepdim=True)
+    scale = torch.where(largest == 0, 1.0, largest)
+    return a / scale, scale

@@ -1,8 +1,0 @@
-"""Decomposes node after node: what has no rule is kept as it is, what has one is traced alone, once for all like it."""
-
-from __future__ import annotations
-
-from fx_importer.decompositions.local.program import decompose_locally
-from fx_importer.decompositions.local.recording import Declined
-
-__all__ = ["Declined", "decompose_locally"]

@@ -1,0 +1,57 @@
+"""Products of groups of rows, each with a matrix of its own: how mixtures of experts are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten._grouped_mm.default)
+def grouped_mm(
+    a: Tensor,
+    b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Products of groups; group ``i`` ends before ``offs[i]``, on the axis that has no axis of groups beside it.
+
+    That may be the rows of ``a`` (shapes ``(s, k)`` and ``(g, k, n)``), the columns of ``b`` (``(g, m, k)`` and
+    ``(k, s)``), or the axis that is summed over (``(m, s)`` and ``(s, n)``). How large a group is, only the run
+    knows, so each group's matrix meets all rows, and what is not of the group is left out. Outside of all groups is 0.
+    """
+    if offs is None:
+        product = torch.bmm(a, b)
+    elif b.dim() == 3:
+        member = members(offs, a.shape[0])
+        product = torch.where(member.unsqueeze(-1), torch.matmul(a, b), 0.0).sum(0)
+    elif a.dim() == 3:
+        member = members(offs, b.shape[1])
+        product = torch.where(member.unsqueeze(1), torch.matmul(a, b), 0.0).sum(0)
+    else:
+        member = members(offs, a.shape[1])
+        rows, columns = torch.where(member.unsqueeze(1), a, 0.0), torch.where(member.unsqueeze(-1), b, 0.0)
+        product = torch.bmm(rows, columns)
+    product = product if bias is None else product + bias
+    return product if out_dtype is None else product.to(out_dtype)
+
+
+def members(offs: Tensor, size: int) -> Tensor:
+    """Return which of ``size`` positions are in which group: ``(groups, size)``."""
+    place = torch.arange(size, dtype=offs.dtype, device=offs.device)
+    before_the_end = place < offs.unsqueeze(-1)
+    before_the_start = torch.cat([torch.zeros_like(before_the_end[:1]), before_the_end[:-1]])
+    return before_the_end & ~before_the_start
+
+
+FOREIGN: Mapping[str, Callable[..., Any]] = {
+    "transformers::grouped_mm_fallback": grouped_mm.rule,
+}
+"""Rules for operators of other libraries that are functions of Python, closed to tracing, by their names: the library
+may not be installed."""

@@ -1,0 +1,86 @@
+"""Products of matrices, without the broadcasts of weights and the multiplications by one of torch's own rules."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+def of_rows(x: Tensor) -> Tensor:
+    """Return the product of the slices along the first axis, of which there is one at least, by halves."""
+    while (length := len(x)) > 1:
+        half = length // 2
+        x = torch.cat([x[:half] * x[half : 2 * half], x[2 * half :]])
+    return x.squeeze(0)
+
+
+@decomposes(aten.linear.default)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias``."""
+    product = matmul(x, weight.t() if weight.dim() == 2 else weight)
+    return product if bias is None else product + bias
+
+
+@decomposes(aten.matmul.default)
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The product over the last axis of ``a`` and the last but one of ``b``, batches broadcast: one ``mm`` or ``bmm``.
+
+    A matrix on the right is not repeated for each batch on the left, nor the other way round: the batch joins the rows.
+    """
+    if a.dim() == 1 and b.dim() == 1:
+        return (a * b).sum(dtype=a.dtype)
+    if a.dim() == 1:
+        return matmul(a.unsqueeze(0), b).squeeze(-2)
+    if b.dim() == 1:
+        return matmul(a, b.unsqueeze(-1)).squeeze(-1)
+    if a.dim() == 2 and b.dim() == 2:
+        return torch.mm(a, b)
+    if b.dim() == 2:
+        rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+        return torch.mm(rows, b).reshape(*a.shape[:-1], b.shape[-1])
+    if a.dim() == 2:
+        return matmul(b.transpose(-1, -2), a.t()).transpose(-1, -2)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return torch.bmm(_one_batch(a, batch), _one_batch(b, batch)).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def _one_batch(x: Tensor, batch: torch.Size) -> Tensor:
+    """Broadcast the leading axes of ``x`` to ``batch`` and merge them into one."""
+    return x.expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
+
+
+@decomposes(aten.addmm.default)
+def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * bias + alpha * a @ b``."""
+    return _combine(bias, torch.mm(a, b), beta, alpha)
+
+
+@decomposes(aten.baddbmm.default)
+def baddbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * bias + alpha * a @ b`` for each matrix of a batch."""
+    return _combine(bias, torch.bmm(a, b), beta, alpha)
+
+
+@decomposes(aten.addbmm.default)
+def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * bias + alpha * sum(a @ b)``, the sum over the batch."""
+    return _combine(bias, torch.bmm(a, b).sum(0, dtype=a.dtype), beta, alpha)
+
+
+@decomposes(aten.addmv.default)
+def addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * bias + alpha * a @ x``."""
+    return _combine(bias, matmul(a, x), beta, alpha)
+
+
+def _combine(bias: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """``beta * bias + alpha * product``; a ``beta`` of zero drops even a NaN of the bias, as eager does."""
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return product + (bias if beta == 1 else bias * beta)

@@ -1,0 +1,1 @@
+"""Decompositions of neural-network operators: attention, normalization, convolution, pooling, losses."""

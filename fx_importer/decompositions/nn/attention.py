@@ -1,0 +1,97 @@
+"""Attention in two products and a softmax."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.matmul.matmul import matmul
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.scaled_dot_product_attention.default)
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """``softmax(scale * query @ key.T + mask) @ value``: (…, L, E), (…, S, E), (…, S, V) → (…, L, V).
+
+    ``scale`` defaults to ``1 / sqrt(E)``. Where a mask leaves a row nothing to attend to, the row's result is zero, as
+    eager's is. Half precision is computed in float32. With ``enable_gqa`` a head of ``key`` and ``value`` serves as
+    many heads of ``query``.
+    """
+    dtype = query.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        query, key, value = query.float(), key.float(), value.float()
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = repeat_heads(key, groups), repeat_heads(value, groups)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    if dropout_p > 0.0:
+        weights = torch.dropout(weights, dropout_p, True)
+    return matmul(weights, value).to(dtype)
+
+
+@decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def flash_attention_for_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The same of (n, heads, L, E), and the logarithm of each row's sum of exponentials, (n, heads, L).
+
+    ``key`` and ``value`` may have fewer heads. There is no dropout on CPUs.
+    """
+    gqa = query.shape[1] != key.shape[1]
+    out = scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
+    if query.dtype in (torch.float16, torch.bfloat16):
+        query, key = query.float(), key.float()
+    scores = _scores(query, repeat_heads(key, query.shape[1] // key.shape[1]), attn_mask, is_causal, scale)
+    return out, torch.logsumexp(scores, -1)
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
+) -> Tensor:
+    """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S)."""
+    weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale), -1)
+    return weights if attn_mask is None else weights.masked_fill(_hidden(attn_mask).all(-1, keepdim=True), 0.0)
+
+
+def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+    """Return ``scale * query @ key.T + mask``."""
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = matmul(query * factor, key.transpose(-2, -1))
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
+        columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
+        scores = scores.masked_fill(columns > rows, -torch.inf)
+    if attn_mask is None:
+        return scores
+    return scores.masked_fill(_hidden(attn_mask), -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+
+
+def _hidden(attn_mask: Tensor) -> Tensor:
+    """Return what a mask hides."""
+    return attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
+
+
+def repeat_heads(x: Tensor, times: int) -> Tensor:
+    """Repeat each head, axis -3, ``times`` times in a row."""
+    if times == 1:
+        return x
+    heads, *rest = x.shape[-3:]
+    return x.unsqueeze(-3).expand(*x.shape[:-2], times, *rest).reshape(*x.shape[:-3], heads * times, *rest)

@@ -1,0 +1,116 @@
+"""Transposed convolutions as convolutions of inputs with zeros between their elements, and groups one by one.
+
+Those of integers as sums of products.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.indexing.interior_padding import of_axes, spread
+from fx_importer.decompositions.indexing.pairwise_masks import fits, is_static
+from fx_importer.fx_graph.operators import aten
+
+Sizes = Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """What a convolution takes beside its tensors, in the operator's order."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool
+    output_padding: Sizes
+    groups: int
+
+    def of_axes(self, axes: int) -> tuple[list[int], ...]:
+        """Return stride, padding, dilation and output padding, each with a number for each axis."""
+        stride, padding, dilation, output_padding = self.stride, self.padding, self.dilation, self.output_padding
+        return tuple(of_axes(each, axes) for each in (stride, padding, dilation, output_padding))
+
+
+def _transposed_where(condition: Callable[[_Geometry], bool]) -> Decomposition:
+    """A rule for the transposed convolutions of such a geometry."""
+
+    @decomposes(aten.convolution.default)
+    def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+        given = _Geometry(*geometry)
+        static = all(isinstance(size, int) for size in (*x.shape[2:], *weight.shape))
+        return _plain(x, weight, bias, given) if given.transposed and static and condition(given) else NotImplemented
+
+    return rule
+
+
+def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, given: _Geometry) -> Tensor:
+    """Return a transposed convolution as one that is not."""
+    axes, groups = x.dim() - 2, given.groups
+    stride, padding, dilation, output_padding = given.of_axes(axes)
+    widths: list[int] = []  # from the last axis on; less than nothing takes elements away
+    for i in reversed(range(axes)):
+        x = spread(x, 2 + i, stride[i])
+        before = dilation[i] * (weight.shape[2 + i] - 1) - padding[i]
+        widths += [before, before + output_padding[i]]
+    x = pad(x, widths)
+    channels, each, *size = weight.shape
+    weight = weight.reshape(groups, channels // groups, each, *size).transpose(1, 2)
+    weight = weight.reshape(groups * each, channels // groups, *size).flip([2 + i for i in range(axes)])
+    ones, zeros = [1] * axes, [0] * axes
+    return aten.convolution.default(x, weight, bias, ones, zeros, dilation, False, zeros, groups)
+
+
+transposed_by_groups = _transposed_where(lambda given: given.groups > 1 or any(each != 1 for each in given.dilation))
+transposed_unevenly = _transposed_where(lambda given: len(set(given.output_padding)) > 1)
+
+
+@decomposes(aten.convolution.default)
+def of_integers(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Of integers of more than 8 bits: for each place in the kernel products, and their sum over the channels."""
+    if not is_static(x, weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
+        return NotImplemented
+    given = _Geometry(*geometry)
+    if given.transposed:
+        return _plain(x, weight, bias, given)
+    axes = x.dim() - 2
+    stride, padding, dilation, _ = given.of_axes(axes)
+    x = pad(x, [width for each in reversed(padding) for width in (each, each)])
+    batch, kernel = x.shape[0], weight.shape[2:]
+    sizes = [
+        (size - apart * (length - 1) - 1) // step + 1
+        for size, length, apart, step in zip(x.shape[2:], kernel, dilation, stride, strict=True)
+    ]
+    if not fits(batch, *weight.shape, *sizes):
+        return NotImplemented
+    total: Tensor | None = None
+    for place in itertools.product(*map(range, kernel)):
+        seen = x
+        for axis, (at, apart, step, size) in enumerate(zip(place, dilation, stride, sizes, strict=True), 2):
+            seen = aten.slice.Tensor(seen, axis, at * apart, at * apart + (size - 1) * step + 1, step)
+        seen = seen.reshape(batch, given.groups, 1, weight.shape[1], math.prod(sizes))
+        factor = weight[(..., *place)].reshape(1, given.groups, -1, weight.shape[1], 1)
+        term = (seen * factor).sum(3, dtype=x.dtype)
+        total = term if total is None else total + term
+    assert total is not None
+    result = total.reshape(batch, -1, *sizes)
+    return result if bias is None else result + bias.reshape(-1, *[1] * axes)
+
+
+@decomposes(aten.convolution.default)
+def volumes_by_group(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve the channels of each group by themselves, of three axes."""
+    *sizes, transposed, output_padding, groups = geometry
+    if transposed or groups == 1 or x.dim() != 5:
+        return NotImplemented
+    biases = [None] * groups if bias is None else bias.chunk(groups)
+    parts = zip(x.chunk(groups, 1), weight.chunk(groups), biases, strict=True)
+    return torch.cat([aten.convolution.default(*part, *sizes, False, output_padding, 1) for part in parts], 1)

@@ -1,0 +1,125 @@
+"""``flex_attention`` in operators that every backend has: the whole matrix of scores, modified and masked.
+
+The operator holds its two functions as graphs on single scores, which batched tracing turns into graphs on the matrix.
+It is written out before anything is decomposed, so that the operators of these graphs are decomposed like all others.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+
+from fx_importer.decompositions.engine.dce import erase_unused
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+
+FLEX_ATTENTION = torch.ops.higher_order.flex_attention
+
+
+def write_out_flex_attention(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` without ``flex_attention``; the given program is left alone, the weights are shared."""
+    modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
+    if not any(each.graph.find_nodes(op="call_function", target=FLEX_ATTENTION) for each in modules):
+        return program
+    return with_rewritten_graphs(program, _write_out)
+
+
+def _write_out(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    found = graph.find_nodes(op="call_function", target=FLEX_ATTENTION)
+    for node in found:
+        _replace(node, owner)
+    if found:
+        erase_unused(graph)  # how its mask was made; torch cannot trace that again inside of a branch
+
+
+def _replace(node: fx.Node, owner: fx.GraphModule) -> None:
+    inputs = [each for each in node.all_input_nodes if each.op != "get_attr" or "val" in each.meta]
+
+    def compute(*values: Any) -> tuple[Tensor, ...]:
+        known = dict(zip(inputs, values, strict=True))
+
+        def value_of(each: fx.Node) -> Any:
+            return known[each] if each in known else owner.get_submodule(str(each.target))
+
+        return flex_attention(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of))  # type: ignore[arg-type]
+
+    examples = [each.meta["val"] for each in inputs]
+    with torch.no_grad(), next(each.fake_mode for each in examples if isinstance(each, FakeTensor)):
+        traced = make_fx(compute)(*examples)
+    for each in traced.graph.nodes:
+        each.meta["stack_trace"] = node.meta.get("stack_trace")
+        if each.target is aten._to_copy.default and isinstance(each.args[0], int | float):
+            # Batched tracing copies numbers, which are no tensors when the graph is traced again.
+            each.target, each.args, each.kwargs = aten.full.default, ([], each.args[0]), {"dtype": each.kwargs["dtype"]}
+    placeholders = traced.graph.find_nodes(op="placeholder")
+    with node.graph.inserting_before(node):
+        results: Any = node.graph.graph_copy(traced.graph, dict(zip(placeholders, inputs, strict=True)))
+    for user in list(node.users):
+        assert user.target is operator.getitem
+        index: Any = user.args[1]
+        user.replace_all_uses_with(results[index])
+        node.graph.erase_node(user)
+    node.graph.erase_node(node)
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Tensor],
+    block_mask: tuple[Any, ...],
+    scale: float,
+    kernel_options: dict[str, Any],
+    score_mod_other_buffers: tuple[Any, ...] = (),
+    mask_mod_other_buffers: tuple[Any, ...] = (),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the attention, and the logarithm to base 2 of each row's sum of exponentials, and each row's maximum.
+
+    ``query`` is [batch, heads, rows, size]; ``key`` and ``value`` may have one batch for all, and fewer heads, each for
+    a group of the query's. ``score_mod(score, b, h, row, column)`` changes a score; the last of ``block_mask`` says
+    whether it counts. The rest of the mask, and the options, say how a kernel may skip what does not. Half-precision
+    scores are computed in float32, as eager's are. A row of which nothing counts is zero.
+    """
+    del kernel_options
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    batch, heads = query.shape[:2]
+    key, value = (_for_each_head(each, batch, heads) for each in (key, value))
+    scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
+    indices = [torch.arange(size) for size in scores.shape]
+    counts = _for_each_score(block_mask[-1], (), len(mask_mod_other_buffers))(*indices, *mask_mod_other_buffers)
+    modified = _for_each_score(score_mod, (0,), len(score_mod_other_buffers))(
+        scores, *indices, *score_mod_other_buffers
+    )
+    modified = torch.where(counts, modified.to(wide), -math.inf)
+    greatest = modified.amax(-1, keepdim=True)
+    empty = greatest == -math.inf
+    finite = torch.where(empty, 0.0, greatest)
+    exponentials = torch.exp(modified - finite)
+    total = exponentials.sum(-1, keepdim=True)
+    weights = (exponentials / torch.where(empty, 1.0, total)).to(query.dtype)
+    logarithm = torch.log(total) + finite  # minus infinity for an empty row
+    return weights @ value.to(query.dtype), logarithm.squeeze(-1) / math.log(2), greatest.squeeze(-1) / math.log(2)
+
+
+def _for_each_head(tensor: Tensor, batch: int, heads: int) -> Tensor:
+    """Return ``tensor`` with this batch and as many heads, each repeated for its group."""
+    ours, rows, size = tensor.shape[1:]
+    repeated = tensor.unsqueeze(2).expand(batch, ours, heads // ours, rows, size)
+    return repeated.reshape(batch, heads, rows, size)
+
+
+def _for_each_score(function: Callable[..., Tensor], scores: tuple[int, ...], captured: int) -> Callable[..., Tensor]:
+    """Return ``function`` of vectors of indices (b, h, row, column), batched over all four, the column innermost."""
+    for axis in reversed(range(4)):
+        indices = tuple(0 if each == axis else None for each in range(4))
+        function = torch.vmap(function, in_dims=(*scores, *indices, *(None,) * captured))
+    return function

@@ -1,0 +1,76 @@
+"""Losses that torch.nn has as operators of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.modules.linear_cross_entropy  # registers the operators  # pyright: ignore[reportUnusedImport]
+from torch import Tensor
+from torch.nn import functional
+
+from fx_importer.decompositions.engine.table import decomposes
+
+torch_nn = torch.ops.torch_nn
+
+
+@decomposes(torch_nn._linear_cross_entropy_batch_chunked.default)
+def linear_cross_entropy(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    chunk: int,
+    policy: str,
+    precision: torch.dtype,
+    again: bool,
+    *wanted: bool,
+) -> Any:
+    """The loss of a linear layer, which torch computes in chunks of the batch, and its gradients.
+
+    These are by ``x``, of [n, features], by [classes, features] and by the bias; those that are not ``wanted`` are
+    empty. There is a rule for them with labels alone, without smoothing.
+    """
+    if any(wanted) and label_smoothing:
+        return NotImplemented
+    rows, matrix = x.to(precision), linear_weight.to(precision)
+    bias = None if linear_bias is None else linear_bias.to(precision)
+    weight = None if weight is None else weight.to(precision)
+    scores = functional.linear(rows, matrix, bias)
+    loss = functional.cross_entropy(
+        scores, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    ).to(x.dtype)
+    found = [x.new_zeros(0, 0), x.new_zeros(0, 0), x.new_zeros(0)]
+    if any(wanted):
+        kept = target != ignore_index
+        labels = (target.unsqueeze(1) == torch.arange(matrix.shape[0])) & kept.unsqueeze(1)
+        zero = torch.zeros((), dtype=precision)
+        share = kept.to(precision) if weight is None else torch.sum(torch.where(labels, weight, zero), 1)
+        if reduction == "mean":
+            share = share / torch.sum(share)
+        of_scores = (torch.softmax(scores, 1) - labels.to(precision)) * share.unsqueeze(1)
+        all_found = of_scores @ matrix, of_scores.transpose(0, 1) @ rows, torch.sum(of_scores, 0)
+        found = [one.to(x.dtype) if want else none for one, none, want in zip(all_found, found, wanted, strict=True)]
+    return loss, *found
+
+
+@decomposes(torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default)
+def linear_cross_entropies(
+    x: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    *rest: Any,
+) -> Any:
+    """The loss of each of the batch."""
+    scores = functional.linear(x, linear_weight, linear_bias)
+    return functional.cross_entropy(scores, target, weight, ignore_index=ignore_index, reduction="none")
+
+
+LOSSES = (linear_cross_entropy, linear_cross_entropies)

@@ -1,0 +1,132 @@
+"""Normalizations, in means and arithmetic of the input's own precision; half precision in float32, as eager does.
+
+Torch's rules go through ``as_strided``, and through a variance that the torch dialect computes in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _normalized(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``(x - mean) / sqrt(variance + eps)``, the mean, and ``1 / sqrt(variance + eps)``; reduced axes stay."""
+    mean = x.mean(axes, keepdim=True)
+    centered = x - mean
+    scale = torch.rsqrt((centered * centered).mean(axes, keepdim=True) + eps)
+    return centered * scale, mean, scale
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+@decomposes(aten.native_layer_norm.default)
+def native_layer_norm(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalize over the trailing ``len(shape)`` axes; also return the mean and the reciprocal standard deviation."""
+    result, mean, scale = _normalized(_wide(x), list(range(-len(shape), 0)), eps)
+    return _affine(result, weight, bias).to(x.dtype), mean.to(x.dtype), scale.to(x.dtype)
+
+
+@decomposes(aten.layer_norm.default)
+def layer_norm(
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """Normalize over the trailing ``len(shape)`` axes."""
+    return native_layer_norm(x, shape, weight, bias, eps)[0]
+
+
+@decomposes(aten.rms_norm.default)
+def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """``x / sqrt(mean(x**2) + eps) * weight`` over the trailing ``len(shape)`` axes; ``eps`` defaults to the type's."""
+    wide = _wide(x)
+    epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
+    mean = (wide * wide).mean(list(range(-len(shape), 0)), keepdim=True)
+    return _affine(wide * torch.rsqrt(mean + epsilon), weight, None).to(x.dtype)
+
+
+@decomposes(aten.native_group_norm.default)
+def native_group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalize over each of ``groups`` groups of channels; also return the means and the reciprocal deviations."""
+    grouped = _wide(x).reshape(n, groups, (c // groups) * hxw)
+    result, mean, scale = _normalized(grouped, [2], eps)
+    shape = [1, c] + [1] * (x.dim() - 2)
+    weight, bias = (None if each is None else each.reshape(shape) for each in (weight, bias))
+    result = _affine(result.reshape(x.shape), weight, bias)
+    return result.to(x.dtype), mean.squeeze(2).to(x.dtype), scale.squeeze(2).to(x.dtype)
+
+
+@decomposes(aten.group_norm.default)
+def group_norm(
+    x: Tensor,
+    groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Normalize over each of ``groups`` groups of channels, which are axis one."""
+    n, c = x.shape[:2]
+    return native_group_norm(x, weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)[0]
+
+
+@decomposes(aten._native_batch_norm_legit_no_training.default)
+def batch_norm_inference(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalize each channel, axis one, by given statistics, in one multiplication and one addition for each value.
+
+    The second and third results are those of training, empty here.
+    """
+    scale = torch.rsqrt(variance + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    result = x * scale.reshape(shape) + shift.reshape(shape)
+    return result.to(x.dtype), x.new_empty(0), x.new_empty(0)
+
+
+@decomposes(aten._batch_norm_with_update_functional.default)
+def batch_norm_with_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """Normalize each channel by the statistics of the batch: the last results are the new running ones.
+
+    The fourth result is what some devices keep for the gradient: nothing here.
+    """
+    result, batch_mean, inverse, mean, variance = aten._native_batch_norm_legit_functional.default(
+        x, weight, bias, mean, variance, True, momentum, eps
+    )
+    return result, batch_mean, inverse, x.new_zeros(0, dtype=torch.uint8), mean, variance

@@ -1,0 +1,1 @@
+"""Decompositions of reductions, scans and histograms."""

@@ -1,0 +1,74 @@
+"""Resizing that averages where it shrinks, as two products with matrices of weights.
+
+An element that is not finite reaches its whole row and column: zero times infinity is not a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import is_static
+from fx_importer.fx_graph.operators import aten
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return torch.clamp(1 - x, min=0)
+
+
+def _cubic(x: Tensor) -> Tensor:
+    """The cubic of Keys with a = -0.5, as Pillow has it."""
+    a = -0.5
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((x - 5) * x + 8) * a * x - 4 * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def _weights(size: int, outputs: int, scale: float, filter: Callable[[Tensor], Tensor], reach: int) -> Tensor:
+    """Return the weight of each of ``size`` elements in each of ``outputs``; the rows sum to one."""
+    width = max(scale, 1.0)
+    centre = ((torch.arange(outputs, dtype=torch.float32) + 0.5) * scale).unsqueeze(-1)
+    place = torch.arange(size, dtype=torch.float32)
+    low = torch.clamp(torch.floor(centre - reach * width + 0.5), min=0)
+    high = torch.clamp(torch.floor(centre + reach * width + 0.5), max=size)
+    weights = filter(torch.abs(place - centre + 0.5) / width)
+    weights = torch.where((place >= low) & (place < high), weights, torch.zeros_like(weights))
+    return weights / torch.sum(weights, -1, keepdim=True)
+
+
+def _resized(
+    x: Tensor, sizes: Sequence[int], aligned: bool, scales: Sequence[float | None], filter: Any, reach: int
+) -> Any:
+    if not is_static(x) or not all(isinstance(size, int) for size in sizes):
+        return NotImplemented
+    matrices: list[Tensor] = []
+    for size, outputs, given in zip(x.shape[-2:], sizes, scales, strict=True):
+        if aligned:
+            scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
+        else:
+            scale = 1 / given if given else size / outputs
+        matrices.append(_weights(size, outputs, scale, filter, reach).to(x.dtype))
+    return matrices[0] @ (x @ matrices[1].transpose(0, 1))
+
+
+@decomposes(aten._upsample_bilinear2d_aa.default)
+def bilinear(
+    x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+) -> Any:
+    """Weights fall off linearly."""
+    return _resized(x, sizes, align_corners, (scales_h, scales_w), _triangle, 1)
+
+
+@decomposes(aten._upsample_bicubic2d_aa.default)
+def bicubic(
+    x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+) -> Any:
+    """Weights are a cubic's."""
+    return _resized(x, sizes, align_corners, (scales_h, scales_w), _cubic, 2)
+
+
+SMOOTH_RESIZING = (bilinear, bicubic)

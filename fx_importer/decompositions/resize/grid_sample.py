@@ -1,0 +1,82 @@
+"""Volumes read at points between their elements."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import is_static
+from fx_importer.fx_graph.operators import aten
+
+_BILINEAR, _NEAREST = 0, 1
+_ZEROS, _BORDER, _REFLECTION = 0, 1, 2
+
+
+@decomposes(aten.grid_sampler_3d.default)
+def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+    """Read ``x`` of ``[N, C, D, H, W]`` at ``grid`` of ``[N, d, h, w, 3]``, whose last axis says width, height, depth.
+
+    The edges of ``x`` are -1 and 1; with ``align_corners``, the centers of its outermost elements are.
+    """
+    if interpolation_mode not in (_BILINEAR, _NEAREST):
+        return NotImplemented
+    sizes = x.shape[2:]
+    places = [
+        _place(grid[..., len(sizes) - 1 - axis], size, padding_mode, align_corners) for axis, size in enumerate(sizes)
+    ]
+    if interpolation_mode == _NEAREST:
+        return _read(x, [place.round() for place in places])
+    lower = [place.floor() for place in places]
+    total = torch.zeros((), dtype=x.dtype)
+    for corner in itertools.product((0, 1), repeat=len(sizes)):
+        at = [low + step for low, step in zip(lower, corner, strict=True)]
+        weights = [1 - (place - each).abs() for place, each in zip(places, at, strict=True)]
+        weight = functools.reduce(torch.mul, weights)
+        total = total + _read(x, at) * weight.unsqueeze(1)
+    return total
+
+
+@decomposes(aten.grid_sampler_2d.default)
+def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+    """The same of ``[N, C, H, W]`` at ``[N, h, w, 2]``, where sizes are not known."""
+    if is_static(x, grid):
+        return NotImplemented
+    return grid_sampler_3d(x, grid, interpolation_mode, padding_mode, align_corners)
+
+
+def _place(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """Return ``coordinate`` counted in elements of an axis of ``size``."""
+    place = (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
+    if padding_mode == _REFLECTION:
+        low, span = (0.0, size - 1) if align_corners else (-0.5, size)
+        place = _reflected(place - low, span) + low
+    return place if padding_mode == _ZEROS else place.clamp(0, size - 1)
+
+
+def _reflected(distance: Tensor, span: int) -> Tensor:
+    """Fold a line at every multiple of ``span``."""
+    if span == 0:
+        return torch.zeros_like(distance)
+    folds = (distance.abs() / span).floor()
+    rest = distance.abs() - folds * span
+    return torch.where(folds - 2 * (folds / 2).floor() == 0, rest, span - rest)
+
+
+def _read(x: Tensor, places: list[Tensor]) -> Tensor:
+    """Return the elements of ``x`` at whole ``places``, as ``[N, C, *places]``; what lies outside is zero."""
+    inside = torch.ones((), dtype=torch.bool)
+    indices: list[Tensor] = []
+    for place, size in zip(places, x.shape[2:], strict=True):
+        inside = torch.logical_and(inside, torch.logical_and(place >= 0, place <= size - 1))
+        indices.append(place.clamp(0, size - 1).to(torch.int64).unsqueeze(1))
+    flat, place = x.flatten(2), indices[0]
+    for index, size in zip(indices[1:], x.shape[3:], strict=True):
+        place = place * size + index
+    channels = place.flatten(2).expand(x.shape[0], x.shape[1], -1)
+    found = torch.gather(flat, 2, channels).reshape(*x.shape[:2], *place.shape[2:])
+    return torch.where(inside.unsqueeze(1), found, 0.0)

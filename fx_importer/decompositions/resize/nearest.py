@@ -1,0 +1,73 @@
+"""Resizing to the nearest element: repetitions, or a gather per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import are_known
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
+def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
+    """``result[i] = x[floor(i * size / new size)]`` along each axis but the first two. A scale that is given counts."""
+    sizes = x.shape[2:]
+    scales = scale_factors or [None] * len(sizes)
+    known = output_size or [int(size * scale) for size, scale in zip(sizes, scales, strict=True) if scale]
+    if not all(isinstance(size, int) for size in (*sizes, *known)) or len(known) != len(sizes) or 0 in sizes:
+        return NotImplemented
+    for axis, (size, new, scale) in enumerate(zip(sizes, known, scales, strict=True), 2):
+        x = _along(x, axis, new, size / new if scale is None else 1 / scale)
+    return x
+
+
+def _along(x: Tensor, axis: int, new: int, step: float) -> Tensor:
+    size = x.shape[axis]
+    if new == size and step == 1:
+        return x
+    if new % size == 0 and step * new == size:
+        times = new // size
+        repeated = x.unsqueeze(axis + 1).expand(*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+        return repeated.reshape(*x.shape[:axis], new, *x.shape[axis + 1 :])
+    places = torch.floor(torch.arange(new, dtype=torch.float32, device=x.device) * step)
+    return x.index_select(axis, torch.clamp(places, max=size - 1).to(torch.int64))
+
+
+@decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
+def nearest_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+    """The same, where sizes are not known."""
+    return _of_any_size(x, output_size, scale_factors, 0.0)
+
+
+@decomposes(
+    *(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec)
+)
+def nearest_exact_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+    """``result[i] = x[floor((i + 0.5) * size / new size)]``, where sizes are not known."""
+    return _of_any_size(x, output_size, scale_factors, 0.5)
+
+
+def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
+    if are_known(*x.shape[2:], *(output_size or ())):
+        return NotImplemented
+    scales = scale_factors or [None] * (x.dim() - 2)
+    for axis, scale in enumerate(scales, 2):
+        size: Any = x.shape[axis]
+        new: Any = output_size[axis - 2] if scale is None else torch.sym_int(size * scale)
+        if scale is None:
+            lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
+            step = torch.div(*lengths)
+        else:
+            step = torch.full((), 1 / scale, dtype=torch.float32)
+        places = torch.floor((torch.arange(new, dtype=torch.float32) + from_edge) * step).to(torch.int64)
+        last = torch.scalar_tensor(size - 1, dtype=torch.int64)
+        x = x.index_select(axis, torch.minimum(places, last))
+    return x
+
+
+OF_ANY_SIZE = (nearest_of_any_size, nearest_exact_of_any_size)

@@ -1,0 +1,1 @@
+"""Decompositions of sorting, order statistics and searches."""

@@ -1,0 +1,80 @@
+"""What the rules of special functions share: arithmetic in floating point, and Chebyshev series."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def in_floats(*operators: Operator) -> Callable[[Callable[..., Tensor]], Decomposition]:
+    """Label a function as the decomposition of ``operators``, and give it its leading arguments as floats.
+
+    The leading tensors and numbers come as tensors of one dtype: float32 for half precision, whose result is rounded
+    again; the default dtype for integers. Complex numbers are left to others.
+    """
+
+    def label(function: Callable[..., Tensor]) -> Decomposition:
+        count = function.__code__.co_argcount
+
+        @functools.wraps(function)
+        def rule(*args: Any, **kwargs: Any) -> Any:
+            operands, rest = args[:count], args[count:]
+            dtype = _float_of(*operands)
+            if dtype.is_complex:
+                return NotImplemented
+            wide = torch.float32 if dtype in _HALVES else dtype
+            return function(*(_as_tensor(each, wide) for each in operands), *rest, **kwargs).to(dtype)
+
+        return decomposes(*operators)(rule)
+
+    return label
+
+
+def _float_of(*operands: Tensor | float) -> torch.dtype:
+    dtype = functools.reduce(
+        torch.promote_types, (torch.result_type(operands[0], each) for each in operands[1:] or operands)
+    )
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+def _as_tensor(x: Tensor | float, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
+
+
+def any_of(mask: Tensor) -> Tensor:
+    """Return whether any element of ``mask``, of any shape, is true, as a tensor of rank zero."""
+    return torch.sum(mask.float()) > 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """A function on an interval as a Chebyshev series, evaluated by Clenshaw's recurrence (DLMF 3.11.15)."""
+
+    low: float
+    high: float
+    coefficients: tuple[float, ...]
+    """For float64, three at least. A type with fewer digits uses the leading ones that it can tell from zero."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the function of ``x``; outside of the interval the result means nothing."""
+        least = torch.finfo(x.dtype).eps / 4 * max(map(abs, self.coefficients))
+        terms = list(self.coefficients)
+        while abs(terms[-1]) < least:
+            terms.pop()
+        scale = 2 / (self.high - self.low)
+        u = x * scale - (1 + self.low * scale)
+        twice = u + u
+        last, before = twice * terms[-1] + terms[-2], terms[-1]
+        for coefficient in reversed(terms[1:-2]):
+            # The first of these is a number: a tensor of a dynamic size filled with it does not lower to TOSA.
+            last, before = twice * last + (coefficient - before), last
+        return u * last - before + terms[0]

@@ -1,0 +1,53 @@
+"""Greatest common divisors and least common multiples, by Euclid's algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.special.chebyshev import any_of
+from fx_importer.fx_graph.operators import aten
+
+
+def _turn(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """``(b, a mod b)``, or ``(a, 0)`` where b is 0."""
+    divisor = torch.where(b == 0, 1, b)
+    rest = a - torch.div(a, divisor, rounding_mode="trunc") * divisor
+    return torch.where(b == 0, a, b), torch.where(b == 0, b, rest)
+
+
+def _divisor(a: Tensor, b: Tensor) -> Tensor:
+    """Return the greatest common divisor of both, none below zero, in a loop until every remainder is zero."""
+    carried: Any = (a, b)
+    return while_loop_op(lambda a, b: any_of(b != 0), _turn, carried, ())[0]
+
+
+def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Return both as integers of the width of their own, or of 32 bits, since some targets divide no others."""
+    dtype = torch.result_type(a, b)
+    wide = dtype if dtype in (torch.int32, torch.int64) else torch.int32
+    left, right = torch.broadcast_tensors(a.to(wide), b.to(wide))
+    return left, right, dtype
+
+
+@decomposes(aten.gcd.default)
+def gcd(a: Tensor, b: Tensor) -> Tensor:
+    """The greatest common divisor, exact; of zero and zero it is zero."""
+    left, right, dtype = _operands(a, b)
+    return _divisor(left.abs(), right.abs()).to(dtype)
+
+
+@decomposes(aten.lcm.default)
+def lcm(a: Tensor, b: Tensor) -> Tensor:
+    """The least common multiple, exact where it fits; of anything and zero it is zero."""
+    left, right, dtype = _operands(a, b)
+    divisor = _divisor(left.abs(), right.abs())
+    quotient = torch.div(left, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")
+    return (quotient * right).abs().to(dtype)
+
+
+INTEGERS = (gcd, lcm)

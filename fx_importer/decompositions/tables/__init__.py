@@ -1,0 +1,1 @@
+"""The decomposition table of each output type."""

@@ -1,0 +1,85 @@
+"""The decompositions for linalg on tensors."""
+
+from __future__ import annotations
+
+from fx_importer.decompositions.backward import BACKWARD
+from fx_importer.decompositions.complex import complex_arithmetic, complex_numbers
+from fx_importer.decompositions.elementwise import bool, division, low_precision, non_finite, powers, scalars
+from fx_importer.decompositions.fft.fourier import FOURIER
+from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes
+from fx_importer.decompositions.linalg_dense import DENSE
+from fx_importer.decompositions.nn import adaptive_pooling, pooling
+from fx_importer.decompositions.reduction import cumulative, histogram
+from fx_importer.decompositions.resize import antialias
+from fx_importer.decompositions.sort import ordering
+from fx_importer.decompositions.special import SIGNS, SPECIAL
+from fx_importer.decompositions.tables.base import BASE
+
+LINALG = (
+    BASE.replacing(
+        *cumulative.SCANS, because="the C++ lowerings accumulate in half precision, and know one overload of sort"
+    )
+    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
+    .replacing(pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size")
+    .replacing(
+        pooling.adaptive_avg_pool,
+        because="the C++ lowering divides in place, which MLIR's fusion repeats for each column of a product",
+    )
+    .preferring(*adaptive_pooling.ADAPTIVE, because="the rule for sizes that are known is for those")
+    .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
+    .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(
+        *histogram.COUNTING,
+        because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
+    )
+    .preferring(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
+    .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
+    .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
+    .preferring(
+        indexing.index_of_open_sizes, because="the C++ lowering takes one index along an axis whose size is not known"
+    )
+    .replacing(*SPECIAL, because="no backend takes it whole")
+    .replacing(*SIGNS, because="there is no way to a float's bits")
+    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
+    .replacing(*FOURIER, because="the dialect lacks most of them")
+    .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
+    .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
+    .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
+    .preferring(
+        *nonzero.SELECTING,
+        because="the C++ lowerings know nonzero of some rank, and end the process for the rest",
+    )
+    .preferring(
+        *(
+            *non_finite.COMMON,
+            non_finite.equal,
+            non_finite.reciprocal,
+            non_finite.negate,
+            non_finite.elu,
+            non_finite.gelu,
+            non_finite.clamp,
+        ),
+        because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
+    )
+    .preferring(
+        *division.divisions(division.by_remainder, remainders=False),
+        because="the C++ lowerings go through float64, and know one overload each",
+    )
+    .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
+    .preferring(powers.power_of_integers, because="the C++ lowering knows powers of floats")
+    .preferring(
+        *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),
+        because="of small integers, the C++ lowerings end the process",
+    )
+    .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(
+        *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
+    )
+    .preferring(*bool.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
+    .preferring(*bool.SORTED_TRUTHS, *bool.CLAMPED_TRUTHS, because="the C++ lowering compares truths as signed")
+    .preferring(histogram.bincount_of_small_integers, because="the C++ lowering takes integers of 64 bits")
+)

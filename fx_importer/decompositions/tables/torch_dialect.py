@@ -1,0 +1,7 @@
+"""The decompositions for the torch dialect in backend form."""
+
+from __future__ import annotations
+
+from fx_importer.decompositions.tables.base import BASE
+
+TORCH = BASE

@@ -1,0 +1,63 @@
+"""The decompositions for TOSA."""
+
+from __future__ import annotations
+
+from fx_importer.decompositions.backward import BACKWARD
+from fx_importer.decompositions.complex import complex_arithmetic
+from fx_importer.decompositions.elementwise import bool, clamp, division, low_precision, non_finite, powers, scalars
+from fx_importer.decompositions.elementwise.integers import TOSA_INTEGERS
+from fx_importer.decompositions.elementwise.tosa_gaps import TOSA_GAPS
+from fx_importer.decompositions.fft.fourier import FOURIER
+from fx_importer.decompositions.indexing import nonzero, scatter_reduce, strided_views
+from fx_importer.decompositions.linalg_dense import DENSE
+from fx_importer.decompositions.nn import convolutions, pooling
+from fx_importer.decompositions.reduction import cumulative, histogram, norms
+from fx_importer.decompositions.resize import antialias, nearest
+from fx_importer.decompositions.sort import ordering, sorting
+from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS
+from fx_importer.decompositions.tables.base import BASE
+
+TOSA = (
+    BASE.replacing(*scatter_reduce.ACCUMULATING, because="TOSA's scatter adds nothing, and writes rows only")
+    .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
+    .replacing(
+        *pooling.POOLING, because="TOSA has pools of two axes, without indices, dilation or windows over the edge"
+    )
+    .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
+    .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
+    .replacing(*histogram.COUNTING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*sorting.SORTING, cumulative.kthvalue, because="TOSA has no sort, and no running products")
+    .replacing(*scalars.COMPARISONS, because="the C++ lowering of eq compares with a number in float64")
+    .replacing(*SPECIAL, because="no backend takes it whole")
+    .replacing(*TOSA_LACKS, because="TOSA alone does not take it whole")
+    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
+    .replacing(*FOURIER, because="the dialect lacks most of them")
+    .replacing(strided_views.unfold, because="with sizes that are not known the C++ lowering does not end")
+    .preferring(strided_views.diagonal_of_truths, because="the C++ lowering multiplies, which TOSA does not truths")
+    .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
+    .preferring(*clamp.BOUNDS, because="a bound that is not given becomes the largest finite number")
+    .preferring(
+        *(*non_finite.COMMON, non_finite.elu, non_finite.gelu),
+        because="the C++ lowering is wrong at NaN, at infinities, or near zero",
+    )
+    .preferring(
+        *division.divisions(division.by_quotient, remainders=True),
+        because="the C++ lowerings do not divide infinities, nor whole numbers",
+    )
+    .preferring(
+        convolutions.transposed_by_groups, because="TOSA's transposed convolution has no groups, and no dilation"
+    )
+    .preferring(convolutions.of_integers, because="TOSA convolves integers of 8 bits, and some of 16")
+    .preferring(convolutions.volumes_by_group, because="TOSA's convolution of three axes has no groups")
+    .preferring(*norms.NORMS, because="the C++ lowering takes powers")
+    .preferring(*powers.IN_TOSA, because="undefined at a negative base, and at infinities")
+    .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(*TOSA_INTEGERS, because="TOSA has no such operation of integers, or C++ computes in too few bits")
+    .preferring(*TOSA_GAPS, because="the C++ lowering spells it as TOSA does not")
+    .preferring(*complex_arithmetic.COMPLEX_ARITHMETIC, because="TOSA has no complex numbers: a rule for those")
+    .preferring(*bool.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*bool.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
+)

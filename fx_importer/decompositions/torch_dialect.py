@@ -1,7 +1,0 @@
-"""The decompositions for the torch dialect in backend form."""
-
-from __future__ import annotations
-
-from fx_importer.decompositions.base import BASE
-
-TORCH = BASE

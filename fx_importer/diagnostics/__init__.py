@@ -1,0 +1,1 @@
+"""What a compilation reports: diagnostics, causes of failures, the trace, progress and reports."""

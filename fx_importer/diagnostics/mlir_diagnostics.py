@@ -1,0 +1,191 @@
+"""What is wrong, as values with the user's source line: MLIR's diagnostics, and refusals of nodes of a graph."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from fx_importer.errors import ContractWarning, Refusal
+from fx_importer.mlir.bindings import ir
+
+if TYPE_CHECKING:
+    from torch import fx
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message from MLIR."""
+
+    severity: str
+    message: str
+    frames: tuple[tuple[str, int], ...] = ()
+    """``(file, line)``, innermost call first; empty where the location is unknown."""
+    module_name: str | None = None
+    """The qualified name of the ``nn.Module`` that the operation came from."""
+    notes: tuple[Diagnostic, ...] = ()
+
+    @property
+    def where(self) -> str | None:
+        """``file:line`` of the frame nearest to the user's own code: the innermost one outside torch."""
+        frame = user_frame(self.frames)
+        return f"{frame[0]}:{frame[1]}" if frame else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.severity}: {self.message}"]
+        if frame := user_frame(self.frames):
+            lines.append(f"    at {frame[0]}:{frame[1]}" + (f" in {self.module_name}" if self.module_name else ""))
+            if text := linecache.getline(*frame).strip():
+                lines.append(f"        {text}")
+        # MLIR's note of the current operation repeats the operation that the message shows.
+        notes = (note for note in self.notes if not note.message.startswith("see current operation"))
+        lines.extend(f"  {note}".replace("\n", "\n  ") for note in notes)
+        return "\n".join(lines)
+
+
+class ReportedError(Exception):
+    """An `ir.MLIRError` of another process: its text, and what MLIR said."""
+
+    def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...]):
+        self.text = text
+        self.diagnostics = diagnostics
+        super().__init__(text, diagnostics)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class PassError(Exception):
+    """A pass in Python that did what none may do: its message names the pass and the line."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return what MLIR said, or else what ``error`` is and says."""
+    if isinstance(error, PassError):
+        return str(error)
+    kind = "MLIRError" if isinstance(error, ReportedError) else type(error).__name__
+    return "\n".join(map(str, diagnostics_of(error))) or f"{kind}: {error}"
+
+
+def diagnostics_of(error: Exception) -> tuple[Diagnostic, ...]:
+    """Return what MLIR said, in this process or another; nothing if ``error`` is not MLIR's."""
+    if isinstance(error, ReportedError):
+        return error.diagnostics
+    return _read(error) if isinstance(error, ir.MLIRError) else ()
+
+
+def _read(error: ir.MLIRError) -> tuple[Diagnostic, ...]:
+    return tuple(_diagnostic(info) for info in error.error_diagnostics)
+
+
+def _diagnostic(info: ir.DiagnosticInfo) -> Diagnostic:
+    frames, names = read_location(info.location)
+    return Diagnostic(
+        severity=info.severity.name.lower(),
+        message=info.message,
+        frames=frames,
+        module_name=names[0] if names else None,
+        notes=tuple(_diagnostic(note) for note in info.notes),
+    )
+
+
+def read_location(location: ir.Location) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+    """Return the ``(file, line)`` frames, innermost first, and the names that ``location`` holds."""
+    frames: list[tuple[str, int]] = []
+    names: list[str] = []
+    # A diagnostic's location arrives as the base class; going through the attribute finds the real one.
+    for leaf in _leaves(ir.Location.from_attr(location.attr, location.context)):
+        if isinstance(leaf, str):
+            names.append(leaf)
+        else:
+            frames.append(leaf)
+    return tuple(frames), tuple(names)
+
+
+def _leaves(location: ir.Location) -> Iterator[str | tuple[str, int]]:
+    if isinstance(location, ir.FileLineColLoc):
+        yield location.filename, location.start_line
+    elif isinstance(location, ir.NameLoc):
+        yield location.name_str
+        yield from _leaves(location.child_loc)
+    elif isinstance(location, ir.CallSiteLoc):
+        yield from _leaves(location.callee)
+        yield from _leaves(location.caller)
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from _leaves(part)
+
+
+def once_each(found: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Location, str]]:
+    """Yield each sentence once, where it comes first, with how often it is there."""
+    counts: dict[str, tuple[int, ir.Location]] = {}
+    for location, sentence in found:
+        count, first = counts.get(sentence, (0, location))
+        counts[sentence] = count + 1, first
+    for sentence, (count, location) in counts.items():
+        yield location, sentence + (f", {count} times" if count > 1 else "")
+
+
+def emit_errors(found: Iterable[tuple[ir.Location, str]]) -> None:
+    """Report each sentence to MLIR as an error at its location."""
+    for location, sentence in found:
+        location.emit_error(sentence)
+
+
+def warn_of(found: Iterable[tuple[ir.Location, str]]) -> None:
+    """Warn of each sentence, with the user's line, by a `ContractWarning`."""
+    for location, sentence in found:
+        frame = user_frame(read_location(location)[0])
+        warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
+
+
+def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
+    """Return the innermost frame outside torch's own files and generated code, or the innermost at all."""
+    for frame in frames:
+        if not is_torch(frame[0]):
+            return frame
+    return frames[0] if frames else None
+
+
+def is_torch(file: str) -> bool:
+    """Whether ``file`` is torch's own, or code that it generated."""
+    return "/torch/" in file or file.startswith(("torch/", "<eval_with_key>", "<frozen "))
+
+
+@cache
+def read_frames(trace: str | None) -> tuple[tuple[str, int], ...]:
+    """Return the ``(file, line)`` pairs of a formatted Python stack, outermost first."""
+    return tuple((file, int(line)) for file, line in _FRAME.findall(trace or ""))
+
+
+def generated_line(trace: str | None) -> str | None:
+    """Return the line where a formatted Python stack ends, if it ends in code that torch generated.
+
+    In the graph of a branch or a loop's body this is all that export records: its frames end where the operator stands.
+    """
+    frames = read_frames(trace)
+    if trace is None or not frames or not frames[-1][0].startswith("<eval_with_key>"):
+        return None
+    return trace.strip().splitlines()[-1].partition(";")[0].strip()
+
+
+def refusal_at(node: fx.Node, subject: str, reason: str) -> Refusal:
+    """Return a refusal with the line of the user's code that ``node`` came from, if that is known."""
+    trace = node.meta.get("stack_trace")
+    frame = user_frame(tuple(reversed(read_frames(trace))))
+    if generated := generated_line(trace):
+        reason += f"\n    in `{generated}`"
+    where = f"{frame[0]}:{frame[1]}" if frame else None
+    source = linecache.getline(*frame).strip() or None if frame else None
+    return Refusal(subject, reason, where, source, node.name)
+
+
+def refusal_of(node: fx.Node, reason: str) -> Refusal:
+    """Return the refusal of ``node`` itself."""
+    return refusal_at(node, f"{node.name} = {node.target}" if node.op == "call_function" else node.name, reason)

@@ -1,0 +1,182 @@
+"""The directory that a failed stage leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import re
+import shutil
+import tempfile
+import textwrap
+import traceback
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.diagnostics.reports.failure import Failure
+from fx_importer.diagnostics.reports.report_contents import readable, save_bytecode, save_program
+from fx_importer.diagnostics.reports.report_page import page
+from fx_importer.diagnostics.reports.repro_command import import_command, stage_command
+from fx_importer.diagnostics.trace import HERE, StageRecord, Trace
+from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.option_values import spelled
+from fx_importer.options import DecompositionOptions, Options, Weights
+
+BYTECODE, REPORT = "before.mlirbc", "report.json"
+_PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")
+_OPTIONAL = ("iree-base-compiler", "iree-base-runtime", "jaxlib", "tosa-tools", "transformers", "torchao")
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Writes what repeats a failure into a fresh directory."""
+
+    options: Options = field(default_factory=Options)
+    """Those of the compilation."""
+
+    def __call__(self, trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...]) -> Path | None:
+        """Write the report of the failure of ``record``, and return its directory.
+
+        The directory is made in `RunOptions.directory`, or where temporary files go.
+
+        Raises:
+            StageFailed: the failure that was to be reported, saying also why no report could be written.
+        """
+        error = record.failure
+        assert error
+        try:
+            return _write(trace, record, error, self.options)
+        except OSError as problem:
+            unwritten = f"no report of it could be written: {problem}"
+            if isinstance(error, CrashedError):
+                error.args = (f"{error}\n{unwritten}",)
+                return None
+            message = f"stage '{record.name}' failed:\n{textwrap.indent(reason_of(error), '  ')}\n{unwritten}"
+            raise StageFailed(record.name, message, diagnostics=diagnostics) from error
+
+
+def _write(trace: Trace, record: StageRecord, error: Exception, options: Options) -> Path:
+    parent = options.running.directory
+    if parent:
+        parent.mkdir(parents=True, exist_ok=True)
+    stage = re.sub(r"[^A-Za-z0-9]+", "-", record.name).strip("-")
+    directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{stage}-failed-", dir=parent)).absolute()
+    try:
+        facts = _facts(trace, record, error, options)
+        facts["files"] = _save(trace, record, directory, options)
+        facts["programs"] = {name: _file_of(name, trace) for name in trace.programs}
+        facts["command"] = _command(record, directory, facts)
+        if facts["command"]:
+            _write_script(directory / "command.sh", record.name, facts["command"])
+        (directory / REPORT).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        (directory / "report.md").write_text(page(facts), encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return directory
+
+
+def _save(trace: Trace, record: StageRecord, directory: Path, options: Options) -> dict[str, str]:
+    """Write the programs and the module. Return a sentence for each file, there or not."""
+    said: dict[str, str] = {}
+    for name, program in trace.programs.items():
+        path = directory / _file_of(name, trace)
+        try:
+            said[path.name] = save_program(program, path)
+        except Exception as error:  # of any kind: torch cannot serialise everything that it can export
+            path.unlink(missing_ok=True)
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            said[path.name] = f"There is no `{path.name}`: torch.export.save cannot write this program ({reason})."
+    if not trace.programs:
+        said["program.pt2"] = "There is no `program.pt2`: there was no exported program when it failed."
+    if record.snapshot is not None and record.pipeline:
+        external = options.importing.weights is Weights.EXTERNAL
+        said[BYTECODE] = save_bytecode(record.snapshot, directory / BYTECODE, external=external)
+        (directory / "before.mlir").write_text(readable(record.snapshot), encoding="utf-8")
+        said["before.mlir"] = "`before.mlir` is the same without weights, to read."
+    return said
+
+
+def _file_of(name: str, trace: Trace) -> str:
+    return "program.pt2" if len(trace.programs) == 1 else f"program-{name}.pt2"
+
+
+def _command(record: StageRecord, directory: Path, facts: dict[str, Any]) -> str | None:
+    if HERE in record.pipeline:
+        return None
+    if BYTECODE in facts["files"]:
+        return stage_command(directory / BYTECODE, record.pipeline)
+    if (directory / "program.pt2").exists():
+        return import_command("program.pt2", facts["options"])
+    return None
+
+
+def _write_script(path: Path, stage: str, command: str) -> None:
+    title = " ".join(stage.split())  # one line, as a comment has to be
+    text = f"""\
+#!/bin/sh
+# Fails as the stage '{title}' did.
+cd "$(dirname "$0")" && exec {command}
+"""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options) -> dict[str, Any]:
+    diagnostics = diagnostics_of(error)
+    return {
+        "stage": record.name,
+        "error": reason_of(error),
+        "failure": dataclasses.asdict(Failure.of(record.name, error)),
+        "causes": [dataclasses.asdict(each) for each in record.causes],
+        "diagnostics": [dataclasses.asdict(each) | {"where": each.where} for each in diagnostics],
+        "crash": _crash(error) if isinstance(error, CrashedError) else None,
+        "traceback": None if diagnostics or isinstance(error, CrashedError) else _traceback(error),
+        "stages": [
+            *(
+                {"name": each.name, "outcome": "failed" if each.failure else "passed", "seconds": each.seconds}
+                for each in trace.stages
+            ),
+            *({"name": name, "outcome": "not reached", "seconds": None} for name in trace.not_reached()),
+        ],
+        "pipeline": record.pipeline,
+        "options": _portable(options),
+        "unsaid": _unsaid(options),
+        "versions": versions(),
+    }
+
+
+def _portable(options: Options) -> dict[str, Any]:
+    """Return what can be said of ``options`` anywhere: where files went does not count."""
+    running = dataclasses.replace(options.running, dump_dir=None, dump_ir=None)
+    return spelled(dataclasses.replace(options, running=running))
+
+
+def _unsaid(options: Options) -> list[str]:
+    """Return the names of options that were given, and that only Python can hold."""
+    given, default = options.decompositions, DecompositionOptions()
+    unsaid = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
+    unsaid += ["lowerings"] * any(not isinstance(each, str) for each in options.lowering.lowerings)
+    return unsaid if options.lowering.pipeline is None else [*unsaid, "pipeline"]
+
+
+def _crash(error: CrashedError) -> dict[str, Any]:
+    return {"signal": error.signal, "limit": error.limit, "pass": error.pass_name, "said": error.said}
+
+
+def _traceback(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what may matter to a failure, optional packages too."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in (*_PACKAGES, *_OPTIONAL):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed" if name in _OPTIONAL else "not installed as a distribution"
+    return found

@@ -1,0 +1,266 @@
+"""A graph that AOTAutograd made, as an exported program of what is computed in it.
+
+The graph takes parameters, sizes and saved values that it does not compute with, and returns inputs as they are: the
+program has none of these. It is functional, and its nodes have example values.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch import SymInt, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.fx.graph import CodeGen
+from torch.utils import _pytree as pytree
+
+from fx_importer.dynamo.random_numbers import Draw, draw_outside
+from fx_importer.fx_graph.programs import fake_mode_of
+
+
+@dataclass(frozen=True)
+class Given:
+    """An input of the graph."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Random numbers, which PyTorch draws before the program runs."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A result of the program."""
+
+    position: int
+    order: tuple[int, ...] | None = None
+    """The axes, from the largest stride to the smallest, where they are not in the order of the tensor's own."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value that the graph was made for: None, or a number."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a graph computes, and how its inputs and outputs are those of the program."""
+
+    program: ExportedProgram | None
+    """None where nothing is computed."""
+    draws: tuple[Draw, ...]
+    takes: tuple[Given | Drawn, ...]
+    gives: tuple[Given | Computed | Known, ...]
+    sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
+    """For what is drawn: which input is, or has along an axis, the size that a symbol stands for."""
+
+    @classmethod
+    def of(cls, module: fx.GraphModule) -> Graph:
+        """Take apart the graph of ``module``, which stays as it is."""
+        graph = copy.deepcopy(module.graph)
+        graph.set_codegen(CodeGen())  # AOTAutograd's takes its arguments in a list
+        inputs = graph.find_nodes(op="placeholder")
+        sizes = _sizes(inputs)
+        _measure_sizes(graph, inputs, sizes)
+        draws = draw_outside(graph)
+        positions: dict[fx.Node, Given | Drawn] = {node: Given(i) for i, node in enumerate(inputs)}
+        drawn = [node for node in graph.find_nodes(op="placeholder") if node not in positions]
+        positions |= {node: Drawn(i) for i, node in enumerate(drawn)}
+
+        returned, computed = _apart(graph, {node: each for node, each in positions.items() if isinstance(each, Given)})
+        if not computed:
+            return cls(None, (), (), returned, {})
+        graph.output_node().args = (tuple(computed),)
+        graph.eliminate_dead_code()
+        for node in positions:
+            if not node.users and node.graph is graph:
+                graph.erase_node(node)
+        takes = tuple(positions[node] for node in graph.find_nodes(op="placeholder"))
+        return cls(program_of(fx.GraphModule(module, graph)), draws, takes, returned, sizes if draws else {})
+
+
+def _sizes(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | None]]:
+    """Return which input is the size that a symbol stands for, or has it along an axis: an axis where there is one."""
+    examples = [node.meta.get("val") for node in inputs]
+    found: dict[Any, tuple[int, int | None]] = {}
+    for position, example in enumerate(examples):
+        if isinstance(example, torch.Tensor):
+            for axis, size in enumerate(example.shape):
+                if isinstance(size, SymInt):
+                    found.setdefault(size.node.expr, (position, axis))
+    for position, example in enumerate(examples):
+        if isinstance(example, SymInt):
+            found.setdefault(example.node.expr, (position, None))
+    return {symbol: place for symbol, place in found.items() if symbol.is_symbol}
+
+
+def _measure_sizes(
+    graph: fx.Graph, inputs: Sequence[fx.Node], sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
+) -> None:
+    """Read each size off a tensor that has it, if there is one, instead of an input."""
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        for node in inputs:
+            example = node.meta.get("val")
+            computing = [user for user in node.users if user.op != "output"]
+            if not isinstance(example, SymInt) or not computing:
+                continue
+            position, axis = sizes.get(example.node.expr, (0, None))
+            if axis is None:
+                continue
+            size = graph.call_function(torch.ops.aten.sym_size.int, (inputs[position], axis))
+            size.meta["val"] = example
+            for user in computing:
+                user.replace_input_with(node, size)
+
+
+def _apart(graph: fx.Graph, inputs: dict[fx.Node, Given]) -> tuple[tuple[Given | Computed | Known, ...], list[fx.Node]]:
+    """Return where each output of ``graph`` is from, and those that are computed, each once."""
+    outputs: Any = graph.output_node().args[0]
+    computed: dict[fx.Node, int] = {}
+    origins: list[Given | Computed | Known] = []
+    for each in outputs:
+        if not isinstance(each, fx.Node):
+            origins.append(Known(each))
+        elif each in inputs:
+            origins.append(inputs[each])
+        else:
+            position = computed.setdefault(each, len(computed))
+            origins.append(Computed(position, _order(each.meta.get("val"))))
+    return tuple(origins), list(computed)
+
+
+def _order(example: Any) -> tuple[int, ...] | None:
+    """Return the order of the axes of a tensor that is dense, and not in row-major order.
+
+    What AOTAutograd makes views of has to lie in memory as it did when the graph was made.
+    """
+    if not isinstance(example, torch.Tensor):
+        return None
+    sizes, strides = _hints(example.shape), _hints(example.stride())
+    if sizes is None or strides is None:
+        return None
+    order = sorted(range(len(sizes)), key=lambda axis: (-strides[axis], sizes[axis] == 1))
+    wide = [axis for axis in order if sizes[axis] != 1]
+    extent = 1
+    for axis in reversed(wide):
+        if strides[axis] != extent:
+            return None
+        extent *= sizes[axis]
+    return None if wide == sorted(wide) else tuple(order)
+
+
+def _hints(sizes: Sequence[Any]) -> list[int] | None:
+    """Return the sizes that the graph was made with, unless one is not known."""
+    found = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
+    return None if None in found else [int(size) for size in found]
+
+
+def program_of(module: fx.GraphModule) -> ExportedProgram:
+    """Return the graph of ``module``, all of whose placeholders are inputs, as an exported program."""
+    inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")]
+    constants = _constants(module)
+    outputs = [_argument(node) for node in module.graph.output_node().args[0]]  # pyright: ignore
+    call = ModuleCallSignature(
+        [],
+        [],
+        pytree.tree_structure((tuple(range(len(inputs))), {})),
+        pytree.tree_structure(list(range(len(outputs)))),
+    )
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=ExportGraphSignature(
+            [
+                *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name) for name in constants),
+                *(InputSpec(InputKind.USER_INPUT, each, None) for each in inputs),
+            ],
+            [OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs],
+        ),
+        state_dict={},
+        range_constraints=_ranges(module.graph),
+        module_call_graph=[ModuleCallEntry("", call)],
+        constants=constants,
+    )
+
+
+def _constants(module: fx.GraphModule) -> dict[str, Any]:
+    """Make the tensors that ``module`` holds placeholders, before the others; return them by their names."""
+    held: dict[str, Any] = {}
+    first, mode = next(iter(module.graph.nodes)), fake_mode_of(module.graph) or FakeTensorMode()
+    for node in module.graph.find_nodes(op="get_attr"):
+        tensor = held_by(module, node.target)
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        with module.graph.inserting_before(first):
+            constant = module.graph.placeholder(f"constant_{len(held)}")
+        constant.meta.update(node.meta)
+        constant.meta["val"] = mode.from_tensor(tensor)
+        node.replace_all_uses_with(constant)
+        module.graph.erase_node(node)
+        held[constant.name] = tensor
+    module.recompile()
+    return held
+
+
+def held_by(module: fx.GraphModule, path: str) -> Any:
+    """Return the attribute of ``module``, or of one of its submodules, at ``path``."""
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name)
+
+
+_ARGUMENTS: dict[type, type[TensorArgument | SymIntArgument | SymFloatArgument | SymBoolArgument]] = {
+    torch.Tensor: TensorArgument,
+    SymInt: SymIntArgument,
+    torch.SymFloat: SymFloatArgument,
+    torch.SymBool: SymBoolArgument,
+}
+
+
+def _argument(node: fx.Node) -> ArgumentSpec:
+    example = node.meta.get("val")
+    for kind, spec in _ARGUMENTS.items():
+        if isinstance(example, kind):
+            return spec(node.name)
+    return ConstantArgument(node.name, example)
+
+
+def symbolic(graph: fx.Graph) -> Iterator[SymInt]:
+    """Yield every size of the example values that is not a number."""
+    for node in graph.nodes:
+        for each in pytree.tree_leaves(node.meta.get("val")):
+            sizes = each.shape if isinstance(each, torch.Tensor) else (each,)
+            yield from (size for size in sizes if isinstance(size, SymInt))
+
+
+def _ranges(graph: fx.Graph) -> dict[Any, Any]:
+    """Return between which numbers each symbol of ``graph`` is known to be."""
+    return {
+        symbol: size.node.shape_env.bound_sympy(symbol)
+        for size in symbolic(graph)
+        for symbol in size.node.expr.free_symbols
+    }

@@ -1,0 +1,72 @@
+"""What two graphs that compute the same have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch import SymInt, fx
+from torch.utils import _pytree as pytree
+
+from fx_importer.dynamo.aot_graphs import held_by
+
+
+def fingerprint(module: fx.GraphModule) -> Hashable:
+    """Return a key that graphs share which have the same operators, arguments, sizes up to their names, and constants.
+
+    Names of nodes, weights and source lines do not count.
+    """
+    return _Names().graph(module)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """New names for symbols, in the order in which they are met."""
+
+    symbols: dict[sympy.Basic, sympy.Symbol] = field(default_factory=dict[sympy.Basic, sympy.Symbol])
+
+    def graph(self, module: fx.GraphModule) -> Hashable:
+        numbers = {node: number for number, node in enumerate(module.graph.nodes)}
+
+        def argument(leaf: Any) -> Hashable:
+            # By their text: 1, 1.0 and True are equal, 0.0 and -0.0 too, and NaN is not even itself.
+            return ("node", numbers[leaf]) if isinstance(leaf, fx.Node) else (type(leaf).__name__, repr(leaf))
+
+        def row(node: fx.Node) -> Hashable:
+            if node.op == "get_attr":
+                return node.op, self.attribute(module, str(node.target))
+            target = node.target if node.op == "call_function" else None
+            leaves, nesting = pytree.tree_flatten((node.args, node.kwargs))
+            return node.op, target, tuple(map(argument, leaves)), str(nesting), self.value(node.meta.get("val"))
+
+        return tuple(map(row, module.graph.nodes))
+
+    def attribute(self, module: fx.GraphModule, path: str) -> Hashable:
+        held = held_by(module, path)
+        if isinstance(held, fx.GraphModule):
+            return self.graph(held)
+        if isinstance(held, torch.Tensor) and held.layout is torch.strided and held.device.type == "cpu":
+            bits = held.detach().contiguous().view(-1).view(torch.uint8)
+            return str(held.dtype), tuple(held.shape), bits.numpy().tobytes()
+        return id(held)
+
+    def value(self, example: Any) -> Hashable:
+        return tuple(map(self.leaf, pytree.tree_leaves(example)))
+
+    def leaf(self, leaf: Any) -> Hashable:
+        if isinstance(leaf, torch.Tensor):
+            sizes = (*leaf.shape, *leaf.stride()) if leaf.layout is torch.strided else tuple(leaf.shape)
+            return type(leaf).__name__, str(leaf.dtype), str(leaf.layout), str(leaf.device), *map(self.size, sizes)
+        return type(leaf).__name__, self.size(leaf)
+
+    def size(self, size: Any) -> Hashable:
+        if not isinstance(size, SymInt):
+            return str(size)
+        for symbol in sorted(size.node.expr.free_symbols, key=str):
+            if symbol not in self.symbols:
+                limits = size.node.shape_env.bound_sympy(symbol)
+                self.symbols[symbol] = sympy.Symbol(f"{len(self.symbols)}: {limits}", **symbol.assumptions0)
+        return str(size.node.expr.xreplace(self.symbols))

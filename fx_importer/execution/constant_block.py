@@ -1,0 +1,166 @@
+"""Large constants stay out of LLVM: compiled code reads them from one block of memory, passed as an argument.
+
+Through LLVM, 400 MB of weights would take 8 s and 1.2 GB; like this they take a copy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from fx_importer.errors import UsageError
+from fx_importer.execution.loop_interchange import read_in_order, row_order
+from fx_importer.execution.memref import DTYPES
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.resources import is_held, key_of, resource_bytes, resource_of
+
+_SMALLEST = 1024
+"""In bytes. Smaller ones stay: LLVM may fold them."""
+_ALIGNMENT = 64
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+"""Something to move elements as, by their size in bytes."""
+
+
+def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
+    """Move the large ``dense_resource`` constants of ``function`` into a new last argument; return what to pass there.
+
+    The argument is a buffer of bytes; each constant becomes a view into it that is only read. Where a
+    contraction reads rows of another axis than its last (`row_order`), the copy has the axes in that order.
+    """
+    constants: dict[ir.Attribute, list[ir.Operation]] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "arith.constant" and (value := resource_of(op)) is not None:
+            constants.setdefault(value, []).append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    contents = {value: data for value in constants if (data := _bytes_of(value)) is not None}
+    uses: dict[tuple[ir.Attribute, tuple[int, ...] | None], list[ir.OpOperand]] = {}
+    for value in contents:
+        for use in [use for op in constants[value] for use in op.results[0].uses]:
+            uses.setdefault((value, row_order(use.owner, use.operand_number)), []).append(use)
+    sizes = [-(-len(contents[value]) // _ALIGNMENT) * _ALIGNMENT for value, _ in uses]
+    block = torch.empty(sum(sizes), dtype=torch.uint8)
+    with function.context, function.location:
+        argument = _append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
+        start = 0
+        with ir.InsertionPoint.at_block_begin(function.entry_block):
+            for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
+                kind = ir.RankedTensorType(value.type)
+                data = contents[value]
+                ctypes.memmove(block.data_ptr() + start, data.ctypes.data, len(data))
+                if order is not None:
+                    _permute(block[start : start + len(data)], kind.shape, order)
+                    kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
+                tensor = _view(argument, start, kind)
+                for use in readers:
+                    if order is not None:
+                        read_in_order(use.owner, use.operand_number, order)
+                    use.owner.operands[use.operand_number] = tensor
+                start += size
+        # Only now: one of them is the operation that the views are inserted before.
+        for value in contents:
+            for op in constants[value]:
+                op.erase()
+    return block
+
+
+def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> None:
+    """Bring an array of ``shape``, of which ``data`` has the bytes, into another order of axes, in place."""
+    elements = data.view(_WORDS[data.numel() // math.prod(shape)])
+    elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
+
+
+def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
+    """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says.
+
+    Raises `UsageError` if it holds nothing.
+    """
+    tensor_type = ir.RankedTensorType(value.type)
+    dtypes = DTYPES.get(str(tensor_type.element_type))
+    size = math.prod(tensor_type.shape) * dtypes[0].itemsize if dtypes else 0
+    if not size:
+        return None
+    data = resource_bytes(value, size)
+    if data is None and not is_held(value):
+        raise not_there(value)
+    stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM takes no complex resource
+    return None if stays else data
+
+
+def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
+    argument = function.entry_block.add_argument(argument_type, function.location)
+    inputs = [each.type for each in function.entry_block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
+    if "arg_attrs" in function.attributes:
+        given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, ir.DictAttr.get({})])
+    return argument
+
+
+def _view(block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.Value:
+    index = ir.IndexType.get()
+    offset = ir.Operation.create(
+        "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, start)}
+    ).result
+    buffer_type = ir.MemRefType.get(tensor_type.shape, tensor_type.element_type)
+    view = ir.Operation.create("memref.view", results=[buffer_type], operands=[block, offset]).result
+    return ir.Operation.create(
+        "bufferization.to_tensor",
+        results=[tensor_type],
+        operands=[view],
+        attributes={"restrict": ir.UnitAttr.get()},  # without ``writable``: never computed in place
+    ).result
+
+
+def take_resources(
+    function: func_d.FuncOp, operation: str, dtypes: Mapping[str, tuple[torch.dtype, ...]]
+) -> list[torch.Tensor]:
+    """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return what to pass there.
+
+    For runners that read no resources. ``dtypes`` says what the elements are in torch.
+
+    Raises:
+        UsageError: for a resource that holds nothing.
+    """
+    tensors: list[torch.Tensor] = []
+    for value in name_resources(function, operation):
+        kind = ir.RankedTensorType(value.type)
+        tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
+        if (data := resource_bytes(value, tensor.nbytes)) is None:
+            raise not_there(value)
+        ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
+        tensors.append(tensor)
+    return tensors
+
+
+def not_there(value: ir.Attribute) -> UsageError:
+    """Return the error of a module that names what it does not hold."""
+    return UsageError(
+        f"the module names '{key_of(value)}', and does not hold it: put its weights in, with fx_importer.link, or run "
+        "it by Lowered.run and Lowered.caller"
+    )
+
+
+def name_resources(function: func_d.FuncOp, operation: str) -> list[ir.Attribute]:
+    """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return the resources."""
+    uses: dict[ir.Attribute, list[ir.Operation]] = {}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == operation and (value := resource_of(op)) is not None:
+            uses.setdefault(value, []).append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    with function.context, function.location:
+        for value, ops in uses.items():
+            argument = _append_argument(function, value.type)
+            for op in ops:
+                op.results[0].replace_all_uses_with(argument)
+                op.erase()
+    return list(uses)

@@ -1,0 +1,98 @@
+"""Numbers that are computed of numbers: StableHLO's refinement of shapes folds whole ones only."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir
+
+_DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
+
+
+def _truncated(a: int, b: int) -> float:
+    """Return the quotient of whole numbers, towards zero; of zero, what is folded nowhere."""
+    return math.nan if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_FOLDS: Mapping[str, Callable[..., Any]] = {
+    "stablehlo.convert": lambda x: x,
+    "stablehlo.reshape": lambda x: x,
+    "stablehlo.add": operator.add,
+    "stablehlo.subtract": operator.sub,
+    "stablehlo.multiply": operator.mul,
+    "stablehlo.divide": lambda a, b: a / b if isinstance(a, np.floating) else _truncated(int(a), int(b)),
+    "stablehlo.maximum": max,
+    "stablehlo.minimum": min,
+    "stablehlo.abs": abs,
+    "stablehlo.negate": operator.neg,
+    "stablehlo.floor": np.floor,
+    "stablehlo.ceil": np.ceil,
+    "stablehlo.round_nearest_even": np.rint,
+    "stablehlo.select": lambda condition, a, b: a if condition else b,
+}
+_COMPARISONS = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
+
+
+def fold_numbers(block: ir.Block) -> bool:
+    """Put constants in the places of what computes one number of constants in ``block``; return whether any was."""
+    folded = False
+    for op in list(block.operations):
+        operation = op.operation
+        fold = _fold_of(operation)
+        if fold is None or len(operation.results) != 1 or (dtype := _dtype_of(operation.results[0])) is None:
+            continue
+        operands = [_value_of(each) for each in operation.operands]
+        if any(each is None or not np.isfinite(each) for each in operands):
+            continue
+        with np.errstate(all="ignore"):
+            number = fold(*operands)
+        if not np.isfinite(number):
+            continue
+        _replace(operation, dtype(number))
+        folded = True
+    return folded
+
+
+def _fold_of(op: ir.Operation) -> Callable[..., Any] | None:
+    if op.name == "stablehlo.compare":
+        return _COMPARISONS.get(str(op.attributes["comparison_direction"]).split()[-1].rstrip(">"))
+    return _FOLDS.get(op.name)
+
+
+def _dtype_of(value: ir.Value) -> Any:
+    """Return the NumPy type of a tensor of one element, if it is one that is folded."""
+    type_ = value.type
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape or math.prod(type_.shape) != 1:
+        return None
+    return _DTYPES.get(str(type_.element_type))
+
+
+def _value_of(value: ir.Value) -> Any:
+    dtype, owner = _dtype_of(value), value.owner
+    if dtype is None or isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
+        return None
+    return dtype(ir.DenseElementsAttr(owner.attributes["value"]).get_splat_value().value)
+
+
+def _replace(op: ir.Operation, number: Any) -> None:
+    type_ = ir.RankedTensorType(op.results[0].type)
+    element = type_.element_type
+    with ir.InsertionPoint(op), op.location:
+        floating = isinstance(number, np.floating)
+        one: Any = ir.FloatAttr.get(element, float(number)) if floating else ir.IntegerAttr.get(element, int(number))
+        value = ir.DenseElementsAttr.get_splat(type_, one)
+        made = ir.Operation.create("stablehlo.constant", results=[type_], attributes={"value": value})
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()

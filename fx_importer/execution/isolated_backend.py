@@ -1,0 +1,101 @@
+"""Runs any backend in a process of its own, which serves many modules and calls: a crash there is an exception here."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.module_functions import function_named
+from fx_importer.mlir.bindings import ir
+from fx_importer.process.one_shot import Scratch
+from fx_importer.process.worker import Child
+
+
+@dataclass(frozen=True)
+class IsolatedBackend:
+    """The backend ``name`` in the process of ``worker``."""
+
+    name: str
+    worker: Worker = field(default_factory=lambda: Worker())
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Make the function ``func_name`` of ``module`` ready to run there; the module goes as bytecode, in a file.
+
+        Raises:
+            CrashedError: with the signal and the last words, if the process ends; so does a call. The next module
+                starts a new one, and functions of the old one are lost.
+            FxImporterError: as the backend does.
+        """
+        written = tuple(
+            position
+            for position, each in enumerate(function_named(module, func_name).type.inputs)
+            if isinstance(each, ir.MemRefType)
+        )
+        process = self.worker.running()
+        scratch = Scratch()
+        path = scratch.path / "module.mlirbc"
+        module.operation.write_bytecode(str(path))
+        key = process.ask(self.name, ("load", self.name, str(path), func_name))
+        function = _Function(self.name, process, key, written)
+        weakref.finalize(function, process.dropped.append, key)
+        return function
+
+
+class Worker:
+    """At most one process, which starts when it is first needed, and anew after a crash."""
+
+    def __init__(self) -> None:
+        self._process: _Process | None = None
+
+    def running(self) -> _Process:
+        if self._process is None or not self._process.child.alive:
+            self._process = _Process()
+        return self._process
+
+
+class _Process:
+    """A process that loads and calls."""
+
+    def __init__(self) -> None:
+        self.child = Child("fx_importer.execution.isolated_backend_child:Functions")
+        self.dropped: list[int] = []
+        """Keys of functions that nobody holds any more; the next request says so."""
+
+    def ask(self, what: str, request: tuple[Any, ...]) -> Any:
+        """Return the answer to a request; raise what the process raised."""
+        dropped = self.dropped.copy()
+        del self.dropped[: len(dropped)]
+        return self.child.ask(what, (dropped, request))
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function that the process holds."""
+
+    name: str
+    process: _Process
+    key: int
+    written: Sequence[int]
+    """Which arguments it writes to."""
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        request = ("call", self.key, [_sent(each) for each in arguments], self.written)
+        results, written = self.process.ask(self.name, request)
+        for position, value in zip(self.written, written, strict=True):
+            argument = arguments[position]
+            assert isinstance(argument, torch.Tensor)
+            argument.detach().copy_(value)
+        return results
+
+
+def _sent(value: Value) -> Value:
+    """Return a tensor without what is around it in memory, which would be sent too."""
+    if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return value
+    value = value.detach()
+    return value.clone() if value.numel() * value.itemsize != value.untyped_storage().nbytes() else value

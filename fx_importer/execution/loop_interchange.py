@@ -1,0 +1,265 @@
+"""Loops in an order that suits caches and vector units, and in functions of their own, which LLVM compiles faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import func_d, ir
+
+_CLONED = ("arith.constant", "memref.get_global")
+"""What a kernel computes for itself instead of taking it as an argument."""
+FEW_TURNS = 1 << 16
+"""Of loops that are over in microseconds: LLVM takes tens of milliseconds to unroll and vectorize one."""
+
+
+def interchange_loops(module: ir.Module) -> None:
+    """Make the innermost loop of each contraction the one that runs along rows, where another one is.
+
+    ``C[m, n] += A[m, k] * B[k, n]`` is written with ``k`` innermost: that walks down the columns of B, and a sum of
+    floats in order is no work for vectors. With ``n`` innermost both are repaired, and the order of every sum is kept.
+    """
+    for op in _find(module, "linalg.generic"):
+        kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        order = _best_order(["parallel" in kind for kind in kinds], maps)
+        # The body of an op with linalg.index knows its loops by their numbers.
+        if order == list(range(len(kinds))) or _counts_loops(op):
+            continue
+        with op.context:
+            _permute(op, order, maps)
+
+
+def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
+    """Return in which order a contraction had better find the axes of an operand; None, if as they are.
+
+    ``C[m, n] += A[m, k] * B[n, k]`` walks down the columns of either B or C, whichever loop is innermost; with B as
+    ``[k, n]``, `interchange_loops` repairs both.
+    """
+    if op.name != "linalg.generic" or operand >= len(op.operands) - len(op.results) or len(op.operands) < 3:
+        return None
+    kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    if "parallel" in kinds[-1] or not all(isinstance(each, ir.AffineDimExpr) for each in maps[operand].results):
+        return None
+    axes = [ir.AffineDimExpr(each).position for each in maps[operand].results]
+    written = list(maps[-1].results)
+    if not axes or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[axes[-1]]:
+        return None
+    row = ir.AffineDimExpr(written[-1]).position
+    if axes.count(row) != 1 or _counts_loops(op):
+        return None
+    last = axes.index(row)
+    return (*(axis for axis in range(len(axes)) if axis != last), last)
+
+
+def read_in_order(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
+    """Let a ``linalg.generic`` read an operand whose axes are in the given order now. The operand is for the caller."""
+    maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
+    old = ir.AffineMapAttr(maps[operand]).value
+    new = ir.AffineMap.get(old.n_dims, 0, [old.results[axis] for axis in order])
+    maps[operand] = ir.AffineMapAttr.get(new)
+    op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
+
+
+def _counts_loops(op: ir.Operation) -> bool:
+    return any(each.name == "linalg.index" for each in op.regions[0].blocks[0])
+
+
+def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[int]:
+    """Return the loops from the outermost to the innermost."""
+    loops = list(range(len(parallel)))
+    if all(parallel) or not any(parallel) or parallel[-1]:
+        return loops
+    # How many operands each loop walks along a row: it alone moves in their last axis.
+    rows = [sum(bool(each.results) and _moves(each.results[-1], loop) for each in maps) for loop in loops]
+    best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
+    if rows[best] < max(rows):
+        return loops
+    outer = [loop for loop in loops if parallel[loop] and loop != best]
+    return [*outer, *(loop for loop in loops if not parallel[loop]), best]
+
+
+def _moves(expression: ir.AffineExpr, loop: int) -> bool:
+    if isinstance(expression, ir.AffineDimExpr):
+        return expression.position == loop
+    if isinstance(expression, ir.AffineBinaryExpr):
+        return _moves(expression.lhs, loop) or _moves(expression.rhs, loop)
+    return False
+
+
+def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap]) -> None:
+    count = len(order)
+    renamed = ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(order.index(loop)) for loop in range(count)])
+    op.attributes["indexing_maps"] = ir.ArrayAttr.get(
+        [
+            ir.AffineMapAttr.get(ir.AffineMap.get(count, 0, [result.compose(renamed) for result in each.results]))
+            for each in maps
+        ]
+    )
+    kinds = ir.ArrayAttr(op.attributes["iterator_types"])
+    op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[loop] for loop in order])
+
+
+def read_initial_values(module: ir.Module) -> None:
+    """Let elementwise ops read what they begin with as an input, where they add to it.
+
+    A sum over no axes is one. MLIR fuses it with an op that has loops, and then adds once in each turn.
+    """
+    for op in _find(module, "linalg.generic"):
+        kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
+        body = op.regions[0].blocks[0]
+        inputs = len(op.operands) - len(op.results)
+        if not op.results or any("reduction" in kind for kind in kinds):
+            continue
+        if not any(list(argument.uses) for argument in list(body.arguments)[inputs:]):
+            continue
+        maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
+        begins = list(op.operands)[inputs:]
+        with module.context, op.location, ir.InsertionPoint(op):
+            new = ir.Operation.create(
+                "linalg.generic",
+                results=[each.type for each in op.results],
+                operands=[*op.operands, *begins],
+                attributes={
+                    "indexing_maps": ir.ArrayAttr.get([*maps, *maps[inputs:]]),
+                    "iterator_types": op.attributes["iterator_types"],
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), len(begins)]),
+                },
+                regions=1,
+            )
+            for argument in list(body.arguments)[inputs:]:
+                body.add_argument(argument.type, op.location)
+        body.append_to(new.regions[0])
+        for old, result in zip(op.results, new.results, strict=True):
+            old.replace_all_uses_with(result)
+        op.erase()
+
+
+def split_truncations(module: ir.Module) -> None:
+    """Take float64 to the 16-bit floats by way of float32, as PyTorch does; there is no instruction for it at once."""
+    for op in _find(module, "arith.truncf"):
+        (value,) = op.operands
+        if isinstance(value.type, ir.F64Type) and not isinstance(op.results[0].type, ir.F32Type):
+            with module.context, op.location, ir.InsertionPoint(op):
+                single = ir.Operation.create("arith.truncf", results=[ir.F32Type.get()], operands=[value]).result
+            op.operands[0] = single
+
+
+def expand_integer_abs(module: ir.Module) -> None:
+    """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm refuses a module that holds one."""
+    for op in _find(module, "math.absi"):
+        (value,) = op.operands
+        integer = [value.type]
+        with module.context, op.location, ir.InsertionPoint(op):
+            attributes = {"value": ir.IntegerAttr.get(value.type, 0)}
+            zero = ir.Operation.create("arith.constant", results=integer, attributes=attributes).result
+            negated = ir.Operation.create("arith.subi", results=integer, operands=[zero, value]).result
+            larger = ir.Operation.create("arith.maxsi", results=integer, operands=[value, negated]).result
+        op.results[0].replace_all_uses_with(larger)
+        op.erase()
+
+
+def outline_kernels(module: ir.Module, few_turns: int = FEW_TURNS) -> None:
+    """Move every outermost loop that yields nothing into a function of its own.
+
+    A model in one function takes LLVM minutes. Equal loops become calls of the same function.
+    Where there are ``few_turns`` or less, LLVM is told to make small code, which takes it a tenth of the time.
+    """
+    loops: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "scf.for" and not op.results:
+            loops.append(op)
+            return ir.WalkResult.SKIP
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    named: dict[str, str] = {}  # by what functions are but for their names
+    for number, loop in enumerate(loops):
+        with module.context, loop.location:
+            kernel, call = _outline(loop, f"kernel_{number}", module)
+            hints = ["noinline", "optsize"] if _turns(loop) <= few_turns else ["noinline"]
+            # With its dialect's name: what has none is lost on the way to it.
+            kernel.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(each) for each in hints])
+            name = kernel.name.value
+            text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
+            if named.setdefault(text, name) != name:
+                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[text])
+                kernel.erase()
+
+
+def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.FuncOp, func_d.CallOp]:
+    inside = _inside(loop)
+    defined = {value for op in inside for value in _values_of(op)}
+    captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
+    cloned = [value for value in captured if _name_of_owner(value) in _CLONED]
+    passed = [value for value in captured if value not in cloned]
+
+    with ir.InsertionPoint(module.body):
+        kernel = func_d.FuncOp(name, ([value.type for value in passed], []), visibility="private")
+    if all(_is_pointer_enough(value.type) for value in passed):
+        kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
+    entry = kernel.add_entry_block()
+    replacements: dict[ir.Value, ir.Value] = dict(zip(passed, entry.arguments, strict=True))
+    with ir.InsertionPoint(entry):
+        for value in cloned:
+            replacements[value] = value.owner.clone().results[0]
+        end = func_d.ReturnOp([])
+    with ir.InsertionPoint(loop):
+        call = func_d.CallOp([], name, passed)
+    loop.move_before(end)
+    for op in inside:
+        for position, value in enumerate(op.operands):
+            if value in replacements:
+                op.operands[position] = replacements[value]
+    return kernel, call
+
+
+def _turns(op: ir.Operation) -> float:
+    """Return how often the innermost bodies of a loop run; infinity, where that is not known."""
+    inner = sum(_turns(each) for region in op.regions for block in region for each in block if list(each.regions))
+    if op.name == "scf.if":
+        return inner
+    bounds = [_integer(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) != 3:
+        return math.inf
+    start, stop, step = known
+    return max(stop - start, 0) // max(step, 1) * max(inner, 1)
+
+
+def _integer(value: ir.Value) -> int | None:
+    return None if _name_of_owner(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
+
+
+def _inside(op: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(each: ir.Operation) -> ir.WalkResult:
+        found.append(each)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _values_of(op: ir.Operation) -> list[ir.Value]:
+    return [*op.results, *(value for region in op.regions for block in region for value in block.arguments)]
+
+
+def _name_of_owner(value: ir.Value) -> str | None:
+    return None if isinstance(value.owner, ir.Block) else value.owner.name
+
+
+def _is_pointer_enough(value_type: ir.Type) -> bool:
+    """Whether the type tells everything about the memory but its address."""
+    if not isinstance(value_type, ir.MemRefType):
+        return True
+    return value_type.has_static_shape and value_type.layout == ir.AffineMapAttr.get(
+        ir.AffineMap.get_identity(value_type.rank)
+    )
+
+
+def _find(module: ir.Module, name: str) -> list[ir.Operation]:
+    return [op for op in _inside(module.operation) if op.name == name]

@@ -1,0 +1,111 @@
+"""What backends do to a module before they run it: copy it, find the function, refuse what they do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fx_importer.errors import UsageError
+from fx_importer.execution.call_signature import Passes
+from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.pipelines.rewrite_passes import ALLOW_INLINING
+
+
+def copied(module: ir.Module) -> ir.Module:
+    """Return a module of the same operations, in the same context."""
+    copy = ir.Module.create(ir.Location.unknown(module.context))
+    for op in module.body:
+        copy.body.append(op.clone())
+    return copy
+
+
+def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
+    """Return the functions of ``module`` by name."""
+    return {op.name.value: op for op in module.body if isinstance(op, func_d.FuncOp)}
+
+
+def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
+    """Return the function ``name``. Raises `UsageError` if there is none."""
+    functions = functions_of(module)
+    if name not in functions:
+        there = ", ".join(f"'{each}'" for each in functions) or "none"
+        raise UsageError(f"the module has no function '{name}': there is {there}")
+    return functions[name]
+
+
+def alone(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
+    """Return a copy in which the function ``name`` is called ``main``, with only the functions that it calls.
+
+    Raises:
+        UsageError: if there is no such function, or it calls one that is only declared.
+    """
+    function_named(module, name)
+    copy = copied(module)
+    functions = functions_of(copy)
+    reached = [name]
+    for each in reached:
+        called = {callee for callee in _symbols(functions[each].operation) if callee in functions}
+        reached += sorted(called - set(reached))
+    if declared := [each for each in reached if not functions[each].operation.regions[0].blocks]:
+        raise UsageError(
+            f"'{name}' calls {', '.join(map(repr, declared))}, which the module declares and does not define: where "
+            "they stand for operators that PyTorch runs, pass backend='jit' or backend='eager'"
+        )
+    for unreached in functions.keys() - set(reached):
+        functions[unreached].operation.erase()
+    with copy.context:
+        if name != "main" and "main" in reached:
+            _rename(copy, functions["main"], "main_of_the_module")
+        for each in reached:
+            visibility = "public" if each == name else "private"
+            functions[each].attributes["sym_visibility"] = ir.StringAttr.get(visibility)
+        _rename(copy, functions[name], "main")
+    return copy, functions[name]
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Inline the functions of ``module`` that others call, for a backend that takes one function."""
+    ALLOW_INLINING.run(module.operation)
+    passmanager.PassManager.parse("builtin.module(inline{default-pipeline=})", module.context).run(module.operation)
+
+
+def _rename(module: ir.Module, function: func_d.FuncOp, name: str) -> None:
+    ir.SymbolTable.replace_all_symbol_uses(function.name.value, name, module.operation)
+    ir.SymbolTable.set_symbol_name(function, name)
+
+
+def _symbols(operation: ir.Operation) -> set[str]:
+    """Return the names of functions that ``operation`` and what is in it refer to."""
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call":
+            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(visit)
+    return found
+
+
+def refuse_foreign_dialects(module: ir.Module, dialects: Collection[str], passes: Passes) -> None:
+    """Raise a `UsageError` that lists every operation of another dialect."""
+    if found := [name for name in _operations_of(module) if name.partition(".")[0] not in dialects]:
+        raise UsageError(
+            f"{passes.runner} runs {passes.output_type}, but the module holds {', '.join(found)}, which it "
+            "does not know"
+        )
+
+
+def dialects_of(module: ir.Module) -> set[str]:
+    """Return the names of the dialects that operations of ``module`` are from."""
+    return {name.partition(".")[0] for name in _operations_of(module)}
+
+
+def _operations_of(module: ir.Module) -> list[str]:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return sorted(found)

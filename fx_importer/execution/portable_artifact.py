@@ -1,0 +1,88 @@
+"""StableHLO's portable artifact: a module as bytecode that other releases of StableHLO, and XLA, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from fx_importer.errors import UsageError
+from fx_importer.execution.call_signature import UNSIGNED
+from fx_importer.execution.constant_block import name_resources, take_resources
+from fx_importer.execution.memref import DTYPES, dense
+from fx_importer.execution.module_functions import copied, functions_of
+from fx_importer.mlir.bindings import func_d, ir, portable_artifact
+from fx_importer.mlir.module_io import carried
+from fx_importer.mlir.resources import key_of
+
+Weights = Literal["inline", "arguments"]
+
+
+def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = "inline") -> bytes:
+    """Return the artifact of ``module``, which stays as it is.
+
+    Args:
+        module: in StableHLO.
+        version: the release of StableHLO that it is for, and all later ones: ``"0.9.0"``, or ``"current"``,
+            ``"week-4"``, ``"week-12"`` or ``"minimum"`` for those that the wheel's release names so.
+        weights: ``"inline"``, as constants; or ``"arguments"``: each becomes a last argument of the functions that read
+            it, with the attribute ``fx_importer.constant``, its name.
+
+    Raises:
+        UsageError: if there is no such version, or the module cannot be said in it.
+    """
+    if weights not in ("inline", "arguments"):
+        raise UsageError(f"unknown weights {weights!r}: accepted are 'inline', 'arguments'")
+    copy = copied(module)
+    if weights == "arguments":
+        for function in functions_of(copy).values():
+            _name(function)
+        return portable_artifact(copy, version)
+    taken = {
+        name: take_resources(function, "stablehlo.constant", DTYPES | UNSIGNED)
+        for name, function in functions_of(copy).items()
+    }
+    # A context keeps its attributes until its end: in one of their own, the weights go when they are written.
+    inlined = carried(copy.operation)
+    for name, function in functions_of(inlined).items():
+        _inline(function, taken[name])
+    return portable_artifact(inlined, version)
+
+
+def _name(function: func_d.FuncOp) -> None:
+    """Make the weights of ``function`` arguments, and name these."""
+    before = len(function.entry_block.arguments)
+    weights = name_resources(function, "stablehlo.constant")
+    if weights:
+        with function.context:
+            given = list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes else []
+            given = (given + [ir.DictAttr.get({})] * before)[:before]
+            said = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(key_of(each))}) for each in weights]
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, *said])
+
+
+def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
+    """Make the last arguments of ``function`` constants that hold ``weights``."""
+    block = function.entry_block
+    first = len(block.arguments) - len(weights)
+    with function.context, function.location, ir.InsertionPoint.at_block_begin(block):
+        for argument, tensor in zip(list(block.arguments)[first:], weights, strict=True):
+            value = elements(tensor, ir.RankedTensorType(argument.type))
+            new = ir.Operation.create("stablehlo.constant", results=[argument.type], attributes={"value": value})
+            argument.replace_all_uses_with(new.result)
+        for _ in weights:
+            block.erase_argument(first)
+        inputs = [each.type for each in block.arguments]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
+        if weights and "arg_attrs" in function.attributes:
+            given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get(given[:first])
+
+
+def elements(tensor: torch.Tensor, kind: ir.RankedTensorType) -> ir.Attribute:
+    """Return ``tensor`` as a ``dense`` attribute of the type ``kind``."""
+    size = tensor.dtype.itemsize
+    # In elements of the same size, which is what makes an attribute's elements: numpy has no bfloat16.
+    array = dense(tensor).reshape(-1).view(torch.uint8).numpy().view(f"u{size}" if size <= 8 else "c16")
+    return ir.DenseElementsAttr.get(array, type=kind.element_type, shape=list(tensor.shape))

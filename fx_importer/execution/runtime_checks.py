@@ -1,0 +1,207 @@
+"""What would end the process becomes an exception: failed assertions, divisions by zero, indices out of range."""
+
+from __future__ import annotations
+
+import re
+
+from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
+from fx_importer.execution.stubs import FINE, holes_of
+from fx_importer.mlir.bindings import ir
+
+RUN = "__fx_importer_run"
+"""The function that calls compiled code. It takes the addresses of a packed function and of its arguments, and returns
+0, or one more than the position of the failed check's message."""
+_CHECK = "__fx_importer_check"
+_JUMP = "__fx_importer_jump"
+
+# A check can fail deep inside of loops: setjmp and longjmp leave them all at once. What was allocated until then is
+# lost. One call at a time: the place to return to is a global.
+_RUNTIME = f"""
+llvm.mlir.global internal @{_JUMP}() {{alignment = 64 : i64}} : !llvm.array<64 x i64> {{
+  %0 = llvm.mlir.zero : !llvm.array<64 x i64>
+  llvm.return %0 : !llvm.array<64 x i64>
+}}
+llvm.func @_setjmp(!llvm.ptr) -> i32 attributes {{passthrough = ["returns_twice"]}}
+llvm.func @longjmp(!llvm.ptr, i32) attributes {{passthrough = ["noreturn"]}}
+func.func private @{_CHECK}(%holds: i1, %code: i32) {{
+  cf.cond_br %holds, ^return, ^leave
+^leave:
+  %jump = llvm.mlir.addressof @{_JUMP} : !llvm.ptr
+  llvm.call @longjmp(%jump, %code) : (!llvm.ptr, i32) -> ()
+  llvm.unreachable
+^return:
+  return
+}}
+llvm.func @{RUN}(%function: !llvm.ptr, %arguments: !llvm.ptr) -> i32 {{
+  %jump = llvm.mlir.addressof @{_JUMP} : !llvm.ptr
+  %code = llvm.call @_setjmp(%jump) : (!llvm.ptr) -> i32
+  %zero = llvm.mlir.constant(0 : i32) : i32
+  %first = llvm.icmp "eq" %code, %zero : i32
+  llvm.cond_br %first, ^call, ^return
+^call:
+  llvm.call %function(%arguments) : !llvm.ptr, (!llvm.ptr) -> ()
+  llvm.br ^return
+^return:
+  llvm.return %code : i32
+}}
+"""
+_CHECK_OPERATOR = "__fx_importer_check_operator"
+_AFTER_OPERATORS = f"""
+llvm.func @{FINE}() -> i1
+func.func private @{_CHECK_OPERATOR}(%code: i32) {{
+  %fine = llvm.call @{FINE}() : () -> i1
+  func.call @{_CHECK}(%fine, %code) : (i1, i32) -> ()
+  return
+}}
+"""
+_DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"))
+_ACCESSES = {"memref.load": 0, "memref.store": 1}
+"""Where the buffer is among the operands; its indices follow."""
+_SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
+_EQUAL_NOT, _LESS_UNSIGNED = 1, 6  # arith.cmpi's predicates
+
+
+def respell_casts(module: ir.Module) -> None:
+    """Take a buffer whose strides are another layout's, but for axes of one element, as one of that layout unchecked.
+
+    MLIR casts what is returned to the layout of results, and the check that it adds compares those strides as well.
+    """
+    casts: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "memref.cast":
+            casts.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in casts:
+        kinds = [each.type for each in (op.operands[0], op.results[0])]
+        if not all(isinstance(each, ir.MemRefType) and each.has_static_shape for each in kinds):
+            continue
+        (before, offset), (after, new) = (ir.MemRefType(each).get_strides_and_offset() for each in kinds)
+        shape = ir.MemRefType(kinds[1]).shape
+        differing = [size for size, a, b in zip(shape, before, after, strict=True) if a != b]
+        if offset != new or not differing or any(size != 1 for size in differing):
+            continue
+        numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
+        with op.context, op.location, ir.InsertionPoint(op):
+            attributes: dict[str, ir.Attribute] = {key: ir.DenseI64ArrayAttr.get(each) for key, each in numbers.items()}
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
+            made = ir.Operation.create("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes)
+        op.results[0].replace_all_uses_with(made.result)
+        op.erase()
+
+
+def insert_checks(module: ir.Module) -> list[str]:
+    """Check, in a module of loops, all that depends on the values in tensors; return the message of each check.
+
+    The module gets the function `RUN`.
+    """
+    suspects: list[ir.Operation] = []
+    operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in holes_of(module)}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in _SUSPECTS or (op.name == "func.call" and op.attributes["callee"] in operators):
+            suspects.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    checks = _Checks()
+    for op in suspects:
+        with module.context, op.location, ir.InsertionPoint(op):
+            checks.insert(op)
+    for op in ir.Module.parse(_RUNTIME + (_AFTER_OPERATORS if operators else ""), module.context).body:
+        module.body.append(op.clone())
+    return checks.messages
+
+
+class _Checks:
+    """Puts checks before operations, at the insertion point."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self._data: dict[ir.Value, bool] = {}
+
+    def insert(self, op: ir.Operation) -> None:
+        if op.name == "func.call":
+            with ir.InsertionPoint.after(op):
+                _call(_CHECK_OPERATOR, self._code("an operator that PyTorch runs raised an exception", op))
+        elif op.name == "cf.assert":
+            self._check(op.operands[0], _sentence(ir.StringAttr(op.attributes["msg"]).value), op)
+            op.erase()
+        elif op.name in _DIVISIONS:
+            divisor = op.operands[1]
+            if _owner_name(divisor) != "arith.constant":
+                self._check(_compare(_EQUAL_NOT, divisor, _constant(divisor.type, 0)), "integer division by zero", op)
+        else:
+            buffer, *indices = list(op.operands)[_ACCESSES[op.name] :]
+            for axis, index in enumerate(indices):
+                if self._is_data(index):
+                    self._check_index(index, buffer, axis, op)
+
+    def _check_index(self, index: ir.Value, buffer: ir.Value, axis: int, op: ir.Operation) -> None:
+        buffer_type = ir.MemRefType(buffer.type)
+        position = _constant(index.type, axis)
+        if buffer_type.is_dynamic_dim(axis):
+            size = ir.Operation.create("memref.dim", results=[index.type], operands=[buffer, position]).result
+        else:
+            size = _constant(index.type, buffer_type.get_dim_size(axis))
+        self._check(_compare(_LESS_UNSIGNED, index, size), _out_of_range(str(buffer_type)), op)
+
+    def _check(self, holds: ir.Value, message: str, op: ir.Operation) -> None:
+        _call(_CHECK, holds, self._code(message, op))
+
+    def _code(self, message: str, op: ir.Operation) -> ir.Value:
+        """Return the number by which ``message`` is found, a constant."""
+        frames, _ = read_location(op.location)
+        if frame := user_frame(frames):
+            message += f" (at {frame[0]}:{frame[1]})"
+        self.messages.append(message)
+        return _constant(ir.IntegerType.get_signless(32), len(self.messages))
+
+    def _is_data(self, value: ir.Value) -> bool:
+        """Whether ``value`` was computed from what is in tensors, not only from loop counters and sizes."""
+        if value not in self._data:
+            owner = value.owner
+            if isinstance(owner, ir.Block):
+                self._data[value] = not isinstance(value.type, ir.IndexType)
+            elif owner.name in ("arith.constant", "memref.dim", "affine.apply"):
+                self._data[value] = False
+            else:
+                self._data[value] = not owner.name.startswith("arith.") or any(map(self._is_data, owner.operands))
+        return self._data[value]
+
+
+def _call(function: str, *operands: ir.Value) -> None:
+    callee = {"callee": ir.FlatSymbolRefAttr.get(function)}
+    ir.Operation.create("func.call", operands=operands, attributes=callee)
+
+
+def _sentence(message: str) -> str:
+    """Return what an assertion says; of the runtime verification's, which quote the operation, the reason alone."""
+    found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
+    if found is None:
+        return message
+    if found["reason"] == "out-of-bounds access" or re.match(r"offset \d+ is out-of-bounds", found["reason"]):
+        return _out_of_range(found["op"])
+    return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
+
+
+def _out_of_range(buffer: str) -> str:
+    shape = re.search(r"memref<([\dx?]*)x", buffer)
+    return f"an index is out of range for a tensor of shape [{', '.join(shape[1].split('x')) if shape else ''}]"
+
+
+def _owner_name(value: ir.Value) -> str:
+    return "" if isinstance(value.owner, ir.Block) else value.owner.name
+
+
+def _constant(value_type: ir.Type, value: int) -> ir.Value:
+    attributes = {"value": ir.IntegerAttr.get(value_type, value)}
+    return ir.Operation.create("arith.constant", results=[value_type], attributes=attributes).result
+
+
+def _compare(predicate: int, left: ir.Value, right: ir.Value) -> ir.Value:
+    truth = ir.IntegerType.get_signless(1)
+    attributes = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
+    return ir.Operation.create("arith.cmpi", results=[truth], operands=[left, right], attributes=attributes).result

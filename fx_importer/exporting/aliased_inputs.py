@@ -1,0 +1,173 @@
+"""Memory that a program reaches by more than one name.
+
+torch.export takes two inputs that are one tensor for one input, used twice. And where a program writes to memory that
+it reaches by two names, torch's own passes fail without saying so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from fx_importer.diagnostics.mlir_diagnostics import refusal_at
+from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.fx_graph.programs import memory_of
+
+
+def separate(
+    args: Sequence[Any], kwargs: Mapping[str, Any], module: torch.nn.Module
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the inputs with a copy of each tensor that shares memory with one before it, or with the module's state.
+
+    The exported program then reads each of its inputs, as it must for inputs that differ.
+    """
+    seen: dict[int, list[torch.Tensor]] = {}  # by memory
+
+    def is_new(tensor: torch.Tensor) -> bool:
+        there = seen.setdefault(memory_of(tensor), [])
+        new = not any(_share(tensor, other) for other in there)
+        there.append(tensor)
+        return new
+
+    def apart(leaf: Any) -> Any:
+        if not _has_memory(leaf) or is_new(leaf):
+            return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    for tensor in (*module.parameters(), *module.buffers()):
+        if _has_memory(tensor):
+            is_new(tensor)
+
+    separated = pytree.tree_map(apart, (tuple(args), dict(kwargs)))
+    return separated[0], separated[1]
+
+
+def check_writes(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedProgramError` listing all that ``program``, as exported, writes to and must not.
+
+    That is memory which it reaches by another input, parameter or buffer too. ``args`` and ``kwargs`` are what it was
+    exported with, if that is known.
+    """
+    written = dict(writes(program.graph))
+    if not written:
+        return
+    tensors = dict(_tensors(program, args, kwargs))
+    refusals: list[Refusal] = []
+    for spec in program.graph_signature.input_specs:
+        name = spec.arg.name
+        if name not in written or name not in tensors:
+            continue
+        if others := [each for each in tensors if each != name and _share(tensors[name], tensors[each])]:
+            shared = " and ".join(_describe(program, other) for other in others)
+            reason = f"the program writes to {_describe(program, name)}, which shares memory with {shared}"
+            refusals.append(refusal_at(written[name], spec.target or name, reason))
+    if refusals:
+        raise UnsupportedProgramError(
+            "the program changes memory in a way that a function of values cannot. Inputs of its own for each name "
+            "(`.clone()`), and a buffer that is registered once, can be changed:",
+            refusals,
+        )
+
+
+def _describe(program: ExportedProgram, name: str) -> str:
+    spec = next(spec for spec in program.graph_signature.input_specs if spec.arg.name == name)
+    return f"the {_KINDS.get(spec.kind, 'input')} '{spec.target or name}'"
+
+
+_KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
+
+
+def writes(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
+    """Yield each placeholder's name that an operator writes to, itself or through views of it, and the operator."""
+    for node in graph.nodes:
+        for written, culprit in _written_by(node):
+            if (root := _root(written)).op == "placeholder":
+                yield root.name, culprit
+
+
+def _written_by(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Yield the arguments of ``node`` that are written to, and the operator that does: itself, or one in its graph."""
+    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        for position, argument in enumerate(node.target._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+                for each in given if isinstance(given, list | tuple) else [given]:
+                    if isinstance(each, fx.Node):
+                        yield each, node
+    elif isinstance(node.target, torch._ops.HigherOrderOperator):
+        for position, argument in enumerate(node.args):
+            region = _region(argument)
+            if region is None:
+                continue
+            # A region that is traced under a mode takes what follows it; that of any other operator may not write.
+            names = [placeholder.name for placeholder in region.find_nodes(op="placeholder")]
+            operands = dict(zip(names, node.args[position + 1 :], strict=False))
+            for name, culprit in writes(region):
+                if isinstance(operand := operands.get(name), fx.Node):
+                    yield operand, culprit
+
+
+def _region(argument: Any) -> fx.Graph | None:
+    """Return the graph that an argument of a higher-order operator names."""
+    if not isinstance(argument, fx.Node) or argument.op != "get_attr" or argument.graph.owning_module is None:
+        return None
+    found = getattr(argument.graph.owning_module, str(argument.target), None)
+    return found.graph if isinstance(found, fx.GraphModule) else None
+
+
+def _root(node: fx.Node) -> fx.Node:
+    """Return what ``node`` is a view of."""
+    while isinstance(node.target, torch._ops.OpOverload):
+        returns, arguments = node.target._schema.returns, node.target._schema.arguments
+        source = node.args[0] if node.args else None
+        if not (returns and returns[0].alias_info and arguments[0].alias_info) or not isinstance(source, fx.Node):
+            break
+        node = source
+    return node
+
+
+def _tensors(
+    program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name of each placeholder that stands for memory, and its tensor."""
+    expected = program.call_spec.in_spec
+    order = expected.child(1).context if expected is not None else []
+    leaves = iter(pytree.tree_leaves((tuple(args), {name: kwargs[name] for name in order if name in kwargs})))
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            found = next(leaves, None)
+        else:
+            target = spec.target or ""
+            found = program.state_dict.get(target, program.constants.get(target))
+        if _has_memory(found):
+            yield spec.arg.name, found
+
+
+def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether ``value`` is a tensor that has memory, or would have it were it not on the meta device."""
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor)  # others wrap tensors that have it
+        and value.layout is torch.strided
+        and value.numel() > 0
+    )
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors reach into the same part of one storage. Strided ones may miss each other there."""
+    if memory_of(one) != memory_of(other):
+        return False
+    (start, stop), (other_start, other_stop) = _extent(one), _extent(other)
+    return start < other_stop and other_start < stop
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    first = int(tensor.storage_offset())
+    last = first + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return first * tensor.element_size(), (last + 1) * tensor.element_size()

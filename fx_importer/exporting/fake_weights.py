@@ -1,0 +1,125 @@
+"""Tensors without memory: of modules that were built on the meta device, or under FakeTensorMode.
+
+A program of such a module is the one that it has on the CPU, but for its weights, which are on the meta device: there
+they have shapes and dtypes, and no values that anything could look at.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.export import ExportedProgram
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from fx_importer.fx_graph.programs import like, memory_of, with_rewritten_graphs, with_tensors
+
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+
+
+def is_hollow(value: object) -> bool:
+    """Whether ``value`` is a tensor without memory."""
+    return isinstance(value, FakeTensor) or (isinstance(value, Tensor) and value.is_meta)
+
+
+@contextmanager
+def on_the_cpu(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Callable[[ExportedProgram], ExportedProgram]]]:
+    """Give the inputs with fake CPU tensors for those without memory; ``module`` has such in their place meanwhile.
+
+    Export would write the meta device into the program, and stop where tensors of two devices meet. Given too is what
+    puts the tensors of ``module`` back into a program: they say which share memory.
+    """
+    given = (tuple(args), dict(kwargs))
+    tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(given)]
+    if not any(map(is_hollow, tensors)):
+        yield *given, lambda program: program
+        return
+    mode = next((each.fake_mode for each in tensors if isinstance(each, FakeTensor)), None) or FakeTensorMode()
+    made: dict[int, tuple[Tensor, Any]] = {}  # with what it was made of, whose address must stay taken
+
+    def fake(tensor: Any) -> Any:
+        if not is_hollow(tensor) or (isinstance(tensor, FakeTensor) and tensor.device == _CPU):
+            return tensor
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor, like(tensor, _CPU, mode)
+        return made[id(tensor)][1]
+
+    def restored(program: ExportedProgram) -> ExportedProgram:
+        originals = {id(made): tensor for tensor, made in made.values() if not isinstance(tensor, FakeTensor)}
+        held = {**program.constants, **program.state_dict}
+        return with_tensors(
+            program, {name: originals[id(each)] for name, each in held.items() if id(each) in originals}
+        )
+
+    places = [
+        (held, name, tensor)
+        for owner in module.modules()
+        for held in (owner._parameters, owner._buffers)
+        for name, tensor in held.items()
+        if is_hollow(tensor)
+    ]
+    for held, name, tensor in places:
+        held[name] = fake(tensor)
+    try:
+        yield *pytree.tree_map(fake, given), restored
+    finally:
+        for held, name, tensor in places:
+            held[name] = tensor  # type: ignore[assignment]
+
+
+def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with each weight that has no memory on the meta device, and nothing else there.
+
+    The given program is left alone.
+    """
+    on_meta = any(_is_on_meta(node) for node in program.graph.find_nodes(op="placeholder"))
+    held = pytree.tree_leaves((program.state_dict, program.constants))
+    if not on_meta and not any(map(is_hollow, held)):
+        return program
+    made: dict[int, Tensor] = {}
+    memories: dict[int, Tensor] = {}
+
+    def meta(tensor: Any) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return tensor
+        if id(tensor) not in made:  # what is one tensor stays one, and what shares memory does so
+            memory = memory_of(tensor)
+            if memory not in memories:
+                size = tensor.untyped_storage().nbytes()
+                memories[memory] = torch.empty(size, dtype=torch.uint8, device=_META)
+            made[id(tensor)] = like(tensor, _META, memory=memories[memory])
+        return made[id(tensor)]
+
+    if on_meta:
+        program = with_rewritten_graphs(program, lambda graph, owner: _move(graph))
+    hollow = copy.copy(program)
+    hollow._state_dict = {name: meta(each) for name, each in program.state_dict.items()}
+    hollow._constants = {name: meta(each) for name, each in program.constants.items()}
+    hollow._example_inputs = pytree.tree_map(meta, program.example_inputs)
+    return hollow
+
+
+def _move(graph: fx.Graph) -> None:
+    """Have everything on the meta device on the CPU."""
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return _CPU if value == _META else value
+        return like(value, _CPU, value.fake_mode) if isinstance(value, FakeTensor) and value.device == _META else value
+
+    for node in graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
+        node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
+
+
+def _is_on_meta(node: fx.Node) -> bool:
+    return any(isinstance(each, Tensor) and each.is_meta for each in pytree.tree_leaves(node.meta.get("val")))

@@ -1,0 +1,1 @@
+"""Exported programs, FX graphs and operators as values."""

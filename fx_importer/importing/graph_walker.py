@@ -1,0 +1,99 @@
+"""Reads a graph in order, and binds what the handlers return."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from fx_importer.diagnostics.mlir_diagnostics import refusal_of
+from fx_importer.diagnostics.progress import Countable, counted
+from fx_importer.errors import Refusal, UnsupportedProgramError, not_imported
+from fx_importer.fx_graph.programs import as_held
+from fx_importer.importing.handlers import import_call
+from fx_importer.importing.locations import Locations
+from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.symbolic_shapes import Symbols
+from fx_importer.importing.types import UnknownDtype
+from fx_importer.mlir.bindings import ir
+
+
+class Walker:
+    """Imports the nodes of one graph. What cannot be imported is collected, so that one error can list it all."""
+
+    def __init__(self, build: NodeBuilder, locations: Locations, symbols: Symbols | None = None):
+        self._build = build
+        self._locations = locations
+        self._symbols = symbols
+        self.refusals: list[Refusal] = []
+        self.missing: set[fx.Node] = set()
+        """The nodes that were refused and have no stand-in, and those that need one of these."""
+
+    def bind(self, node: fx.Node, value: ir.Value) -> None:
+        """Bind a node that no handler imports: a placeholder."""
+        self._build.environment.bind(node, value)
+        if self._symbols is not None:
+            self._symbols.bind(node, value)
+
+    def walk(self, nodes: Countable[fx.Node]) -> None:
+        """Import the ``call_function`` and ``get_attr`` nodes among ``nodes``."""
+        environment, build, locations = self._build.environment, self._build, self._locations
+        for node in counted(nodes, "nodes"):
+            if node.op in ("placeholder", "output"):
+                continue
+            build.location = locations.of(node)
+            try:
+                if self.missing and not self.missing.isdisjoint(node.all_input_nodes):
+                    self._stand_in(node)  # not at fault itself
+                elif node.op == "call_function":
+                    self._call(node)
+                elif node.op == "get_attr":
+                    self._get_attr(node)
+                else:
+                    raise Refused(f"a {node.op} node cannot be imported: trace the module down to operators")
+            except Refused as reason:
+                self.refuse(node, str(reason))
+            self.refusals.extend(build.refused)
+            build.refused.clear()
+            if self._symbols is not None and node in environment:
+                self._symbols.bind(node, environment.binding(node))
+
+    def _get_attr(self, node: fx.Node) -> None:
+        found = self._build.attribute_of_owner(str(node.target))
+        if isinstance(found, torch.Tensor):
+            found = as_held(node, found)
+            self._build.environment.bind(node, self._build.literal(found, str(node.target)))
+        elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
+            raise Refused(f"an attribute of type {type(found).__name__} cannot be imported")
+
+    def _call(self, node: fx.Node) -> None:
+        value = import_call(node, self._build)
+        if self._build.refused:  # what its subgraphs hold
+            self._stand_in(node)
+        else:
+            self._build.environment.bind(node, value)
+
+    def _stand_in(self, node: fx.Node) -> None:
+        """Bind ``node``, which was refused, to a value of its type: so what else is wrong can be found.
+
+        The function that it stands in is never seen: it goes with the refusal.
+        """
+        build, name = self._build, ir.StringAttr.get("missing", context=self._build.fx_importer.context)
+        try:
+            example = build.example(node)
+            several = isinstance(example, list | tuple)
+            types = [build.types.of(each) for each in example] if several else [build.type_of(node)]
+        except (Refused, TypeError, UnknownDtype):
+            self.missing.add(node)
+            return
+        results = list(build.op("torch.operator", types, [], {"name": name}).results)
+        build.environment.bind(node, results if several else results[0])
+
+    def refuse(self, node: fx.Node, reason: str) -> None:
+        """Note that ``node`` cannot be imported."""
+        self.refusals.append(refusal_of(node, reason))
+        self._stand_in(node)
+
+    def finish(self) -> None:
+        """Raise `UnsupportedProgramError` if anything was refused."""
+        if self.refusals:
+            raise UnsupportedProgramError(not_imported(len(self.refusals)), self.refusals)

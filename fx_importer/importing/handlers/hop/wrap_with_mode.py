@@ -1,0 +1,30 @@
+"""Regions traced under a mode (no gradients, autocast, strict) are inlined: the graph in them is right as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import fx
+
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import ir
+
+
+def import_wrapped(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``wrap_with_…(*settings, graph, *operands)``, whatever the settings are."""
+    position = next(i for i, argument in enumerate(node.args) if build.is_subgraph(argument))
+    return inlined(node, build, node.args[position], node.args[position + 1 :])
+
+
+def import_strict_mode(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
+    """Import ``strict_mode(graph, operands)``."""
+    graph, operands = node.args
+    return inlined(node, build, graph, operands)
+
+
+def inlined(node: fx.Node, build: NodeBuilder, graph: Any, operands: Any) -> ir.Value | Sequence[ir.Value]:
+    """Import ``graph`` in the place of ``node``, and return what stands for its result."""
+    assert isinstance(operands, Iterable)
+    results = build.inline(graph, build.values(operands))
+    return results if isinstance(build.example(node), (list, tuple)) else results[0]

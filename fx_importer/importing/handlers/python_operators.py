@@ -1,0 +1,75 @@
+"""Arithmetic on symbolic sizes and other scalars: which Python function is which operation."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from fx_importer.importing.handlers.scalar_operators import Scalars
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import ir
+
+_MATH = {
+    f"_sym_{name}": f"aten.{name}"
+    for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+}
+"""What torch calls the functions of ``math`` on symbolic numbers, and the operation on tensors."""
+
+
+def _on_floats(name: str) -> Callable[[Scalars, ir.Value], ir.Value]:
+    return lambda s, x: s.on_floats(name, x)
+
+
+SYMBOLIC_FUNCTIONS: dict[Any, Callable[..., ir.Value]] = {
+    operator.add: lambda s, a, b: s.arithmetic("add", a, b),
+    operator.sub: lambda s, a, b: s.arithmetic("sub", a, b),
+    operator.mul: lambda s, a, b: s.arithmetic("mul", a, b),
+    operator.truediv: Scalars.truediv,
+    operator.floordiv: Scalars.floordiv,
+    operator.mod: Scalars.mod,
+    operator.pow: Scalars.power,
+    operator.lshift: Scalars.shift_left,
+    operator.rshift: Scalars.shift_right,
+    operator.neg: Scalars.negative,
+    operator.pos: Scalars.as_number,
+    operator.abs: Scalars.absolute,
+    operator.lt: lambda s, a, b: s.compare("lt", a, b),
+    operator.le: lambda s, a, b: s.compare("le", a, b),
+    operator.gt: lambda s, a, b: s.compare("gt", a, b),
+    operator.ge: lambda s, a, b: s.compare("ge", a, b),
+    operator.eq: lambda s, a, b: s.compare("eq", a, b),
+    operator.ne: lambda s, a, b: s.compare("ne", a, b),
+    operator.and_: lambda s, a, b: s.bitwise("and", a, b),
+    operator.or_: lambda s, a, b: s.bitwise("or", a, b),
+    operator.xor: lambda s, a, b: s.bitwise("xor", a, b),
+    operator.not_: Scalars.invert,
+    round: Scalars.round,
+    math.ceil: Scalars.ceil,
+    math.floor: Scalars.floor,
+    math.trunc: Scalars.as_int,
+    math.sqrt: _on_floats("aten.sqrt"),
+    torch.sym_float: Scalars.as_float,
+    torch.sym_int: Scalars.as_int,
+    torch.sym_not: Scalars.invert,
+    torch.sym_ite: Scalars.choose,
+    torch.sym_max: lambda s, a, b: s.extreme("max", a, b),
+    torch.sym_min: lambda s, a, b: s.extreme("min", a, b),
+    torch.sym_sum: Scalars.total,
+    **{getattr(torch, function): _on_floats(name) for function, name in _MATH.items()},
+}
+"""How each Python function on symbolic scalars is spelled."""
+
+
+def import_symbolic(node: fx.Node, build: NodeBuilder) -> ir.Value:
+    """Import arithmetic, a comparison or a conversion of symbolic scalars.
+
+    Raises:
+        Refused: where Python, or the torch dialect, has no such operation on these types.
+    """
+    operands = [build.values(x) if isinstance(x, (list, tuple)) else build.value(x) for x in node.args]
+    return SYMBOLIC_FUNCTIONS[node.target](Scalars(build), *operands)

@@ -1,0 +1,84 @@
+"""What the manifest says of a function, and the function's own attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_importer import manifest
+from fx_importer.fx_graph.programs import as_held, held_value, place_of
+from fx_importer.importing.program_signature import HELD, Signature
+from fx_importer.importing.pytrees import value_type
+from fx_importer.importing.weight_attributes import TensorAttributes
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.resources import key_of
+
+
+def held_in(
+    program: ExportedProgram, signature: Signature
+) -> tuple[dict[str, manifest.Held], dict[str, manifest.Held]]:
+    """Return the state that a function takes, by its name in the state dict, and the tensors that it holds, by name."""
+    state, kept = {}, {}
+    arguments = {each.node.name: each.name for each in signature.arguments if each.kind == "state"}
+    constants = {each.node.name: each.spec.target for each in signature.constants}
+    for spec in program.graph_signature.input_specs:
+        for names, held in ((arguments, state), (constants, kept)):
+            if (target := names.get(spec.arg.name)) is not None:
+                type_ = value_type(held_value(program, spec))
+                held[target] = manifest.Held(HELD[spec.kind], type_, spec.persistent is not False)
+    return state, kept
+
+
+def weights_outside(
+    program: ExportedProgram, signature: Signature, weights: TensorAttributes
+) -> Iterator[tuple[str, manifest.Weight]]:
+    """Yield what the program holds and the module does not, each by its resource or its argument."""
+    passed = [(each.name, each.node, False) for each in signature.arguments if each.kind == "weight"]
+    named = [(each.spec.target or "", each.node, True) for each in signature.constants if each.external]
+    if not passed and not named:
+        return
+    names: dict[Any, list[str]] = {}
+    for target, held in program.state_dict.items():
+        if isinstance(held, torch.Tensor) and held.layout is torch.strided:
+            names.setdefault(place_of(held), []).append(target)
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    for name, node, is_resource in (*passed, *named):
+        held = held_value(program, specs[node.name])
+        given = as_held(node, held)
+        passed_as = None if given.dtype == held.dtype else str(given.dtype).removeprefix("torch.")
+        also = tuple(each for each in names.get(place_of(held), ()) if each != name)
+        key = key_of(weights.external(given, name)) if is_resource else name
+        yield key, manifest.Weight(name, value_type(held), passed_as, also)
+
+
+def name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
+    """Put the names of arguments and results on the function, and what its types do not say of them.
+
+    A lone result needs no name.
+    """
+    context = function.context
+
+    def described(each: manifest.Argument | manifest.Result) -> ir.DictAttr:
+        role = "name" if each.kind in ("input", "output") else each.kind
+        said: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(each.name, context)}
+        if isinstance(each, manifest.Result) and each.name == "output":
+            said.clear()
+        shape = each.type.shape or ()
+        if each.type.dtype.startswith("complex") and each.passed_as is not None:
+            shape = (*shape, 2)
+        if any(isinstance(dim, str) for dim in shape):
+            i64 = ir.IntegerType.get_signless(64, context)
+            dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
+            said["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
+        # MLIR's integers lose their sign on the way down; and here may be the two parts of complex numbers.
+        if each.type.dtype.startswith("uint") or len(shape) > len(each.type.shape or ()):
+            said["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
+        return ir.DictAttr.get(said, context)
+
+    if record.arguments:
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([*map(described, record.arguments)], context)
+    if record.results:
+        function.attributes["res_attrs"] = ir.ArrayAttr.get([*map(described, record.results)], context)

@@ -1,0 +1,319 @@
+"""What a handler says: values, constants, lists, operations. Context, caches and locations stay behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from fx_importer.errors import Refusal
+from fx_importer.importing.types import (
+    DTYPE_CODES,
+    LAYOUT_CODES,
+    MEMORY_FORMAT_CODES,
+    TypeCache,
+    UnknownDtype,
+)
+from fx_importer.importing.value_map import Environment
+from fx_importer.importing.weight_attributes import UnimportableTensor
+from fx_importer.mlir.bindings import ir
+
+if TYPE_CHECKING:
+    from fx_importer.importing.hooks import InputInfo
+    from fx_importer.importing.importer import FxImporter
+
+
+class Refused(Exception):
+    """A node that cannot be imported; the message says why. The walker collects these."""
+
+
+class NodeBuilder:
+    """Builds the operations of one function, node after node.
+
+    The walker sets ``location`` before each node. Constants are shared within a function.
+    """
+
+    def __init__(self, importer: FxImporter, owner: torch.nn.Module | None, block: ir.Block):
+        self.fx_importer = importer
+        self.types: TypeCache = importer.types
+        self.environment = Environment()
+        self.owner = owner
+        """The module that ``get_attr`` nodes read from."""
+        self.block = block
+        self.location = importer.locations.unknown
+        self.runtime_asserts = False
+        """Whether what the program asserts becomes operations."""
+        self.outlines: str | None = None
+        """The name of the function, where graphs that it invokes are functions too."""
+        self.refused: list[Refusal] = []
+        """What subgraphs hold that cannot be imported, for the walker to collect."""
+        self._context = importer.context
+        self._point = ir.InsertionPoint(block)
+        self._constants: dict[tuple[type, Any], ir.Value] = {}
+        self._literals: dict[ir.Attribute, ir.Value] = {}
+
+    # The names by which torch-mlir's integrators reach these from their hooks.
+    @property
+    def _cc(self) -> TypeCache:
+        return self.types
+
+    @property
+    def _c(self) -> ir.Context:
+        return self._context
+
+    @property
+    def _b(self) -> ir.Block:
+        return self.block
+
+    @property
+    def point(self) -> ir.InsertionPoint:
+        """Where the next operation goes."""
+        return self._point
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def op(
+        self,
+        name: str,
+        results: Sequence[ir.Type],
+        operands: Sequence[ir.Value],
+        attributes: Mapping[str, ir.Attribute] | None = None,
+        *,
+        regions: int = 0,
+    ) -> ir.Operation:
+        """Append the operation ``name`` at the current node's location."""
+        return ir.Operation.create(
+            name,
+            results=results,
+            operands=operands,
+            attributes=attributes,
+            regions=regions,
+            loc=self.location,
+            ip=self._point,
+        )
+
+    def torch_op(self, name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
+        """Append ``torch.<name>``; where the torch dialect has no such operation, ``torch.operator "torch.<name>"``."""
+        full = f"torch.{name}"
+        if self.fx_importer.is_registered(full):
+            return self.op(full, results, operands)
+        label = ir.StringAttr.get(full, context=self._context)
+        return self.op("torch.operator", results, operands, {"name": label})
+
+    def describe(self, result: ir.Value, attribute: str, dtypes: Sequence[torch.dtype]) -> None:
+        """Give the operation of ``result`` an attribute that names dtypes as torch does."""
+        names = [ir.StringAttr.get(str(each).removeprefix("torch."), context=self._context) for each in dtypes]
+        result.owner.attributes[attribute] = ir.ArrayAttr.get(names, context=self._context)
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def value(self, argument: Any) -> ir.Value:
+        """Return the value of a node, or of a Python constant."""
+        if isinstance(argument, fx.Node):
+            return self.environment.value(argument)
+        return self.constant(argument)
+
+    def values(self, arguments: Iterable[Any]) -> list[ir.Value]:
+        """Return the value of each argument."""
+        return [self.value(argument) for argument in arguments]
+
+    def constant(self, value: Any) -> ir.Value:
+        """Return ``value`` as a ``torch.constant.*``: None, a bool, int, float, str, dtype, layout, format or device.
+
+        Raises:
+            Refused: for anything else.
+        """
+        key = (type(value), value if value == value and value != 0 else repr(value))  # NaN, and -0.0 beside 0.0
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = self._constant(value)
+        return found
+
+    def _constant(self, value: Any) -> ir.Value:
+        context = self._context
+        if value is None:
+            return self._constant_op("none", "!torch.none", None)
+        if isinstance(value, bool):
+            return self._constant_op("bool", "!torch.bool", ir.BoolAttr.get(value, context=context))
+        if isinstance(value, int):
+            if not -(2**63) <= value < 2**63:
+                raise Refused(f"the integer {value} does not fit into 64 bits")
+            i64 = ir.IntegerType.get_signless(64, context=context)
+            return self._constant_op("int", "!torch.int", ir.IntegerAttr.get(i64, value))
+        if isinstance(value, float):
+            f64 = ir.F64Type.get(context=context)
+            return self._constant_op("float", "!torch.float", ir.FloatAttr.get(f64, value, loc=self.location))
+        if isinstance(value, str):
+            return self._constant_op("str", "!torch.str", ir.StringAttr.get(value, context=context))
+        if isinstance(value, torch.device):
+            return self._constant_op("device", "!torch.Device", ir.StringAttr.get(str(value), context=context))
+        for codes in (DTYPE_CODES, LAYOUT_CODES, MEMORY_FORMAT_CODES):
+            if (code := codes.get(value)) is not None:
+                return self.constant(code)
+        raise Refused(f"a constant of type {type(value).__name__} ({value!r}) has no counterpart in the torch dialect")
+
+    def _constant_op(self, kind: str, type_: str, attribute: ir.Attribute | None) -> ir.Value:
+        attributes = None if attribute is None else {"value": attribute}
+        return self.op(f"torch.constant.{kind}", [self.types.parse(type_)], (), attributes).result
+
+    def list_of(self, elements: Sequence[ir.Value], type_: ir.Type | None = None) -> ir.Value:
+        """Return the elements as a list, whose type is found from theirs where it is not given."""
+        if type_ is None:
+            try:
+                type_ = self.types.list_of([element.type for element in elements])
+            except TypeError as error:
+                raise Refused(str(error)) from None
+        return self.op("torch.prim.ListConstruct", [type_], elements).result
+
+    def literal(
+        self, tensor: torch.Tensor, name: str | None = None, info: InputInfo | None = None, *, external: bool = False
+    ) -> ir.Value:
+        """Return a constant tensor: what the hooks resolve it to, or a ``torch.vtensor.literal``.
+
+        One that is ``external`` has a name, and no values in the module.
+
+        Raises:
+            Refused: if the tensor has no values, or none that an attribute can hold.
+        """
+        hooks = self.fx_importer.hooks
+        with self.ambient():
+            if info is not None and self.fx_importer.resolves_inputs:
+                resolved = hooks.resolve_input(self, tensor, info)
+            else:
+                resolved = hooks.resolve_literal(self, tensor, info)
+        if resolved is not None:
+            return resolved
+        try:
+            weights = self.fx_importer.weights
+            attribute = weights.external(tensor, name) if external and name else weights.attribute(tensor, name)
+        except (UnimportableTensor, UnknownDtype) as error:
+            raise Refused(str(error)) from None
+        found = self._literals.get(attribute)
+        if found is None:
+            found = self.op("torch.vtensor.literal", [self.types.of(tensor)], (), {"value": attribute}).result
+            self._literals[attribute] = found
+        return found
+
+    def scalar_tensor(self, value: Any, dtype: torch.dtype) -> ir.Value:
+        """Return a Python number, or the value of a scalar node, as a rank-0 tensor of ``dtype``."""
+        if not isinstance(value, fx.Node):
+            return self.literal(torch.tensor(value, dtype=dtype))
+        scalar = self.environment.value(value)
+        made = torch.float64 if str(scalar.type) == "!torch.float" else torch.int64
+        tensor = self.op("torch.prim.NumToTensor.Scalar", [self.types.tensor(made, ())], [scalar]).result
+        return tensor if made == dtype else self.to_dtype(tensor, (), dtype)
+
+    def to_dtype(self, tensor: ir.Value, shape: Sequence[Any], dtype: torch.dtype) -> ir.Value:
+        """Return ``tensor``, which has this ``shape``, with its elements converted to ``dtype``."""
+        no, none = self.constant(False), self.constant(None)
+        operands = [tensor, self.constant(dtype), no, no, none]
+        return self.op("torch.aten.to.dtype", [self.types.tensor(dtype, shape)], operands).result
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def example(self, node: fx.Node) -> Any:
+        """Return the example value that export recorded for ``node``: fake tensors, symbolic scalars.
+
+        Raises:
+            Refused: if there is none.
+        """
+        for key in ("val", "example_value"):
+            if key in node.meta:
+                return node.meta[key]
+        raise Refused("the graph does not record its shape and dtype (node.meta['val']): trace it with fake tensors")
+
+    def type_of(self, node: fx.Node, *, mutable: bool = False) -> ir.Type:
+        """Return the type of the value of ``node``."""
+        example = self.example(node)
+        try:
+            if mutable:
+                return self.types.tensor(example.dtype, example.shape, mutable=True)
+            return self.types.of(example)
+        except (TypeError, UnknownDtype) as error:
+            raise Refused(str(error)) from None
+
+    def result_types(self, node: fx.Node, count: int) -> list[ir.Type]:
+        """Return the types of the ``count`` results of ``node``."""
+        if count == 0:
+            return []
+        if count == 1:
+            return [self.type_of(node)]
+        try:
+            return [self.types.of(example) for example in self.example(node)]
+        except (TypeError, UnknownDtype) as error:
+            raise Refused(str(error)) from None
+
+    def attribute_of_owner(self, target: str) -> Any:
+        """Return what a ``get_attr`` node reads."""
+        if self.owner is None:
+            raise Refused(f"a bare graph has no module to read the attribute '{target}' from")
+        found: Any = self.owner
+        for part in target.split("."):
+            found = getattr(found, part)
+        return found
+
+    # --- subgraphs --------------------------------------------------------------------------------------------------
+
+    def is_subgraph(self, argument: Any) -> bool:
+        """Whether an argument of a higher-order operator is a graph."""
+        return (
+            isinstance(argument, fx.Node)
+            and argument.op == "get_attr"
+            and isinstance(self.attribute_of_owner(str(argument.target)), fx.GraphModule)
+        )
+
+    def inline(self, graph: Any, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Import the graph that a ``get_attr`` node names, here, on ``operands``; return its results.
+
+        The walker lists what in it cannot be imported, each by itself.
+        """
+        module = self.attribute_of_owner(graph.target)
+        outer = self.environment, self.owner, self.location
+        self.environment, self.owner = Environment(), module
+        try:
+            return self.fx_importer.import_subgraph(module.graph, self, operands)
+        finally:
+            self.environment, self.owner, self.location = outer
+
+    def call(self, graph: Any, name: str, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Call the function ``name`` of the graph that a ``get_attr`` node names, which is imported once."""
+        function = self.fx_importer.callees.of(self.attribute_of_owner(graph.target), name, operands, self)
+        passed = [operands[position] for position in function.passed]
+        return list(self.op("func.call", function.results, passed, {"callee": function.symbol}).results)
+
+    @contextmanager
+    def inside(self, block: ir.Block) -> Iterator[None]:
+        """Build at the end of ``block``. Constants that are made there are not seen outside of it."""
+        outer = self._point, self._constants, self._literals
+        self._point, self._constants, self._literals = ir.InsertionPoint(block), {**outer[1]}, {**outer[2]}
+        try:
+            yield
+        finally:
+            self._point, self._constants, self._literals = outer
+
+    def as_bool(self, value: ir.Value) -> ir.Value:
+        """Return a tensor of one element, or a scalar, as a ``!torch.bool``."""
+        if str(value.type) == "!torch.bool":
+            return value
+        kind = {"!torch.int": "int", "!torch.float": "float"}.get(str(value.type), "Tensor")
+        return self.op(f"torch.aten.Bool.{kind}", [self.types.parse("!torch.bool")], [value]).result
+
+    def cast(self, value: ir.Value, type_: ir.Type) -> ir.Value:
+        """Return a tensor under a type that knows more, or less, of its shape; any other value as it is."""
+        if value.type == type_:
+            return value
+        return self.op("torch.tensor_static_info_cast", [type_], [value]).result
+
+    def runtime_assert(self, condition: ir.Value, message: str) -> None:
+        """Append ``torch.runtime.assert`` of a ``!torch.bool``."""
+        attributes = {"message": ir.StringAttr.get(message, context=self._context)}
+        self.op("torch.runtime.assert", [], [condition], attributes)
+
+    @contextmanager
+    def ambient(self) -> Iterator[None]:
+        """Set context, location and insertion point for code that relies on them (hooks)."""
+        with self._context, self.location, self._point:
+            yield

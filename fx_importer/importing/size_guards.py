@@ -1,0 +1,95 @@
+"""What export took for granted of the sizes of inputs, as assertions at the start of the function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from fx_importer.importing.handlers.assertions import assert_range
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.importing.symbolic_shapes import finite
+from fx_importer.mlir.bindings import ir
+
+
+class InputGuards:
+    """Asserts, for the dynamic sizes of inputs: that they lie in their ranges, and that equal ones are equal."""
+
+    def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any]):
+        """``ranges`` is ``ExportedProgram.range_constraints``."""
+        self._build = build
+        self._ranges = ranges
+        self._seen: dict[sympy.Basic, tuple[str, ir.Value]] = {}
+
+    def emit(self, arguments: Sequence[tuple[str, fx.Node]]) -> None:
+        """Assert what is known of ``arguments``, given with the names that users know them by."""
+        sizes: list[tuple[sympy.Expr, str, ir.Value]] = []
+        for name, node in arguments:
+            example = node.meta.get("val")
+            for axis, size in enumerate(example.shape if isinstance(example, torch.Tensor) else ()):
+                if isinstance(size, torch.SymInt) and not isinstance(size.node.expr, sympy.Integer):
+                    sizes.append((size.node.expr, f"size {axis} of '{name}'", self._size(node, axis)))
+        for expression, name, value in sorted(sizes, key=lambda size: not isinstance(size[0], sympy.Symbol)):
+            self._guard(expression, name, value)
+
+    def _guard(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
+        build = self._build
+        first = self._seen.setdefault(expression, (name, value))
+        if first[1] is not value:
+            self._equal(value, first[1], f"{name} is not equal to {first[0]}")
+            return
+        if limits := self._ranges.get(expression):
+            assert_range(build, value, name, finite(limits.lower), finite(limits.upper))
+        known = self._compute(expression)
+        if known is None:
+            self._solve(expression, name, value)
+        elif known is not value:
+            self._equal(value, known, f"{name} is not {self._words(expression)}")
+
+    def _solve(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
+        """Find the symbol of which ``value`` is a multiple, plus a constant: other sizes may be made of it too."""
+        build = self._build
+        offset, product = expression.as_coeff_Add()
+        factor, symbol = product.as_coeff_Mul()
+        if not isinstance(symbol, sympy.Symbol) or not (offset.is_Integer and factor.is_Integer):
+            return
+        multiple = self._emit("sub.int", value, build.constant(int(offset))) if offset else value
+        quotient = self._emit("floordiv.int", multiple, build.constant(int(factor)))
+        self._seen[symbol] = (f"{name}, less {offset}, by {factor}" if offset else f"{name}, by {factor}", quotient)
+        if factor != 1:
+            whole = self._emit("mul.int", quotient, build.constant(int(factor)))
+            kind = f"a multiple of {factor}" + (f", plus {offset}" if offset else "")
+            self._equal(multiple, whole, f"{name} is not {kind}")
+
+    def _compute(self, expression: sympy.Basic) -> ir.Value | None:
+        """Return a sum of multiples of symbols that are sizes themselves."""
+        if isinstance(expression, sympy.Integer):
+            return self._build.constant(int(expression))
+        if isinstance(expression, sympy.Symbol):
+            return self._seen[expression][1] if expression in self._seen else None
+        name = {sympy.Add: "add.int", sympy.Mul: "mul.int"}.get(type(expression))
+        parts = [self._compute(part) for part in expression.args] if name else [None]
+        values = [part for part in parts if part is not None]
+        if name is None or len(values) < len(parts):
+            return None
+        result, *rest = values
+        for value in rest:
+            result = self._emit(name, result, value)
+        return result
+
+    def _words(self, expression: sympy.Expr) -> str:
+        """Return ``expression`` with the sizes that its symbols were found in."""
+        return str(expression.xreplace({s: sympy.Symbol(f"({self._seen[s][0]})") for s in expression.free_symbols}))
+
+    def _equal(self, a: ir.Value, b: ir.Value, message: str) -> None:
+        equal = self._build.op("torch.aten.eq.int", [self._build.types.parse("!torch.bool")], [a, b]).result
+        self._build.runtime_assert(equal, message)
+
+    def _size(self, node: fx.Node, axis: int) -> ir.Value:
+        return self._emit("size.int", self._build.value(node), self._build.constant(axis))
+
+    def _emit(self, name: str, *operands: ir.Value) -> ir.Value:
+        return self._build.op(f"torch.aten.{name}", [self._build.types.parse("!torch.int")], operands).result

@@ -1,0 +1,82 @@
+"""Graphs that a program calls: a private function each, for all calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import fx
+
+from fx_importer.fx_graph.programs import SAME
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.mlir.bindings import func_d, ir
+
+if TYPE_CHECKING:
+    from fx_importer.importing.importer import FxImporter
+
+_LITERAL = "torch.vtensor.literal"
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function that is called."""
+
+    symbol: ir.Attribute
+    passed: Sequence[int]
+    """Which of the graph's inputs are arguments. The others are literals, the same ones in all calls."""
+    results: Sequence[ir.Type]
+
+
+class Callees:
+    """The functions that one function calls, itself or through others."""
+
+    def __init__(self, importer: FxImporter):
+        self.functions: list[func_d.FuncOp] = []
+        self._importer = importer
+        self._known: dict[fx.GraphModule, Callee] = {}
+
+    def of(self, module: fx.GraphModule, name: str, operands: Sequence[ir.Value], build: NodeBuilder) -> Callee:
+        """Return the function of ``module``, for a call with ``operands`` that ``build`` is to make.
+
+        When it is made, what in it cannot be imported is left in ``build.refused``.
+        """
+        if (found := self._known.get(module)) is not None:
+            return found
+        importer = self._importer
+        inputs = module.graph.find_nodes(op="placeholder")
+        held = [node.meta.get(SAME) and _is_literal(value) for node, value in zip(inputs, operands, strict=True)]
+        passed = [position for position, is_held in enumerate(held) if not is_held]
+        types = [operands[position].type for position in passed]
+        with importer.context, importer.locations.unknown, ir.InsertionPoint(importer.module.body):
+            function = func_d.FuncOp(f"{build.outlines}.{name}", (types, []), visibility="private")
+            block = function.add_entry_block()
+        self.functions.append(function)
+        function.attributes["no_inline"] = ir.UnitAttr.get(importer.context)
+        inner = NodeBuilder(importer, module, block)
+        inner.outlines, inner.runtime_asserts = build.outlines, build.runtime_asserts
+        arguments = iter(block.arguments)
+        values = [
+            inner.op(_LITERAL, [value.type], (), {"value": value.owner.attributes["value"]}).result
+            if is_held
+            else next(arguments)
+            for value, is_held in zip(operands, held, strict=True)
+        ]
+        results = importer.import_subgraph(module.graph, inner, values)
+        build.refused.extend(inner.refused)
+        inner.location = importer.locations.unknown
+        inner.op("func.return", [], results)
+        give_type(function, types, results)
+        symbol = ir.FlatSymbolRefAttr.get(function.name.value, importer.context)
+        made = self._known[module] = Callee(symbol, passed, [result.type for result in results])
+        return made
+
+
+def _is_literal(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == _LITERAL
+
+
+def give_type(function: func_d.FuncOp, inputs: Sequence[ir.Type], results: Sequence[ir.Value]) -> None:
+    """Have ``function`` take ``inputs`` and return ``results``, which it did not know when it was made."""
+    type_ = ir.FunctionType.get(inputs, [result.type for result in results], function.context)
+    function.attributes["function_type"] = ir.TypeAttr.get(type_, function.context)

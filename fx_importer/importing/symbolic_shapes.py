@@ -1,0 +1,75 @@
+"""Symbolic sizes in the module: ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from fx_importer.importing.affine_expressions import NotAffine, to_affine
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.importing.value_map import Binding
+from fx_importer.mlir.bindings import ir
+
+_LARGEST = 2**63 - 1
+
+
+class Symbols:
+    """The symbols of one function, and the ranges in which export knows them to lie."""
+
+    def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any]):
+        """``ranges`` is ``ExportedProgram.range_constraints``."""
+        self._build = build
+        self._context = build.fx_importer.context
+        # Export may also limit an expression, twice a symbol for example.
+        symbols = {symbol: limits for symbol, limits in ranges.items() if isinstance(symbol, sympy.Symbol)}
+        self._values: dict[Any, ir.Value] = {s: self._declare(s, limits) for s, limits in symbols.items()}
+
+    def _declare(self, symbol: sympy.Symbol, limits: Any) -> ir.Value:
+        i64 = ir.IntegerType.get_signless(64, context=self._context)
+        attributes = {
+            "symbol_name": ir.StringAttr.get(str(symbol), context=self._context),
+            "min_val": ir.IntegerAttr.get(i64, _clamp(limits.lower)),
+            "max_val": ir.IntegerAttr.get(i64, _clamp(limits.upper)),
+        }
+        return self._build.op("torch.symbolic_int", [self._build.types.parse("!torch.int")], (), attributes).result
+
+    def bind(self, node: fx.Node, binding: Binding) -> None:
+        """State the shapes of the tensors that ``node`` is bound to, as far as they are symbolic and affine."""
+        example = node.meta.get("val")
+        examples = example if isinstance(example, (list, tuple)) else [example]
+        values = binding if isinstance(binding, tuple) else (binding,)
+        if len(examples) == len(values):
+            for tensor, value in zip(examples, values, strict=True):
+                if isinstance(tensor, torch.Tensor):
+                    self._bind_tensor(tensor, value)
+
+    def _bind_tensor(self, tensor: torch.Tensor, value: ir.Value) -> None:
+        dims = [d.node.expr if isinstance(d, torch.SymInt) else sympy.Integer(d) for d in tensor.shape]
+        used = sorted({s for d in dims for s in d.free_symbols}, key=str)
+        if not used or any(symbol not in self._values for symbol in used):
+            return
+        positions: dict[Any, int] = {symbol: i for i, symbol in enumerate(used)}
+        try:
+            expressions = [to_affine(dim, positions, self._context) for dim in dims]
+        except NotAffine:
+            return
+        shape = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(used), expressions, self._context))
+        operands = [value, *(self._values[symbol] for symbol in used)]
+        self._build.op("torch.bind_symbolic_shape", [], operands, {"shape_expressions": shape})
+
+
+def finite(limit: Any) -> int | None:
+    """Return a bound as an integer; None if it is no bound to an integer of 64 bits."""
+    if limit.is_infinite or not limit.is_Integer or not -_LARGEST <= limit < _LARGEST:
+        return None
+    return int(limit)
+
+
+def _clamp(limit: Any) -> int:
+    """Return a bound as a 64-bit integer; an unbounded one is the largest or the smallest."""
+    found = finite(limit)
+    return found if found is not None else _LARGEST if limit > 0 else -_LARGEST - 1

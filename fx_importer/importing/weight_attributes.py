@@ -1,0 +1,134 @@
+"""Tensors as attributes, without copying them.
+
+A parameter's memory is lent to MLIR: the context keeps the tensor alive, and a later in-place change to it shows in the
+module. What cannot be lent as it lies (strided views) is made contiguous first; what is one value is a splat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from fx_importer.fx_graph.programs import place_of
+from fx_importer.importing.types import TypeCache
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.elided_weights import stand_in
+from fx_importer.mlir.resources import declared, resource
+from fx_importer.mlir.tensor_elements import as_array
+
+INLINE_ELEMENTS = 64
+"""Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
+
+
+class UnimportableTensor(Exception):
+    """A tensor without memory of its own, or of a kind that no attribute holds."""
+
+
+class TensorAttributes:
+    """The tensor attributes of one context. Tensors that share memory, shape and dtype share an attribute."""
+
+    def __init__(self, context: ir.Context, types: TypeCache):
+        self._context = context
+        self._types = types
+        # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
+        self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
+        self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
+        self.withheld: Mapping[object, int] = {}
+        """The numbers of tensors that the module is to name only, by `place_of` and name, and by `place_of`."""
+        self._external: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
+
+    def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
+        """Return the attribute that holds ``tensor``: a splat, a short ``dense``, or a resource called ``name``.
+
+        Raises:
+            UnimportableTensor: for fake, meta, sparse and quantized tensors.
+            UnknownDtype: for a dtype that the torch dialect cannot spell.
+        """
+        if tensor.is_meta and not tensor.numel():
+            tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # it has all its elements
+        check_importable(tensor)
+        key = place_of(tensor)
+        if (found := self._known.get(key)) is not None:
+            return found[1]
+        if self.withheld and (number := self.withheld.get((key, name), self.withheld.get(key))) is not None:
+            made = stand_in(number, self._types.literal(tensor.dtype, tensor.shape))
+        else:
+            made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
+        if tensor.numel():
+            self._known[key] = (tensor, made)
+        if name is not None:
+            self._named.setdefault(name, (tensor, made))
+        return made
+
+    def external(self, tensor: torch.Tensor, name: str) -> ir.Attribute:
+        """Return a resource that stands for ``tensor``, has none of its values, and is called ``name``.
+
+        Raises:
+            UnimportableTensor: where a program that was imported before has another tensor of that name.
+            UnknownDtype: for a dtype that the torch dialect cannot spell.
+        """
+        key = ("external", *place_of(tensor))
+        if (found := self._known.get(key)) is not None:
+            return found[1]
+        other, made = self._external.get(name, (None, None))
+        if other is None or made is None:
+            made = declared(name, self._types.literal(tensor.dtype, tensor.shape))
+            self._external[name] = tensor, made
+        elif not _may_be_one(tensor, other):
+            raise UnimportableTensor("another program of this module has another tensor of that name")
+        self._known[key] = (tensor, made)
+        return made
+
+    def _of_name(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute | None:
+        """Return the attribute of an equal tensor called ``name``: of a program of the same model, read from a file."""
+        found, attribute = self._named.get(name or "", (None, None))
+        if found is None or (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
+            return None
+        return attribute if np.array_equal(as_array(found), as_array(tensor)) else None
+
+    def _make(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
+        type_ = self._types.literal(tensor.dtype, tensor.shape)
+        if tensor.numel() and not any(tensor.stride()):
+            tensor = tensor.as_strided((1,), (1,))  # expanded from one element
+        data = as_array(tensor)
+        if data.size and is_splat(data):
+            return ir.DenseElementsAttr.get(data[:1], type=type_, context=self._context)
+        # MLIR holds an i1 one byte an element in an attribute, but users of a resource disagree on its layout.
+        if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
+            return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
+        return resource(data, name or "constant", type_)
+
+
+def _may_be_one(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one name, as of programs that were read from files, are equal as far as can be told."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return one.is_meta or other.is_meta or np.array_equal(as_array(one), as_array(other))
+
+
+def check_importable(tensor: torch.Tensor) -> None:
+    """Raise `UnimportableTensor` unless ``tensor`` is a plain strided tensor with memory."""
+    if isinstance(tensor, torch._subclasses.FakeTensor) or tensor.is_meta:
+        raise UnimportableTensor(
+            "a fake or meta tensor has no values to put into the module: materialize it first "
+            "(`module.to_empty(device='cpu')` and `load_state_dict`), or pass weights='external' or weights='args', "
+            "which need none"
+        )
+    if tensor.is_quantized:
+        raise UnimportableTensor(
+            f"a quantized tensor ({tensor.dtype}) cannot be a literal: hold its integers, `int_repr()`, with scale and "
+            "zero point, and dequantize in the model"
+        )
+    if tensor.layout != torch.strided:
+        raise UnimportableTensor(
+            f"a {tensor.layout} tensor of {tensor.dtype} cannot be a literal: densify it first (`to_dense()`), or "
+            "take it as an input, whose type says how it is stored"
+        )
+
+
+def is_splat(data: np.ndarray) -> bool:
+    """Whether all elements are the same, bit by bit. Looks at three of them before it reads them all."""
+    first = data[0]
+    return bool(data[-1] == first and data[data.size // 2] == first and (data == first).all())

@@ -1,0 +1,137 @@
+"""What is tried in a process of its own: it may not start, be ended, or hang."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import torch
+
+from fx_importer.api.lower import lower
+from fx_importer.diagnostics.reports.repro_command import torch_mlir_opt
+from fx_importer.errors import FxImporterError, NotInstalledError
+from fx_importer.execution import RUNS
+from fx_importer.installation.findings import Finding
+from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager, portable_artifact, stablehlo_version
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import PIPELINES, Nested, Pass, Step
+from fx_importer.pipelines.to_linalg import TO_LINALG
+from fx_importer.process.worker import Note
+
+
+class Trial:
+    """Answers requests: ``("start",)``, ``("wheel",)``, ``("lower", output type)``, ``("run", backend)``."""
+
+    def __init__(self, _note: Note):
+        pass
+
+    def __call__(self, request: tuple[str, ...]) -> tuple[Finding, ...]:
+        match request:
+            case ("start",):
+                return ()
+            case ("wheel",):
+                return tuple(_tried(name, look) for name, look in WHEEL.items())
+            case ("lower", output_type):
+                return (_tried(output_type, lambda: _lowers(output_type)),)
+            case ("run", backend):
+                return (_tried(backend, lambda: _runs(backend)),)
+        raise AssertionError(request)
+
+
+def _tried(name: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, look())
+    except NotInstalledError as error:
+        return Finding(name, False, str(error), error.extra)
+    except Exception as error:
+        said = str(error) if isinstance(error, FxImporterError) else f"{type(error).__name__}: {error}"
+        return Finding(name, False, said)
+
+
+def _passes() -> str:
+    """Read every pass that a pipeline of ours names, with its options."""
+    stages = [*(stage for each in PIPELINES.values() for stage in each.stages), *TO_LINALG.values()]
+    passes = dict.fromkeys(text for stage in stages for step in stage.passes for text in _spelled(step))
+    context, unknown = new_context(), []
+    for text in passes:
+        try:
+            passmanager.PassManager.parse(f"builtin.module({text})", context)
+        except ValueError:
+            unknown.append(text)
+    if unknown:
+        raise LookupError(f"the wheel does not know {', '.join(unknown)}")
+    return f"all {len(passes)} that the pipelines name are known"
+
+
+def _spelled(step: Step) -> Iterator[str]:
+    if isinstance(step, Pass):
+        yield str(step)
+    elif isinstance(step, Nested):
+        for inner in step.passes:
+            yield from (f"{step.anchor}({text})" for text in _spelled(inner))
+
+
+_DOUBLED = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{ {} return %y : tensor<2xf32> }}"
+
+
+def _module(text: str) -> ir.Module:
+    load_dialects(context := new_context())
+    return ir.Module.parse(_DOUBLED.format(text), context)
+
+
+def _engine() -> str:
+    from torch_mlir.execution_engine import ExecutionEngine
+
+    text = "llvm.func @one() -> i64 { %0 = llvm.mlir.constant(1 : i64) : i64 llvm.return %0 : i64 }"
+    if not ExecutionEngine(ir.Module.parse(text, new_context())).raw_lookup("one"):
+        raise LookupError("it compiled a function, and cannot find it")
+    return ""
+
+
+def _artifact() -> str:
+    portable_artifact(_module("%y = stablehlo.add %x, %x : tensor<2xf32>"))
+    return f"versions {stablehlo_version('minimum')} to {stablehlo_version('current')}"
+
+
+def _opt() -> str:
+    command = [torch_mlir_opt(), "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return next((line.strip() for line in ran.stdout.splitlines() if "version" in line), "")
+
+
+WHEEL: dict[str, Callable[[], str]] = {
+    "passes": _passes,
+    "JIT": _engine,
+    "StableHLO artifacts": _artifact,
+    "torch-mlir-opt": _opt,
+}
+"""What is asked of the wheel, and what looks."""
+
+
+class _Tiny(torch.nn.Module):
+    """Has a weight, a product and a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(12.0).reshape(4, 3) / 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ self.weight)
+
+
+_INPUT = (torch.arange(8.0).reshape(2, 4) / 8,)
+
+
+def _lowers(output_type: str) -> str:
+    lower(_Tiny(), *_INPUT, output_type=output_type)
+    return ""
+
+
+def _runs(backend: str) -> str:
+    output_type = next(each for each, backends in RUNS.items() if backend in backends)
+    model = _Tiny()
+    found = lower(model, *_INPUT, output_type=output_type).caller(backend=backend)(*_INPUT)
+    difference = float((found - model(*_INPUT)).abs().max().detach())
+    if not difference < 1e-5:
+        raise ArithmeticError(f"a small program differs from eager PyTorch by {difference:.1e}")
+    return f"ran a small program in {OutputType.get(output_type).value}"

@@ -1,0 +1,232 @@
+"""Rules as handlers of the importer: what a call of an operator becomes as it is imported."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.diagnostics.causes import DECLINED
+from fx_importer.importing import NodeBuilder, Refused
+from fx_importer.importing.handlers import Handler
+from fx_importer.importing.handlers.schema_operators import import_overload
+from fx_importer.importing.schema_arguments import plan_for
+from fx_importer.lowerings.external_calls import import_call_of, nested
+from fx_importer.lowerings.lowering_registry import Lowerings
+from fx_importer.lowerings.lowering_rules import EMITTERS, Declined, External, Lowering, NodeRule
+from fx_importer.lowerings.module_builder import CannotEmit
+from fx_importer.lowerings.symbol_table import SymbolTable
+from fx_importer.lowerings.target_emitter import TargetEmitter
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.declarations import Defined
+from fx_importer.output_types import OutputType
+from fx_importer.rewrites.torch.region_types import Uncarried
+
+
+def handlers_for(
+    layers: Sequence[Lowerings], output_type: OutputType, fallback: Sequence[OutputType] = ()
+) -> dict[Any, Handler]:
+    """Return how calls of the operators are imported that rules lower into ``output_type``, or make external calls.
+
+    What only rules into an output type of the ``fallback`` take is a call of a function, and in `FxImporter.defined`.
+    """
+    rules: dict[Any, list[tuple[Lowering | External, OutputType]]] = {}
+    for into in (output_type, *fallback):
+        for rule in (rule for layer in layers for rule in layer):
+            if isinstance(rule, External) or (isinstance(rule, Lowering) and rule.is_for(into)):
+                for operator in rule.operators:
+                    if into is output_type or operator.namespace not in BUILT_IN:
+                        rules.setdefault(operator, []).append((rule, into))
+    return {operator: _handler(found, output_type) for operator, found in rules.items()}
+
+
+BUILT_IN = ("aten", "prims")
+"""The namespaces of operators that are built in: those of others are nobody's but their rules'."""
+
+
+def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_type: OutputType) -> Handler:
+    def import_by_rules(node: fx.Node, build: NodeBuilder) -> Any:
+        declined: list[str] = []
+        for rule, into in rules:
+            if isinstance(rule, External):
+                return import_call_of(rule, node, build)
+            try:
+                if into is not output_type:
+                    return _elsewhere(rule, into, node, build)
+                return _Call(rule, node, build, EMITTERS[into.root]).lowered()
+            except Declined as reason:
+                declined.append(f"{rule} declined{f': {reason}' if str(reason) else ''}")
+        found = import_overload(node, build)
+        first = next(iter([found] if isinstance(found, ir.Value) else found or ()), None)
+        if first is not None:
+            said = ir.StringAttr.get("; ".join(declined), context=build.fx_importer.context)
+            first.owner.attributes[DECLINED] = said
+        return found
+
+    return import_by_rules
+
+
+def _elsewhere(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuilder) -> Any:
+    """Import a call as that of a function, which a rule lowers into another output type. Raises as `_Call` does."""
+    context, importer = build.fx_importer.context, build.fx_importer
+    given = list(dict.fromkeys(node.all_input_nodes))
+    types = [build.type_of(each) for each in given]
+    module = ir.Module.create(build.location)
+    with context, build.location, ir.InsertionPoint(module.body):
+        function = func_d.FuncOp("other", ir.FunctionType.get(types, []))
+        block = function.add_entry_block()
+    inner = NodeBuilder(importer, build.owner, block)
+    inner.location = build.location
+    for each, argument in zip(given, block.arguments, strict=True):
+        inner.environment.bind(each, argument)
+    results = tree_leaves(_Call(rule, node, inner, EMITTERS[into.root]).lowered())
+    inner.op("func.return", [], results)
+    kind = ir.FunctionType.get(types, [each.type for each in results], context)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind, context)
+
+    stem = "fallback_" + re.sub(r"\W", "_", str(node.target))
+    found = import_call_of(External(rule.operators, stem), node, build)
+    call = next(iter(tree_leaves(found))).owner
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"])
+    if [each.type for each in call.operands] != types:
+        raise Refused(f"the rule {rule} lowers into {into.value}, where it can take each tensor once, and no numbers")
+    function.attributes["sym_name"] = ir.StringAttr.get(name.value, context)
+    importer.defined.setdefault(name.value, Defined(str(node.target), module, into))
+    return found
+
+
+class _Call:
+    """One call of an operator that a rule lowers."""
+
+    def __init__(self, rule: Lowering, node: fx.Node, build: NodeBuilder, emitter: type[TargetEmitter]):
+        self._rule, self._node, self._build = rule, node, build
+        target: Any = node.target
+        self._plan, self._schema = plan_for(target), target._schema
+        self._emit = emitter(build.point, build.location)
+
+    def lowered(self) -> Any:
+        """Return the results, as the torch dialect has them.
+
+        Raises:
+            Declined: if the rule does; nothing is left of what it emitted.
+            Refused: if it fails, or emits something else than the operator returns.
+        """
+        emit = self._emit
+        lists = [isinstance(each, list | tuple) for each in self._examples()]
+        try:
+            # A list of tensors has no type here; the tensors in it do, and a rule returns them in a list.
+            types = [self._build.types.of(each) for each in self._flat_examples()]
+            emit.results = tuple(map(emit.carrier_type, types))
+            arguments, keywords = self._arguments()
+        except (Uncarried, TypeError) as error:
+            raise Refused(f"{self._rule} cannot take it: {error}") from None
+        try:
+            with self._build.ambient():  # for rules that make operations by the classes of their dialects
+                if isinstance(self._rule, NodeRule):
+                    returned = self._rule.rule(self._node, SymbolTable(self._node, self._build, emit))
+                else:
+                    returned = self._rule.rule(emit, *arguments, **keywords)
+        except Declined:
+            emit.erase()
+            raise
+        except CannotEmit as error:
+            raise Refused(f"the rule {self._rule} fails{_line(self._rule)}: {error}") from None
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise Refused(f"the rule {self._rule} fails{_line(self._rule)}: {said}") from error
+        return nested(iter(self._received(self._flat(returned, lists), types)), self._examples())
+
+    def _examples(self) -> list[Any]:
+        if self._plan.results == 0:
+            return []
+        example = self._build.example(self._node)
+        return [example] if self._plan.results == 1 else list(example)
+
+    def _flat_examples(self) -> list[Any]:
+        return [one for each in self._examples() for one in (each if isinstance(each, list | tuple) else [each])]
+
+    def _flat(self, returned: Any, lists: Sequence[bool]) -> list[Any]:
+        """Return the values that a rule returned, one after another."""
+        if isinstance(returned, ir.Operation | ir.OpView) and len(lists) > 1:
+            returned = list(returned.results)
+        if isinstance(returned, list | tuple) and len(returned) == 1 and lists == [False]:
+            returned = returned[0]  # as `inline` gives it
+        results = [returned] if len(lists) == 1 else returned
+        if len(lists) == 0:
+            results = [] if returned is None else returned
+        if not isinstance(results, list | tuple) or len(results) != len(lists):
+            raise self._wrong(f"returned {_said(returned)}, but {self._node.target} returns {len(lists)}")
+        return [one for each, several in zip(results, lists, strict=True) for one in (each if several else [each])]
+
+    def _received(self, values: Sequence[Any], types: Sequence[ir.Type]) -> list[ir.Value]:
+        if len(values) != len(types):
+            raise self._wrong(f"returned {len(values)} values, but {self._node.target} returns {len(types)} here")
+        found: list[ir.Value] = []
+        for value, kind, torch_type in zip(values, self._emit.results, types, strict=True):
+            value = value.result if isinstance(value, ir.Operation | ir.OpView) else value
+            if not isinstance(value, ir.Value):
+                raise self._wrong(f"returned {_said(value)}, and not one value")
+            if not _agree(value.type, kind):
+                raise self._wrong(f"returned {value.type}, but {self._node.target} returns {kind} here")
+            if value.type != kind:  # as much as the rule knows of it; then as much as the program does
+                known = _as_torch(value.type, torch_type)
+                found.append(self._build.cast(self._emit.receive(value, known), torch_type))
+            else:
+                found.append(self._emit.receive(value, torch_type))
+        return found
+
+    def _wrong(self, what: str) -> Refused:
+        return Refused(f"the rule {self._rule} {what}")
+
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return what the rule takes: positions, and keywords."""
+        values = [self._argument(each) for each in self._plan.bind(self._node.args, self._node.kwargs)]
+        pairs = [*zip(self._schema.arguments, values, strict=True)]
+        keywords = {argument.name: value for argument, value in pairs if argument.kwarg_only}
+        return [value for argument, value in pairs if not argument.kwarg_only], keywords
+
+    def _argument(self, given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return [self._argument(each) for each in given]
+        if not isinstance(given, fx.Node):
+            return given
+        binding = self._build.environment.binding(given)
+        if isinstance(binding, ir.Value):
+            return self._emit.send(binding)
+        return [self._emit.send(each) for each in binding or () if isinstance(each, ir.Value)]
+
+
+def _agree(found: ir.Type, wanted: ir.Type) -> bool:
+    """Whether two types of tensors can be of the same one: an unknown size is any."""
+    if not (isinstance(found, ir.RankedTensorType) and isinstance(wanted, ir.RankedTensorType)):
+        return found == wanted
+    shapes = TargetEmitter.shape(found), TargetEmitter.shape(wanted)
+    same = found.element_type == wanted.element_type and len(shapes[0]) == len(shapes[1])
+    return same and all(a == b or None in (a, b) for a, b in zip(*shapes, strict=True))
+
+
+def _as_torch(found: ir.Type, like: ir.Type) -> ir.Type:
+    """Return the torch dialect's type of the shape of ``found``, with the dtype of ``like``."""
+    sizes = ",".join("?" if size is None else str(size) for size in TargetEmitter.shape(found))
+    dtype = str(like).rpartition("],")[2][:-1]
+    return ir.Type.parse(f"!torch.vtensor<[{sizes}],{dtype}>", found.context)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"{len(value)} values"
+    return (
+        "nothing" if value is None else f"{value!r}" if isinstance(value, int | float | str) else type(value).__name__
+    )
+
+
+def _line(rule: Lowering) -> str:
+    """Return where in the file of the rule the exception that is being handled came from."""
+    file = rule.rule.__code__.co_filename if hasattr(rule.rule, "__code__") else None
+    lines = [frame.lineno for frame in traceback.extract_tb(sys.exc_info()[2]) if frame.filename == file]
+    return f" at line {lines[-1]}" if lines else ""

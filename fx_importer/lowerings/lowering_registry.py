@@ -1,0 +1,135 @@
+"""Lowerings together: which rules there are, from where, and which is asked first."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+from fx_importer.decompositions import Decomposition, DecompositionTable
+from fx_importer.errors import UsageError
+from fx_importer.lowerings.lowering_rules import External, Lowering, described
+from fx_importer.output_types import OutputType
+
+GROUP = "fx_importer.lowerings"
+"""The entry points by which packages offer lowerings: each is a `Lowerings`, or an iterable of rules."""
+
+Rule = Decomposition | Lowering | External
+
+
+class Lowerings:
+    """Rules of which no two are for the same operator and output type. Changing it makes a new one.
+
+    A rule is what `decomposes`, `lowers` or `external` labels.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = ()):
+        """Raises `UsageError` for what is no rule, and for two that are for the same."""
+        self._rules = tuple(rules)
+        taken: dict[tuple[Any, OutputType], Rule] = {}
+        for rule in self._rules:
+            if not isinstance(rule, Rule):
+                raise UsageError(
+                    f"lowerings: {rule!r} is no rule; label a function with decomposes(op), lowers(op, into=...) or "
+                    "external(op, symbol=...)"
+                )
+            for operator in rule.operators:
+                for into in rule.into if isinstance(rule, Lowering) else OutputType:
+                    other = taken.setdefault((operator, into), rule)
+                    if other is not rule:
+                        raise UsageError(
+                            f"lowerings: {operator} has two rules for {into.value}, {named(other)} and {named(rule)}: "
+                            "drop one; or pass them in two Lowerings, the one to ask first before the other"
+                        )
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def adding(self, *rules: Rule) -> Lowerings:
+        """Return these rules and more. Raises `UsageError` as the class does."""
+        return Lowerings((*self._rules, *rules))
+
+
+def named(rule: Rule) -> str:
+    """Return what an error calls a rule: its function and where that is."""
+    return described(rule.rule) if isinstance(rule, Decomposition) else str(rule)
+
+
+def layers(given: Iterable[Any]) -> list[Lowerings]:
+    """Return what was passed as ``lowerings`` in the order in which it is asked.
+
+    Single rules come first, together; then each registry, and what names one: an entry point of the group
+    ``fx_importer.lowerings``, or ``package.module:name``.
+
+    Raises:
+        UsageError: for what is neither, and for two rules for the same in one registry.
+    """
+    single: list[Any] = []
+    rest: list[Lowerings] = []
+    for each in given:
+        if isinstance(each, Lowerings):
+            rest.append(each)
+        elif isinstance(each, str):
+            rest.append(_offered(each))
+        else:
+            single.append(each)
+    return [*([Lowerings(single)] if single else []), *rest]
+
+
+def listed(given: Any) -> tuple[Any, ...]:
+    """Return several things that were passed, or one, which is as good as a list of it."""
+    one = isinstance(given, str | Lowerings) or not isinstance(given, Iterable)
+    return (given,) if one else tuple(given)
+
+
+def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_type: OutputType) -> DecompositionTable:
+    """Return ``table`` with the decompositions among the rules, and without those of what other rules take whole."""
+    seen: set[Any] = set()
+    for rule in (rule for layer in layers for rule in layer):
+        if isinstance(rule, Lowering) and not rule.is_for(output_type):
+            continue
+        new = [operator for operator in rule.operators if operator not in seen]
+        seen.update(new)
+        if isinstance(rule, Decomposition):
+            table = table.replacing(Decomposition(tuple(new), rule.rule), because="given in lowerings")
+        else:
+            table = table.keeping(*new, because="lowered by a rule in lowerings")
+    return table
+
+
+def stubs_of(layers: Iterable[Lowerings]) -> dict[str, Callable[..., Any]]:
+    """Return what PyTorch runs for operators that are external calls, by the operator's name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for rule in (rule for layer in layers for rule in layer):
+        if isinstance(rule, External) and rule.stub is not None:
+            for operator in rule.operators:
+                found.setdefault(str(operator), rule.stub)
+    return found
+
+
+def _offered(name: str) -> Lowerings:
+    """Return the lowerings that ``name`` names."""
+    load: Callable[[], Any]
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        load = lambda: getattr(importlib.import_module(module), attribute)  # noqa: E731
+    else:
+        points = {each.name: each for each in entry_points(group=GROUP)}
+        if name not in points:
+            there = f"there are {', '.join(sorted(points))}" if points else "none is installed"
+            raise UsageError(
+                f"lowerings: no package offers '{name}' in the entry points '{GROUP}': {there}; 'package.module:name' "
+                "names what can be imported"
+            )
+        load = points[name].load
+    try:
+        found = load()
+    except Exception as error:
+        raise UsageError(f"lowerings: '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Iterable) or isinstance(found, str):
+        raise UsageError(f"lowerings: '{name}' is {found!r}, and not a Lowerings or a list of rules")
+    return found if isinstance(found, Lowerings) else Lowerings(found)

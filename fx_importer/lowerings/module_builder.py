@@ -1,0 +1,162 @@
+"""What emitters of all targets have in common: types, constants' bytes, any operation, and MLIR's own text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.rewrites.torch.region_types import Carrier
+
+Number: TypeAlias = bool | int | float
+Shape: TypeAlias = tuple[int | None, ...]
+"""Sizes; None is one that is not known yet."""
+
+ELEMENTS = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.bool: "i1",
+}
+"""The element types of constants, by torch's dtypes."""
+_DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+
+
+class CannotEmit(Exception):
+    """A rule asked for what the target, or what it emits here, does not have; the message is a sentence."""
+
+
+class Builder(Carrier):
+    """Emits operations that are valid, and can take them back."""
+
+    def __init__(self, point: ir.InsertionPoint, location: ir.Location):
+        super().__init__(point, location)
+        self._emitted: list[ir.Operation] = []
+
+    # --- types ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def shape(x: ir.Value | ir.Type) -> Shape:
+        """Return the sizes of ``x``."""
+        kind = ir.RankedTensorType(x.type if isinstance(x, ir.Value) else x)
+        return tuple(None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank))
+
+    @staticmethod
+    def element(x: ir.Value | ir.Type) -> str:
+        """Return the element type of ``x``: ``"f32"``, ``"i64"``."""
+        return str(ir.RankedTensorType(x.type if isinstance(x, ir.Value) else x).element_type)
+
+    def tensor(self, shape: Sequence[int | None], element: str) -> ir.Type:
+        """Return the type of tensors of this shape."""
+        return self.type(f"tensor<{''.join('?x' if size is None else f'{size}x' for size in shape)}{element}>")
+
+    @staticmethod
+    def is_float(x: ir.Value) -> bool:
+        """Whether ``x`` is of floating point."""
+        return bool(re.match(r"b?f\d", Builder.element(x)))
+
+    def dense(self, value: torch.Tensor | Number, element: str | None = None) -> ir.Attribute:
+        """Return a tensor, or a number as a tensor of rank 0, as an attribute, of ``element`` where it is given."""
+        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+        element = ELEMENTS.get(tensor.dtype) if element is None else element
+        if element not in _DTYPES:
+            raise CannotEmit(f"constants are of {', '.join(_DTYPES)}, and not of {element or tensor.dtype}")
+        bits = tensor.detach().to(_DTYPES[element]).contiguous()
+        bits = bits.view(torch.int16) if bits.dtype is torch.bfloat16 else bits  # which numpy does not have
+        kind = self.tensor(tensor.shape, element)
+        return ir.DenseElementsAttr.get(np.ascontiguousarray(bits.numpy()), type=kind, context=self.context)
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def op(
+        self,
+        name: str,
+        results: Sequence[ir.Type | str],
+        operands: Sequence[ir.Value] = (),
+        attributes: Mapping[str, ir.Attribute] | None = None,
+        *,
+        regions: int = 0,
+    ) -> ir.Operation:
+        """Emit ``name``. Raises `CannotEmit` if it is not valid."""
+        try:
+            made = super().op(name, results, operands, attributes, regions=regions)
+            self._emitted.append(made)
+            made.verify()
+        except ir.MLIRError as error:
+            raise CannotEmit(_said(error)) from None
+        return made
+
+    def inline(self, text: str, *operands: ir.Value) -> list[ir.Value]:
+        """Emit the body of a function that is given as MLIR's text, on ``operands``; return what it returns.
+
+        Raises:
+            CannotEmit: if the text is no function, or one of other arguments.
+        """
+        try:
+            module = ir.Module.parse(text, self.context)
+        except ir.MLIRError as error:
+            raise CannotEmit(f"the text is not MLIR: {_said(error)}") from None
+        functions = [each for each in module.body.operations if isinstance(each, func_d.FuncOp)]
+        block = functions[0].entry_block if len(functions) == 1 and not functions[0].is_external else None
+        if block is None:
+            raise CannotEmit("the text has to hold one function, with a body")
+        wanted, given = [each.type for each in block.arguments], [each.type for each in operands]
+        if wanted != given:
+            said = [", ".join(map(str, types)) for types in (wanted, given)]
+            raise CannotEmit(f"the function of the text takes ({said[0]}), and is given ({said[1]})")
+        known = dict(zip(block.arguments, operands, strict=True))
+        *body, end = block.operations
+        for each in body:
+            copy = self._copied(each.operation, known)
+            known.update(zip(each.results, copy.results, strict=True))
+        return [known[value] for value in end.operands]
+
+    def _copied(self, op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> ir.Operation:
+        """Emit a copy of ``op`` that reads, in its regions too, the values that are ``known`` for others."""
+        copy = op.clone(ip=self._point)
+        self._emitted.append(copy)
+
+        def rename(each: ir.Operation) -> ir.WalkResult:
+            for position, operand in enumerate(each.operands):
+                if operand in known:
+                    each.operands[position] = known[operand]
+            return ir.WalkResult.ADVANCE
+
+        copy.walk(rename)
+        return copy
+
+    def erase(self) -> None:
+        """Take back all that was emitted."""
+        while self._emitted:
+            self._emitted.pop().erase()
+
+
+def _said(error: ir.MLIRError) -> str:
+    return "; ".join(each.message for each in error.error_diagnostics) or str(error)
+
+
+def product(sizes: Sequence[int | None]) -> int:
+    """Return how many elements a tensor of these sizes has."""
+    result = 1
+    for size in sizes:
+        result *= size or 0
+    return result
+
+
+def extreme(element: str, *, least: bool) -> Number:
+    """Return the least, or the greatest, number of an element type."""
+    if element == "i1":
+        return not least
+    if not element.startswith("i"):
+        return float("-inf") if least else float("inf")
+    bound = 2 ** (int(element[1:]) - 1)
+    return -bound if least else bound - 1

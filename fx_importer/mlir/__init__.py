@@ -1,0 +1,1 @@
+"""The border to MLIR's Python bindings: contexts, resources, module files, and emitting operations."""

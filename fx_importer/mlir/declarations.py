@@ -1,0 +1,82 @@
+"""Functions that a module declares, and does not define: they stand for operators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fx_importer.diagnostics.causes import Place
+from fx_importer.manifest import HOLE, Hole
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.output_types import OutputType
+
+
+@dataclass(frozen=True)
+class Defined:
+    """What the function computes that stands for an operator."""
+
+    call: str
+    """The operator, with its types."""
+    module: ir.Module | None
+    """With the one function, in the torch dialect; None if the operator is not the one of the model any more, whose
+    dtypes the output type lacks."""
+    into: OutputType | None = None
+    """The only output type that it is for, if a rule of the user's made it."""
+
+
+class Declarations:
+    """The functions of a module that stand for operators, one for all calls that do the same on the same types."""
+
+    def __init__(self, module: ir.Operation):
+        self._block = module.regions[0].blocks[0]
+        self._names: set[str] = set()
+        self._known: dict[tuple[str, str], str] = {}
+        for op in self._block.operations:
+            if isinstance(op, func_d.FuncOp):
+                self._names.add(op.name.value)
+                if HOLE in op.attributes:
+                    said = ir.StringAttr(op.attributes[HOLE]).value
+                    self._known[said, str(op.type)] = op.name.value
+
+    def call(
+        self, hole: Hole, operands: Sequence[ir.Value], results: Sequence[ir.Type], names: Iterable[str]
+    ) -> ir.Operation:
+        """Emit a call, at the current insertion point and location, of the function of ``hole``.
+
+        It is declared where it is not yet, under the first of ``names`` that is free.
+        """
+        kind = ir.FunctionType.get([each.type for each in operands], list(results))
+        key = (hole.to_json(), str(kind))
+        if key not in self._known:
+            name = next(each for each in names if each not in self._names)
+            with ir.InsertionPoint(self._block):
+                made = func_d.FuncOp(name, kind, visibility="private")
+            made.attributes[HOLE] = ir.StringAttr.get(key[0])
+            self._names.add(name)
+            self._known[key] = name
+        callee = {"callee": ir.FlatSymbolRefAttr.get(self._known[key])}
+        return ir.Operation.create("func.call", results=list(results), operands=list(operands), attributes=callee)
+
+
+def declared_in(module: ir.Operation) -> dict[str, Hole]:
+    """Return what the functions stand for that a module declares for operators, by name, with where they are called."""
+    found: dict[str, Hole] = {}
+    for op in module.regions[0].blocks[0].operations:
+        if isinstance(op, func_d.FuncOp) and HOLE in op.attributes:
+            found[op.name.value] = Hole.from_json(ir.StringAttr(op.attributes[HOLE]).value)
+    places = places_of_calls(module) if found else {}
+    return {name: replace(hole, places=tuple(map(str, places[name]))) for name, hole in found.items()}
+
+
+def places_of_calls(module: ir.Operation) -> defaultdict[str, list[Place]]:
+    """Return where functions are called in the user's model, by their names."""
+    places: defaultdict[str, list[Place]] = defaultdict(list)
+
+    def see(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call":
+            places[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(Place.of(op.location))
+        return ir.WalkResult.ADVANCE
+
+    module.walk(see, ir.WalkOrder.PRE_ORDER)
+    return places

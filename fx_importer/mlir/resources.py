@@ -1,0 +1,156 @@
+"""Reading what a ``dense_resource`` holds, for which the bindings have no call."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir
+
+_SMALLEST = 1024
+"""In bytes. A smaller resource cannot be told from the rest of the bytecode by its size."""
+
+_LENT: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+"""What contexts hold, by the address of the attribute. Nobody else has these arrays: they end with the context."""
+
+
+def resource(data: np.ndarray, name: str, type_: ir.Type) -> ir.Attribute:
+    """Return ``data`` as a ``dense_resource`` called ``name``, without copying it: the context keeps it alive."""
+    lent = data.view()
+    made = ir.DenseResourceElementsAttr.get_from_buffer(lent, name, type_, context=type_.context)
+    _LENT[hash(made)] = lent
+    return made
+
+
+def resource_of(constant: ir.Operation, name: str = "value") -> ir.Attribute | None:
+    """Return the attribute ``name`` of ``constant`` if it is a ``dense_resource``."""
+    value = _attribute(constant, name)
+    return value if value is not None and is_resource(value) else None
+
+
+def declared(key: str, type_: ir.Type) -> ir.Attribute:
+    """Return a ``dense_resource`` of ``type_`` that is called ``key`` and holds nothing.
+
+    Its name may get a number at the end, if its context has a resource of that name: `key_of` says what came of it.
+    """
+    escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"\\{byte:02X}" for byte in key.encode())
+    return ir.Attribute.parse(f'dense_resource<"{escaped}"> : {type_}', type_.context)
+
+
+def key_of(resource: ir.Attribute) -> str:
+    """Return the name of a ``dense_resource``."""
+    found = re.match(r'dense_resource<(?:"([^"]*)"|([^>]*))>', str(resource))
+    assert found
+    if found[2] is not None:
+        return found[2]
+    raw = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped, found[1].encode())
+    return raw.decode()
+
+
+def _unescaped(each: re.Match[bytes]) -> bytes:
+    return each[1] if each[1] == b"\\" else bytes.fromhex(each[1].decode())
+
+
+_PLAIN = {chr(code) for code in range(32, 127)} - {'"', "\\"}
+
+
+def is_resource(value: ir.Attribute) -> bool:
+    try:
+        ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell
+    except ValueError:
+        return False
+    return True
+
+
+Held = tuple[ir.Operation, str, ir.Attribute]
+"""An operation, and an attribute of it by its name."""
+
+
+def resources_in(module: ir.Operation) -> list[Held]:
+    """Return every attribute of an operation in ``module`` that is a ``dense_resource``, in order."""
+    return _held(module, is_resource)
+
+
+def constants_in(module: ir.Operation) -> list[Held]:
+    """Return every attribute of an operation in ``module`` that holds a tensor element by element, in order."""
+    return _held(
+        module,
+        lambda value: is_resource(value) or (isinstance(value, ir.DenseElementsAttr) and not value.is_splat),
+    )
+
+
+def size_of(constant: ir.Attribute) -> int:
+    """Return how many bytes the elements of ``constant`` take."""
+    kind = ir.ShapedType(constant.type)
+    return math.prod(kind.shape) * _element_bytes(kind.element_type)
+
+
+def _element_bytes(element: ir.Type) -> int:
+    if isinstance(element, ir.ComplexType):
+        return 2 * _element_bytes(element.element_type)
+    return max(1, getattr(element, "width", 8) // 8)
+
+
+def _held(module: ir.Operation, wanted: Callable[[ir.Attribute], bool]) -> list[Held]:
+    found: list[Held] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for name in op.attributes:
+            value = _attribute(op, name)
+            if value is not None and wanted(value):
+                found.append((op, name, value))
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
+    try:
+        return op.attributes[name]
+    except TypeError:  # a complex ``dense``, which the bindings do not know
+        return None
+
+
+class _Chunks:
+    """A file that keeps the pieces of one size that are written to it."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.found: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if len(data) == self.size:
+            self.found.append(data)
+
+
+def is_held(value: ir.Attribute) -> bool:
+    """Whether there is anything in the resource ``value``. It takes as long as to spell it."""
+    holder = ir.Module.create(ir.Location.unknown(value.context))
+    holder.operation.attributes["value"] = value
+    return "dialect_resources" in holder.operation.get_asm()
+
+
+def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
+    """Return the ``size`` bytes of the resource ``value``, only to be read, or None if it is not as large as that.
+
+    Where `resource` made it, they are not copied. Else they are read from bytecode, in which each resource is written
+    in one piece, and the rest of a module that holds nothing else is small.
+    """
+    lent = _LENT.get(hash(value))
+    if lent is not None and lent.base is not None and lent.nbytes == size:
+        return lent.base.reshape(-1).view(np.uint8)
+    holder = ir.Module.create(ir.Location.unknown(value.context))
+    holder.operation.attributes["value"] = value
+    if size >= _SMALLEST:
+        chunks = _Chunks(size)
+        holder.operation.write_bytecode(chunks)
+        return np.frombuffer(chunks.found[0], np.uint8) if len(chunks.found) == 1 else None
+    # A small one is cheap to spell: hexadecimal digits, of which the first four bytes are the alignment.
+    digits = re.search(r': "0x([0-9A-F]*)"', holder.operation.get_asm())
+    data = bytes.fromhex(digits[1])[4:] if digits else b""
+    return np.frombuffer(data, np.uint8) if len(data) == size else None

@@ -1,0 +1,225 @@
+"""Pass pipelines in a process of their own, where a crash, an endless loop and a memory hog are exceptions.
+
+`run_stages` is for one module, `IsolatedStages` for one that is looked at between its stages, `Prober` for thousands of
+small ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.options import Limits, RunOptions
+from fx_importer.pipelines.module_transfer import Carrier, replace_contents
+from fx_importer.pipelines.pipeline_parser import is_known, parse_steps
+from fx_importer.pipelines.runner import run_stage
+from fx_importer.pipelines.stage import RewriteStep, Stage
+from fx_importer.process.one_shot import Scratch
+from fx_importer.process.worker import Child, check_memory_can_be_watched
+
+NO_LIMITS = Limits()
+
+
+RunStage = Callable[..., None]
+"""Runs a `Stage` on a module that it knows; ``print_passes`` prints the module after each pass."""
+
+
+def stage_runner(module: ir.Module, running: RunOptions) -> RunStage:
+    """Return what runs stages on ``module``: here, or in a process that starts now. Raises as `IsolatedStages` does."""
+    if running.isolate:
+        return IsolatedStages(module, running.limits).run
+    return functools.partial(run_stage, module=module)
+
+
+def run_stages(
+    stages: Sequence[Stage] | str, module: ir.Module, limits: Limits = NO_LIMITS, *, trace: Trace | None = None
+) -> None:
+    """Run ``stages``, or a pipeline in MLIR's syntax, on ``module`` in place, in a new process.
+
+    ``limits`` are for each stage. The stages are recorded in ``trace``, whose reporter writes reports; without one,
+    there are none. What failed has left ``module`` as it was before that stage.
+
+    Raises:
+        UsageError: if a pass is none that MLIR or this package knows.
+        StageFailed: as it would be without a process.
+        CrashedError: with the stage and the pass, if the process ended.
+    """
+    trace = Trace() if trace is None else trace
+    isolated = IsolatedStages(module, limits)
+    for stage in _stages(stages):
+        with trace.stage(stage.name, module, pipeline=str(stage)):
+            isolated.run(stage)
+
+
+class IsolatedStages:
+    """Runs one stage after the other on a module, which nobody else may change in the meantime.
+
+    The process holds the module from the first stage on; what is new in it comes back after each. It starts when this
+    object is made, and is waited for by the first stage.
+    """
+
+    def __init__(self, module: ir.Module, limits: Limits = NO_LIMITS):
+        """Raises `UsageError` for a memory limit where memory cannot be watched."""
+        self._module = module
+        self._child = _started(limits)
+        self._limits = limits
+        self._scratch = Scratch()
+        self._names = itertools.count()
+        self._carrier = Carrier(module.context)
+        self._sent = False
+
+    def run(self, stage: Stage, *, print_passes: bool = False) -> None:
+        """Run ``stage``; here, if it has a function that another process cannot import.
+
+        ``print_passes`` prints to standard error, when the stage has ended.
+
+        Raises:
+            UsageError: as `run_stage` does.
+            ReportedError: where `run_stage` raises an `ir.MLIRError`: with the same diagnostics.
+            CrashedError: if the process ended; no other stage can run then.
+        """
+        if not _crosses(stage):
+            run_stage(stage, self._module, print_passes=print_passes)
+            self._sent = False
+            return
+        context = self._module.context
+        given, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
+        if not self._sent:
+            self._carrier.write(self._module, given)
+            self._sent = True
+        sent = given if given.exists() else None
+        request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
+        (warned, failure), context.allow_unregistered_dialects = _ask(self._child, request, self._limits)
+        if print_passes:
+            sys.stderr.write(self._child.said())
+        _go_on(warned, failure)
+        replace_contents(self._module, self._carrier.read(made))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a module."""
+
+    error: StageFailed | CrashedError | None
+    """None if all stages passed. ``error.stage`` is the stage that did not."""
+    module: bytes | None
+    """The bytecode that the last stage left, if all passed and it was asked for."""
+
+
+class Prober:
+    """Runs pipelines on many small modules, in one process, which starts anew after a crash.
+
+    Stages with functions that no other process can import run in this one.
+
+        prober = Prober(Limits(seconds=10))
+        outcome = prober.run("func.func @main() { return }", pipeline_for(OutputType.TOSA, LoweringOptions()).stages)
+        outcome.error  # None, or a StageFailed with .stage and .diagnostics, or a CrashedError with .pass_name, .signal
+
+    It is not for threads: each needs a prober of its own.
+    """
+
+    def __init__(self, limits: Limits = NO_LIMITS):
+        """``limits`` are for each module. Raises `UsageError` where memory cannot be watched."""
+        self._limits = limits
+        self._child = _started(limits)
+
+    def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> Outcome:
+        """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, which is text or bytecode.
+
+        With ``result``, the outcome has the module that comes of it.
+
+        Raises:
+            UsageError: if a pass is none that MLIR or this package knows, or ``module`` is not one.
+        """
+        text: str | bytes | None = module
+        parts = [(each, list(part)) for each, part in groupby(_stages(stages), _crosses)]
+        for number, (crosses, part) in enumerate(parts):
+            assert text is not None
+            wanted = result or number + 1 < len(parts)
+            outcome = (self._there if crosses else _here)(text, part, wanted)
+            if outcome.error:
+                return outcome
+            text = outcome.module
+        return Outcome(None, text if result and not isinstance(text, str) else None)
+
+    def _there(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+        if not self._child.alive:
+            self._child = Child(_CHILD)
+        request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)
+        try:
+            stage, warned, failure, made = _ask(self._child, request, self._limits)
+        except CrashedError as error:
+            return Outcome(error, None)
+        try:
+            with Trace().stage(stage):
+                _go_on(warned, failure)
+        except StageFailed as error:
+            return Outcome(error, None)
+        return Outcome(None, made)
+
+
+def _here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+    """Run stages in this process, which alone has their functions."""
+    context = new_context()
+    context.allow_unregistered_dialects = True
+    load_dialects(context)
+    read = ir.Module.parse(module, context)
+    try:
+        for stage in stages:
+            with Trace().stage(stage.name):
+                run_stage(stage, read)
+    except StageFailed as error:
+        return Outcome(error, None)
+    if not result:
+        return Outcome(None, None)
+    read.operation.write_bytecode(made := io.BytesIO())
+    return Outcome(None, made.getvalue())
+
+
+def _ask(child: Child, request: Any, limits: Limits) -> Any:
+    try:
+        return child.ask("the pipeline's process", request, limits)
+    except CrashedError as error:
+        stage, _, name = child.noted.partition("\n")
+        if not stage:
+            raise
+        what = f"stage '{stage}'" + (f", in the pass '{name}'," if name else "")
+        raise CrashedError(
+            what, error.signal, error.said, limit=error.limit, stage=stage, pass_name=name or None
+        ) from None
+
+
+def _go_on(warned: Sequence[Warning], failure: Exception | None) -> None:
+    """Warn and fail as the stage did."""
+    for each in warned:
+        warnings.warn(each, stacklevel=3)
+    if failure:
+        raise failure
+
+
+_CHILD = "fx_importer.pipelines.isolated_runner_child:Runner"
+
+
+def _started(limits: Limits) -> Child:
+    if limits.memory is not None:
+        check_memory_can_be_watched()
+    return Child(_CHILD)
+
+
+def _stages(stages: Sequence[Stage] | str) -> Sequence[Stage]:
+    return [Stage("pipeline", "", parse_steps(stages))] if isinstance(stages, str) else stages
+
+
+def _crosses(stage: Stage) -> bool:
+    """Whether another process can read ``stage``: its functions can be imported."""
+    return all(is_known(step) for step in stage.passes if isinstance(step, RewriteStep))

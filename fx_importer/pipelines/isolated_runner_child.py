@@ -1,0 +1,90 @@
+"""What answers in the process of `fx_importer.pipelines.isolated_runner`."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fx_importer.diagnostics.mlir_diagnostics import ReportedError, diagnostics_of
+from fx_importer.errors import ContractWarning, UsageError
+from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.pipelines.module_transfer import Carrier
+from fx_importer.pipelines.pipeline_parser import parse_steps
+from fx_importer.pipelines.runner import run_stage
+from fx_importer.pipelines.stage import Stage
+from fx_importer.process.worker import Note, portable
+
+Ran = tuple[list[Warning], Exception | None]
+"""What a stage warned of, and how it failed."""
+
+
+class Runner:
+    """Runs stages, noting the stage and the pass before each."""
+
+    def __init__(self, note: Note):
+        self._note = note
+        self._context = new_context()  # which takes longer to make than a small module to lower
+        self._carrier = Carrier(self._context)
+        self._module: ir.Module | None = None
+
+    def __call__(self, request: Any) -> Any:
+        match request:
+            case ("run", given, name, text, made, print_passes, allow_unregistered):
+                self._context.allow_unregistered_dialects = allow_unregistered
+                ran = self._run(given, name, text, made, print_passes)
+                return ran, self._context.allow_unregistered_dialects
+            case ("probe", module, stages, result):
+                self._context.allow_unregistered_dialects = True
+                return self._probe(module, stages, result)
+        raise AssertionError(request)
+
+    def _run(self, given: Path | None, name: str, text: str, made: Path, print_passes: bool) -> Ran:
+        """Run a stage on the module in the file ``given``, or the one that the last stage left, and write it."""
+        if given:
+            self._module = self._carrier.read(given)
+        assert self._module
+        ran = self._stage(name, text, self._module, print_passes)
+        if ran[1] is None:
+            self._carrier.write(self._module, made)
+        return ran
+
+    def _probe(
+        self, given: str | bytes, stages: Sequence[tuple[str, str]], result: bool
+    ) -> tuple[str, list[Warning], Exception | None, bytes | None]:
+        """Run stages on a module of its own. Return the last one that ran, what became of it, and the module."""
+        try:
+            module = ir.Module.parse(given, self._context)
+        except ir.MLIRError as error:
+            raise UsageError(f"not a module: {error}") from None
+        name, warned = "", []
+        for name, text in stages:
+            more, failure = self._stage(name, text, module)
+            warned += more
+            if failure:
+                return name, warned, failure, None
+        if not result:
+            return name, warned, None, None
+        module.operation.write_bytecode(data := io.BytesIO())
+        return name, warned, None, data.getvalue()
+
+    def _stage(self, name: str, text: str, module: ir.Module, print_passes: bool = False) -> Ran:
+        self._note(name)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", ContractWarning)  # of others, each once
+            try:
+                run_stage(
+                    Stage(name, "", parse_steps(text)),
+                    module,
+                    print_passes=print_passes,
+                    on_pass=lambda each: self._note(f"{name}\n{each}"),
+                )
+            except ir.MLIRError as error:
+                failure = ReportedError(str(error), diagnostics_of(error))
+            except Exception as error:
+                failure = portable(error)
+            else:
+                failure = None
+        return [each.message for each in warned if isinstance(each.message, Warning)], failure

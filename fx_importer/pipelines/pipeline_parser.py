@@ -1,0 +1,63 @@
+"""The text of a pipeline, read back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fx_importer.diagnostics.trace import HERE, IMPORTED
+from fx_importer.errors import UsageError
+from fx_importer.pipelines.contracts import CHECKS, read_own_check
+from fx_importer.pipelines.python_passes import imported_step
+from fx_importer.pipelines.rewrite_passes import REWRITES
+from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
+from fx_importer.pipelines.tosa_contract import CHECK, WARN
+
+
+def parse_steps(text: str) -> tuple[Step, ...]:
+    """Return the steps of ``builtin.module(...)``: our own by name; MLIR's passes stay as they are, for MLIR to read.
+
+    Raises:
+        UsageError: if ``text`` does not read so.
+    """
+    anchor, _, rest = text.strip().partition("(")
+    if anchor.strip() != "builtin.module" or not rest.endswith(")"):
+        raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
+    return tuple(_step(part.strip()) for part in _split(rest[:-1]))
+
+
+_OURS = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
+_NEST = re.compile(r"([\w.\-]+)\s*\((.*)\)", re.DOTALL)
+
+
+def _step(text: str) -> Step:
+    if text.startswith(IMPORTED):
+        return imported_step(text.removeprefix(IMPORTED).removesuffix("}"))
+    if text.startswith(HERE):
+        name = text.removeprefix(HERE).removesuffix("}")
+        raise UsageError(
+            f"a pipeline calls the Python function '{name}' of another process, which no text can hold: define it at "
+            "the top of a module that can be imported"
+        )
+    return _OURS.get(text) or read_own_check(text) or _pass(text)
+
+
+def is_known(step: RewriteStep) -> bool:
+    """Whether the name of ``step`` can be read back, here and in another process."""
+    return step.name in _OURS or step.name.startswith(IMPORTED) or read_own_check(step.name) is not None
+
+
+def _pass(text: str) -> Pass | Nested:
+    nest = _NEST.fullmatch(text)
+    return Nested(nest[1], tuple(_pass(each.strip()) for each in _split(nest[2]))) if nest else Pass(text)
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield what commas separate, those in parentheses and braces apart."""
+    depth = start = 0
+    for position, character in enumerate(text):
+        depth += (character in "({") - (character in ")}")
+        if character == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]

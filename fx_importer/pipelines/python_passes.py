@@ -1,0 +1,126 @@
+"""Functions of the user's own as steps of a pipeline."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from fx_importer.diagnostics.mlir_diagnostics import PassError, reason_of
+from fx_importer.diagnostics.trace import HERE, IMPORTED
+from fx_importer.errors import UsageError
+from fx_importer.mlir.bindings import ir
+from fx_importer.pipelines.stage import RewriteStep
+
+
+@dataclass(frozen=True)
+class PythonPass:
+    """A function that changes a module, and whose mistakes are told with its name and line."""
+
+    function: Callable[[ir.Operation], None]
+
+    def __call__(self, module: ir.Operation) -> None:
+        """Run it on ``module``.
+
+        Raises:
+            PassError: if it raises, returns something, or leaves a module that is not valid.
+        """
+        try:
+            returned: Any = self.function(module)
+        except Exception as error:
+            raise PassError(f"{self} raised {_said(error)}") from error
+        if returned is not None:
+            raise PassError(
+                f"{self} returned a value of type {type(returned).__name__}: a pass changes the module that it is "
+                "given, and returns nothing"
+            )
+        try:
+            module.verify()
+        except ir.MLIRError as error:
+            raise PassError(f"{self} left a module that is not valid:\n{reason_of(error)}") from error
+
+    def __str__(self) -> str:
+        code = _code(self.function)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+        return f"the pass '{name_of(self.function)}'{where}"
+
+
+def function_step(function: Callable[[ir.Operation], None]) -> RewriteStep:
+    """Return the step that calls ``function`` with the module's operation.
+
+    Its text is the path of the function where it has one that can be imported, so that other processes can read it.
+    """
+    path = _path(function)
+    text = f"{HERE}{name_of(function)}}}" if path is None else f"{IMPORTED}{path}}}"
+    return RewriteStep(text, PythonPass(function))
+
+
+def imported_step(path: str) -> RewriteStep:
+    """Return the step that calls ``package.module:function`` with the module's operation.
+
+    Raises:
+        UsageError: if there is no such function.
+    """
+    module, _, name = path.partition(":")
+    try:
+        function = operator.attrgetter(name)(importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"a pipeline calls '{path}', which is no package.module:function here: {error}") from error
+    return RewriteStep(f"{IMPORTED}{path}}}", PythonPass(function))
+
+
+def calls_functions(pipeline: str) -> bool:
+    """Whether the text of a pipeline names functions of users, of which it does not say what they do."""
+    return IMPORTED in pipeline or HERE in pipeline
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what people call ``function``: its name, or its class's, if it is an object that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def description_of(function: Callable[..., Any]) -> str:
+    """Return the first line of what ``function`` says of itself; nothing if that is nothing."""
+    text = "" if isinstance(function, functools.partial) else (function.__doc__ or "").strip()
+    return text.splitlines()[0] if text else ""
+
+
+def _path(function: Callable[..., Any]) -> str | None:
+    """Return ``package.module:function``, if that is what ``function`` is to any process that imports the package."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if module is None or name is None or module == "__main__" or "<" in name:
+        return None
+    try:
+        found = operator.attrgetter(name)(sys.modules[module])
+    except (KeyError, AttributeError):
+        return None
+    return f"{module}:{name}" if found is function else None
+
+
+def _code(function: Callable[..., Any]) -> CodeType | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    for each in (function, vars(type(function)).get("__call__")):
+        code = getattr(each, "__code__", None)
+        if isinstance(code, CodeType):
+            return code
+    return None
+
+
+def _said(error: Exception) -> str:
+    """Return what ``error`` is and says, and the line that raised it: the last one outside of installed packages."""
+    said = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
+    frames = [each for each in frames if "/site-packages/" not in each.filename] or frames
+    if not frames:
+        return said
+    at = frames[-1]
+    return f"{said}\n  at {at.filename}:{at.lineno}" + (f": {at.line}" if at.line else "")

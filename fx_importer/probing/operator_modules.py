@@ -1,0 +1,257 @@
+"""Each operator of a program as a module of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fx_importer.mlir.bindings import func_d, ir
+
+_TENSOR = re.compile(r"!torch\.v?tensor\b")
+_RETURNED = re.compile(r"!torch\.(v?tensor\b|int$|float$|bool$)")
+_UNPACKING = ("torch.aten.__getitem__.t", "torch.prim.ListUnpack", "torch.prim.TupleUnpack", "torch.prim.TupleIndex")
+_NUMBERS = {
+    "!torch.int": "torch.constant.int 2",
+    "!torch.float": "torch.constant.float 5.000000e-01",
+    "!torch.bool": "torch.constant.bool true",
+}
+"""The types of numbers, and a constant of each."""
+_SMALL = 64
+"""The most elements of a constant tensor that are kept as they are."""
+
+
+@dataclass
+class Probe:
+    """A module whose one function calls an operator, and where a program does so."""
+
+    text: str
+    """Tensors are arguments of the function; numbers and lists, and what they are computed from, are in it. Of large
+    constants all elements are equal."""
+    op: str
+    """The overload, ``aten.add.Tensor``."""
+    call: str
+    """The overload with what it is called with."""
+    calls: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
+    """In order; a dictionary finds them."""
+    inside: list[Probe] = field(default_factory=list)
+    """For an operator with regions: the probes of what these hold."""
+    numbers: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
+    """The operators by which numbers that it takes are got from tensors."""
+    fixed: str | None = None
+    """As ``text``, with constants in the place of these numbers, if there are any."""
+
+
+def probes_of(module: ir.Operation) -> list[Probe]:
+    """Return a probe for each way in which the functions of ``module`` call operators, in the order of first calls.
+
+    An operator with regions comes after what these hold. ``module`` is in the torch dialect, as it was imported.
+    """
+    found: dict[str, Probe] = {}
+    for function in module.regions[0].blocks[0].operations:
+        if isinstance(function.operation.opview, func_d.FuncOp):
+            for region in function.regions:
+                _collect(region, function.operation, found)
+    return list(found.values())
+
+
+def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe]) -> list[Probe]:
+    probes = []
+    for block in region.blocks:
+        for view in block.operations:
+            op = view.operation
+            inside = [probe for each in op.regions for probe in _collect(each, function, found)]
+            if not _is_probed(op):
+                continue
+            text = extract(op, function)
+            blamed = _blamed(op)
+            probe = found.get(text)
+            numbers = {each: None for each in _closure(op) if each != op and _makes_number(each)}
+            if probe is None:
+                fixed = extract(op, function, numbers) if numbers else None
+                probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside, fixed=fixed)
+            probe.calls[blamed] = None
+            probe.numbers |= numbers
+            probes.append(probe)
+    return probes
+
+
+def _is_probed(op: ir.Operation) -> bool:
+    if not op.name.startswith("torch.") or op.name.startswith(("torch.constant.", "torch.vtensor.literal")):
+        return False
+    # What makes a list or a number is probed with what takes that.
+    return bool(op.regions) or any(_TENSOR.match(str(each.type)) or _is_returned(each) for each in op.results)
+
+
+def _is_returned(value: ir.Value) -> bool:
+    return any(use.owner.name == "func.return" for use in value.uses)
+
+
+def _makes_number(op: ir.Operation) -> bool:
+    results = [str(result.type) for result in op.results]
+    return len(results) == 1 and results[0] in _NUMBERS and any(_TENSOR.match(str(each.type)) for each in op.operands)
+
+
+def _blamed(op: ir.Operation) -> ir.Operation:
+    """Return the operator of which ``op`` unpacks the result, or ``op``."""
+    while op.name in _UNPACKING and (maker := maker_of(op.operands[0])):
+        op = maker
+    return op
+
+
+def maker_of(value: ir.Value) -> ir.Operation | None:
+    """Return the operation that ``value`` is a result of; None for an argument."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def overload(op: ir.Operation) -> str:
+    """Return the name of an operator as torch spells it: ``aten.mm.default``."""
+    name = ir.StringAttr(op.attributes["name"]).value if op.name == "torch.operator" else op.name
+    name = name.removeprefix("torch.")
+    return name if name.count(".") > 1 or name.startswith("prim.") else f"{name}.default"
+
+
+def call_of(op: ir.Operation) -> str:
+    """Return the overload with the types or the values of its operands, and the types of its results."""
+    results = ", ".join(_short(str(result.type)) for result in op.results)
+    return f"{overload(op)}({', '.join(map(_operand, op.operands))}) -> {results or 'nothing'}"
+
+
+def _operand(value: ir.Value) -> str:
+    match maker := maker_of(value):
+        case ir.Operation(name="torch.constant.none"):
+            return "None"
+        case ir.Operation(name="torch.constant.bool"):
+            return str(bool(ir.IntegerAttr(maker.attributes["value"]).value))
+        case ir.Operation(name="torch.constant.int"):
+            return str(ir.IntegerAttr(maker.attributes["value"]).value)
+        case ir.Operation(name="torch.constant.float"):
+            return repr(ir.FloatAttr(maker.attributes["value"]).value)
+        case ir.Operation(name="torch.constant.str"):
+            return repr(ir.StringAttr(maker.attributes["value"]).value)
+        case ir.Operation(name="torch.prim.ListConstruct"):
+            return f"[{', '.join(map(_operand, maker.operands))}]"
+        case _:
+            return _short(str(value.type))
+
+
+def _short(type_: str) -> str:
+    """``!torch.vtensor<[4,?],f32>`` → ``f32[4,?]``."""
+    return re.sub(r"(?:!torch\.)?v?tensor<(\[[^\]]*\]),([^<>]+(?:<[^<>]*>)?)>", r"\2\1", type_).removeprefix("!torch.")
+
+
+def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Operation] = ()) -> str:
+    """Return the text of a module with a function that does what ``op`` does in ``function``; it returns what is read.
+
+    The function has the attributes of ``function``. Of the operations ``fixed``, the results are constants.
+    """
+    needed = dict.fromkeys(_closure(op, fixed))
+    arguments: dict[ir.Value, None] = {}
+    for each in needed:
+        for value in _captured(each) if each not in fixed else ():
+            maker = maker_of(value)
+            if maker is None or maker not in needed:
+                arguments.setdefault(value)
+    results = [each for each in op.results if _RETURNED.match(str(each.type)) and any(each.uses)]
+    module = ir.Module.create(ir.Location.unknown(op.context))
+    with ir.Location.unknown(op.context), ir.InsertionPoint(module.body):
+        kind = ir.FunctionType.get([value.type for value in arguments], [result.type for result in results])
+        made = func_d.FuncOp("main", kind)
+        for name in function.attributes:
+            if name.startswith("torch."):
+                made.operation.attributes[name] = function.attributes[name]
+        block = made.add_entry_block()
+        known: dict[ir.Value, ir.Value] = dict(zip(arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for each in needed:
+                copy = _constant(each) if each in fixed else _splat(each) or each.clone()
+                _rename(copy, known)
+                known.update(zip(each.results, copy.results, strict=True))
+            func_d.ReturnOp([known[result] for result in results])
+    return module.operation.get_asm(use_local_scope=True, assume_verified=True)
+
+
+def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[ir.Operation]:
+    """Yield ``op`` after all that makes the numbers, lists and constant tensors among its operands.
+
+    What makes the operands of ``ends`` does not count.
+    """
+    seen: set[ir.Operation] = set()
+
+    def visit(each: ir.Operation) -> Iterator[ir.Operation]:
+        if each in seen:
+            return
+        seen.add(each)
+        for value in _captured(each) if each not in ends else ():
+            maker = maker_of(value)
+            if maker and (maker.name == "torch.vtensor.literal" or not _TENSOR.match(str(value.type))):
+                yield from visit(maker)
+        yield each
+
+    yield from visit(op)
+
+
+def _captured(op: ir.Operation) -> list[ir.Value]:
+    """Return the values that ``op`` takes, and those of the outside that its regions use."""
+    values = list(op.operands)
+    if op.regions:
+        inner: set[ir.Value] = set()
+        used: list[ir.Value] = []
+
+        def see(each: ir.Operation) -> ir.WalkResult:
+            inner.update(each.results)
+            for region in each.regions:
+                for block in region.blocks:
+                    inner.update(block.arguments)
+            if each != op:
+                used.extend(each.operands)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(see, ir.WalkOrder.PRE_ORDER)
+        values.extend(value for value in used if value not in inner)
+    return values
+
+
+def _rename(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> None:
+    def see(each: ir.Operation) -> ir.WalkResult:
+        for position, value in enumerate(each.operands):
+            if value in known:
+                each.operands[position] = known[value]
+        return ir.WalkResult.ADVANCE
+
+    op.walk(see)
+
+
+def _splat(op: ir.Operation) -> ir.Operation | None:
+    """Return a constant of the type of ``op`` with equal elements, where ``op`` is a large one."""
+    if op.name != "torch.vtensor.literal":
+        return None
+    kind = ir.ShapedType(op.attributes["value"].type)
+    if isinstance(op.attributes["value"], ir.DenseElementsAttr) and _count(kind) <= _SMALL:
+        return None
+    element = kind.element_type
+    number = "3" if isinstance(element, ir.IntegerType) else "3.7e-01"
+    if isinstance(element, ir.IntegerType) and element.width == 1:
+        number = "true"
+    if isinstance(element, ir.ComplexType):
+        number = f"({number}, {number})"
+    return _inserted(f"torch.vtensor.literal(dense<{number}> : {kind}) : {op.results[0].type}")
+
+
+def _constant(op: ir.Operation) -> ir.Operation:
+    """Return a constant number of the type of what ``op`` returns."""
+    return _inserted(_NUMBERS[str(op.results[0].type)])
+
+
+def _inserted(text: str) -> ir.Operation:
+    new = ir.Operation.parse(text, context=ir.InsertionPoint.current.block.owner.context)
+    ir.InsertionPoint.current.insert(new)
+    return new
+
+
+def _count(kind: ir.ShapedType) -> int:
+    count = 1
+    for size in kind.shape:
+        count *= size
+    return count

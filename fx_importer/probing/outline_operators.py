@@ -1,0 +1,257 @@
+"""Operators that an output type refuses, as calls of functions that the module declares and does not define."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch._ops import OpOverload
+
+from fx_importer.fx_graph.operators import operator_named
+from fx_importer.manifest import Hole, OperatorArgument, Passed, Returned, ValueType
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.declarations import Declarations, Defined
+from fx_importer.probing.operator_modules import call_of, maker_of, overload
+
+_VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
+_NUMBERS = {"!torch.int": "int", "!torch.float": "float", "!torch.bool": "bool"}
+
+
+class _Cannot(Exception):
+    """An operator has no function that could stand for it."""
+
+
+def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Defined]:
+    """Replace operators of ``module``, which is in the torch dialect, in place: those that ``calls`` describes.
+
+    Each becomes a call of a private function, one for all that do the same on the same types. A function takes and
+    returns tensors: lists are taken apart, and what is constant is in the record.
+
+    What writes to its arguments, holds a region, or takes or returns anything but tensors and numbers is left as it is.
+
+    Returns:
+        What the functions compute that are new, by their names.
+    """
+    refused: list[ir.Operation] = []
+
+    def see(op: ir.Operation) -> ir.WalkResult:
+        if op.name.startswith("torch.") and any([*result.uses] for result in op.results) and call_of(op) in calls:
+            refused.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(see)
+    declarations = Declarations(module)
+    found: dict[str, Defined] = {}
+    for op in refused:
+        try:
+            _replace(op, declarations, found)
+        except _Cannot:
+            continue
+    return found
+
+
+@dataclass
+class _Site:
+    """One call, as it is taken apart."""
+
+    dtypes: Iterator[str] | None = None
+    """Of the tensors in the model, in order, where those here are of others in their place."""
+    operands: list[ir.Value] = field(default_factory=list)
+    takes: list[ValueType] = field(default_factory=list)
+
+    def argument(self, value: ir.Value) -> OperatorArgument:
+        """Return an argument of an operator, and note what the function has to take for it."""
+        maker = maker_of(value)
+        kind = str(value.type)
+        name = maker.name if maker else ""
+        if maker and name.startswith("torch.constant."):
+            return _constant(maker)
+        if maker and name == "torch.prim.ListConstruct":
+            return tuple(self.argument(each) for each in maker.operands)
+        if maker and name == "torch.derefine":
+            return self.argument(maker.operands[0])
+        if kind in _NUMBERS:
+            self.takes.append(ValueType(_NUMBERS[kind]))
+        else:
+            self.takes.append(self.tensor(value))
+        self.operands.append(value)
+        return Passed(len(self.operands) - 1)
+
+    def tensor(self, value: ir.Value) -> ValueType:
+        """Return the type that the next tensor, which is ``value`` here, has in the model."""
+        found = _tensor_type(value.type)
+        if self.dtypes is None:
+            return found
+        dtype, shape = next(self.dtypes, None), found.shape or ()
+        if dtype is None:
+            raise _Cannot
+        paired = dtype.startswith("complex") and not found.dtype.startswith("complex")
+        return ValueType(dtype, shape[:-1] if paired else shape)
+
+
+def _replace(op: ir.Operation, declarations: Declarations, defined: dict[str, Defined]) -> None:
+    """Replace ``op`` by a call, and note what its function computes. Raises `_Cannot`, and then nothing has changed."""
+    name = overload(op)
+    schema = _schema(name)
+    site = _Site(_model_dtypes(op))
+    arguments = tuple(site.argument(operand) for operand in op.operands)
+    results = [
+        found
+        for position, result in enumerate(op.results)
+        for found in _results(result, () if len(schema.returns) == 1 else (position,))
+    ]
+    if site.dtypes is not None and any(map(_is_list, op.results)):
+        raise _Cannot  # not all of it may be read
+    returned = tuple(Returned(site.tensor(value), path) for value, path in results)
+    hole = Hole(name, arguments, tuple(site.takes), returned)
+    stem = "fallback_" + re.sub(r"\W", "_", name)
+    with op.context, op.location, ir.InsertionPoint(op):
+        operands = [_as_tensor(each) for each in site.operands]
+        numbered = (f"{stem}_{i}" for i in itertools.count())
+        call = declarations.call(hole, operands, [value.type for value, _ in results], numbered)
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    if name not in defined:
+        same = site.dtypes is None
+        computed = _definition(name, op, site.operands, [value for value, _ in results]) if same else None
+        defined[name] = Defined(call_of(op), computed)
+    for (value, _), new in zip(results, call.results, strict=True):
+        value.replace_all_uses_with(new)
+    for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart
+        user.erase()
+    op.erase()
+
+
+def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> ir.Module:
+    """Return a module with a function that computes ``results`` of ``op`` from ``operands``, numbers as tensors."""
+    module = ir.Module.create(op.location)
+    known: dict[ir.Value, ir.Value] = {}
+
+    def copied(value: ir.Value) -> ir.Value:
+        if value not in known:
+            maker = maker_of(value)
+            assert maker is not None  # an argument of the function would be an operand
+            new = ir.Operation.create(
+                maker.name,
+                results=[each.type for each in maker.results],
+                operands=[copied(each) for each in maker.operands],
+                attributes={each: maker.attributes[each] for each in maker.attributes},
+            )
+            known.update(zip(maker.results, new.results, strict=True))
+        return known[value]
+
+    with op.context, op.location, ir.InsertionPoint(module.body):
+        types = [_tensor_of(each) for each in operands], [each.type for each in results]
+        function = func_d.FuncOp(name, ir.FunctionType.get(*types))
+        for each in (attributes := _function_of(op).attributes):
+            if each.startswith("torch."):
+                function.attributes[each] = attributes[each]
+        with ir.InsertionPoint(function.add_entry_block()):
+            for value, argument in zip(operands, function.entry_block.arguments, strict=True):
+                known[value] = argument if argument.type == value.type else _as_number(argument, value.type)
+            func_d.ReturnOp([copied(each) for each in results])
+    return module
+
+
+def _function_of(op: ir.Operation) -> ir.Operation:
+    while op.name != "func.func":
+        assert op.parent is not None  # what is lowered is in functions
+        op = op.parent.operation
+    return op
+
+
+def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
+    if "fx_importer.dtypes" not in op.attributes:
+        return None
+    return iter([ir.StringAttr(each).value for each in ir.ArrayAttr(op.attributes["fx_importer.dtypes"])])
+
+
+def _schema(name: str) -> Any:
+    """Return the schema of an overload. Raises `_Cannot` if torch has none, or it writes to its arguments."""
+    found = operator_named(name)
+    if not isinstance(found, OpOverload) or found._schema.is_mutable:
+        raise _Cannot
+    return found._schema
+
+
+def _constant(op: ir.Operation) -> OperatorArgument:
+    kind = op.name.rpartition(".")[2]
+    if kind == "none":
+        return None
+    value: Any = op.attributes["value"]
+    match kind:
+        case "bool":
+            return bool(ir.IntegerAttr(value).value)
+        case "int":
+            return ir.IntegerAttr(value).value
+        case "float":
+            return ir.FloatAttr(value).value
+        case "str" | "device":
+            return ir.StringAttr(value).value
+    raise _Cannot
+
+
+def _results(value: ir.Value, path: tuple[int, ...]) -> list[tuple[ir.Value, tuple[int, ...]]]:
+    """Return the tensors that are read of a result, with where they are in it: a list is read element by element."""
+    if not _is_list(value):
+        return [(value, path)]
+    found: list[tuple[ir.Value, tuple[int, ...]]] = []
+    for user in [use.owner for use in value.uses]:
+        if user.name == "torch.prim.ListUnpack":
+            found += [(each, (*path, i)) for i, each in enumerate(user.results)]
+        elif user.name == "torch.aten.__getitem__.t" and (index := maker_of(user.operands[1])):
+            found.append((user.results[0], (*path, ir.IntegerAttr(index.attributes["value"]).value)))
+        else:
+            raise _Cannot
+    return found
+
+
+def _is_list(value: ir.Value) -> bool:
+    return str(value.type).startswith("!torch.list")
+
+
+def _tensor_type(kind: ir.Type) -> ValueType:
+    """Return what is known of a tensor. Raises `_Cannot` for what is none, may be written to, or has no rank."""
+    found = _VTENSOR.fullmatch(str(kind))
+    if not found:
+        raise _Cannot
+    sizes = [each for each in found["sizes"].split(",") if each]
+    return ValueType(_dtype(found["element"]), tuple(each if each == "?" else int(each) for each in sizes))
+
+
+def _dtype(element: str) -> str:
+    """Return torch's name of an element type of the torch dialect."""
+    if element == "i1":
+        return "bool"
+    if element == "bf16":
+        return "bfloat16"
+    if found := re.fullmatch(r"complex<f(\d+)>", element):
+        return f"complex{2 * int(found[1])}"
+    if found := re.fullmatch(r"f8(\w+)", element):
+        return f"float8_{found[1].lower()}"
+    if found := re.fullmatch(r"([su]i|f)(\d+)", element):
+        return {"si": "int", "ui": "uint", "f": "float"}[found[1]] + found[2]
+    raise _Cannot
+
+
+def _as_tensor(value: ir.Value) -> ir.Value:
+    """Return a number as a tensor of rank 0: output types differ in what numbers they have."""
+    if str(value.type) not in _NUMBERS:
+        return value
+    return ir.Operation.create("torch.prim.NumToTensor.Scalar", results=[_tensor_of(value)], operands=[value]).result
+
+
+def _tensor_of(value: ir.Value) -> ir.Type:
+    """Return the type of the tensor that ``value`` is, or is passed as."""
+    kind = _NUMBERS.get(str(value.type))
+    if kind is None:
+        return value.type
+    return ir.Type.parse(f"!torch.vtensor<[],{ {'int': 'si64', 'float': 'f64', 'bool': 'i1'}[kind] }>")
+
+
+def _as_number(tensor: ir.Value, kind: ir.Type) -> ir.Value:
+    """Return the number of the type ``kind`` that ``tensor``, of rank 0, was passed for."""
+    read = {"int": "Int", "float": "Float", "bool": "Bool"}[_NUMBERS[str(kind)]]
+    return ir.Operation.create(f"torch.aten.{read}.Tensor", results=[kind], operands=[tensor]).result

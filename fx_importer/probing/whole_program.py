@@ -1,0 +1,73 @@
+"""All that is wrong with programs, also where not even the import goes well."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.diagnostics.causes import Cause
+from fx_importer.diagnostics.explanation import Expected
+from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.mlir.bindings import ir
+
+
+def expected(
+    programs: Mapping[str, ExportedProgram],
+    import_: Callable[[Mapping[str, ExportedProgram]], ir.Operation],
+    causes: Callable[[ir.Operation], tuple[Cause, ...]],
+) -> Expected:
+    """Return what is refused of ``programs``, by the import and by what comes after it.
+
+    What ``import_`` refuses makes way for zeros, so that the rest can be seen: where that has sizes that are known.
+    """
+    refusals: list[Refusal] = []
+    cut: set[str] = set()
+    while True:
+        try:
+            return Expected(tuple(refusals), causes(import_(programs)))
+        except UnsupportedProgramError as error:
+            refusals.extend(each for each in error.refusals if each.node not in cut)
+            nodes = {each.node for each in error.refusals if each.node} - cut
+            if not nodes:
+                return Expected(tuple(refusals))
+            cut |= nodes
+            programs = {name: _without(program, nodes) for name, program in programs.items()}
+
+
+def _without(program: ExportedProgram, names: Collection[str]) -> ExportedProgram:
+    """Return ``program`` with zeros in the place of what these nodes compute, where their sizes are known."""
+
+    def rewrite(graph: fx.Graph, _module: fx.GraphModule) -> None:
+        for node in list(graph.nodes):
+            if node.name in names and node.op == "call_function":
+                for value in _tensors(node):
+                    _replace_by_zeros(graph, value)
+        graph.eliminate_dead_code()
+
+    return with_rewritten_graphs(program, rewrite)
+
+
+def _tensors(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield ``node``, or what takes it apart, if it has several results."""
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        yield node
+    else:
+        yield from (user for user in list(node.users) if user.target is operator.getitem)
+
+
+def _replace_by_zeros(graph: fx.Graph, node: fx.Node) -> None:
+    example = node.meta.get("val")
+    if not isinstance(example, torch.Tensor) or not all(isinstance(size, int) for size in example.shape):
+        return
+    settings = {"dtype": example.dtype, "device": example.device, "pin_memory": False}
+    with graph.inserting_after(node):
+        zeros = graph.call_function(torch.ops.aten.full.default, (list(example.shape), 0), settings)
+    zeros.meta = dict(node.meta)
+    node.replace_all_uses_with(zeros)
+    graph.erase_node(node)
+    zeros.name = node.name

@@ -1,0 +1,1 @@
+"""Running code in other processes."""

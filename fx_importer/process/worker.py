@@ -1,0 +1,190 @@
+"""A Python process that answers requests one after another: it starts once, and its end is an exception here."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fx_importer.errors import CrashedError, UsageError
+from fx_importer.options import Limits
+from fx_importer.process.one_shot import signal_name
+
+Note = Callable[[str], None]
+"""Says, in the process, what it is about to do: what is noted last is known when it has crashed."""
+
+_CHILD = (
+    "import sys; sys.path = [path for path in sys.path if path]; "  # without the working directory
+    "from fx_importer.process.worker import serve; serve(sys.argv[1], *map(int, sys.argv[2:]))"
+)
+_MEMORY_INTERVAL = 0.02
+"""Seconds between two looks at the memory of a process that has a limit; a page of it is there only when touched."""
+_TAIL = 16_384
+"""Bytes of what a crashed process said that are kept."""
+
+
+class Child:
+    """A Python process that answers requests. It ends with this object, and with the process that made it."""
+
+    def __init__(self, answers: str):
+        """Start it, and do not wait until it is ready.
+
+        ``answers``, spelled ``package.module:name``, is called there with a `Note`; what it returns is called with each
+        request. Requests and answers are anything that pickles. The process imports that module, no more.
+        """
+        requests, to_child = os.pipe()
+        from_child, replies = os.pipe()
+        self._said, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
+        passed = (requests, replies, self._noted.fileno())
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, answers, *map(str, passed)],
+                env=environment,
+                pass_fds=passed,
+                stdin=subprocess.PIPE,  # nothing comes: it is open as long as this process lives
+                stdout=self._said,
+                stderr=self._said,
+            )
+        finally:
+            os.close(requests)
+            os.close(replies)
+        self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
+        self.alive = True
+        self.noted = ""
+        """What the process had noted when it crashed."""
+        self._ready = False
+        self._end = weakref.finalize(self, _end, self._child, self._to, self._from, self._said, self._noted)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def ask(self, what: str, request: Any, limits: Limits | None = None) -> Any:
+        """Return the answer to ``request``, within ``limits``; raise what was raised there. Errors call it ``what``.
+
+        Raises:
+            CrashedError: if the process ends, or a limit ends it. There is no answer to another request then.
+        """
+        if not self.alive:
+            raise CrashedError(what, None, "its process had ended before")
+        try:
+            if not self._ready:  # to start is no part of what the limits are for
+                self._from.recv_bytes()
+                self._ready = True
+            self._forget()
+            self._to.send_bytes(pickle.dumps(request))
+            if limits and (limit := self._wait(limits)):
+                self._child.kill()
+                raise self._crashed(what, limit)
+            succeeded, answer = pickle.loads(self._from.recv_bytes())
+        except (EOFError, OSError):
+            raise self._crashed(what) from None
+        if succeeded:
+            return answer
+        raise answer
+
+    def said(self) -> str:
+        """Return what the process has printed since it was last asked, natively or not."""
+        return os.pread(self._said.fileno(), self._size(), 0).decode(errors="replace")
+
+    def _size(self) -> int:
+        return os.fstat(self._said.fileno()).st_size
+
+    def _forget(self) -> None:
+        self._said.seek(0)  # for the process too, which has the same file open
+        self._said.truncate()
+        self._noted.truncate(0)
+
+    def _wait(self, limits: Limits) -> str | None:
+        """Wait for the answer, or the end. Return the limit that was reached before, if one was."""
+        end = None if limits.seconds is None else time.monotonic() + limits.seconds
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            watched = limits.memory is not None
+            if self._from.poll(min(left or _MEMORY_INTERVAL, _MEMORY_INTERVAL) if watched else left):
+                return None
+            if limits.memory is not None and _memory(self._child.pid) > limits.memory:
+                return limits.of_memory
+            if end is not None and time.monotonic() >= end:
+                return limits.of_time
+
+    def _crashed(self, what: str, limit: str | None = None) -> CrashedError:
+        self.alive = False
+        code = self._child.wait()
+        said = os.pread(self._said.fileno(), _TAIL, max(0, self._size() - _TAIL)).decode(errors="replace")
+        self.noted = os.pread(self._noted.fileno(), _TAIL, 0).decode()
+        self._end()
+        return CrashedError(what, None if limit else signal_name(-code), said, limit=limit)
+
+
+def _end(child: subprocess.Popen[bytes], *files: Any) -> None:
+    for file in files:
+        file.close()
+    child.kill()
+    child.communicate()
+
+
+def check_memory_can_be_watched() -> None:
+    """Raise `UsageError` where the memory of another process cannot be read."""
+    if not Path("/proc/self/status").exists():
+        raise UsageError("a memory limit needs /proc, which this system does not have: pass a time limit alone")
+
+
+def _memory(process: int) -> int:
+    """Return the bytes of memory that ``process`` has to itself; the files that it maps, weights say, do not count."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0  # it has ended, which is the pipe's to tell
+    _, found, rest = status.partition("RssAnon:")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
+
+
+def serve(answers: str, requests: int, replies: int, notes: int) -> None:
+    """Answer requests, read and written through these file descriptors, until the other side is gone."""
+    _end_with(sys.stdin.fileno())
+    incoming, outgoing = Connection(requests, writable=False), Connection(replies, readable=False)
+
+    def note(text: str) -> None:
+        os.ftruncate(notes, 0)
+        os.pwrite(notes, text.encode(), 0)
+
+    module, _, name = answers.partition(":")
+    answer = getattr(importlib.import_module(module), name)(note)
+    outgoing.send_bytes(b"ready")
+    while True:
+        try:
+            request = pickle.loads(incoming.recv_bytes())
+        except EOFError:
+            return
+        try:
+            reply = pickle.dumps((True, answer(request)))
+        except Exception as error:
+            reply = pickle.dumps((False, portable(error)))
+        outgoing.send_bytes(reply)
+
+
+def _end_with(lifeline: int) -> None:
+    """Have the kernel end this process when the other end of a pipe is closed, also in the middle of native code."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)  # from now on SIGIO, which ends a process that does not handle it
+
+
+def portable(error: Exception) -> Exception:
+    """Return ``error`` if it pickles, as all of ours do, or else an exception that names it in a sentence."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of any kind: a class may refuse, or not take what it carries
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

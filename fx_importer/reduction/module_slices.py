@@ -1,0 +1,87 @@
+"""Parts of a module in MLIR's text: a few operations of a function, which takes the rest's values as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager
+
+
+def parsed(text: str) -> ir.Module:
+    """Return the module in a context of its own, which starts no threads: this process may be forked."""
+    context = new_context()
+    context.enable_multithreading(False)
+    load_dialects(context)
+    return ir.Module.parse(text, context)
+
+
+def spelled_out(module: ir.Operation) -> str:
+    """Return ``module`` as text that can be read back, without locations."""
+    return module.get_asm(enable_debug_info=False)
+
+
+def operations_in(text: str) -> int:
+    """Return how many operations the first function has, its return aside."""
+    module = parsed(text)  # which the function does not keep alive
+    return len(_body(_function(module)))
+
+
+def with_operations(text: str, kept: Collection[int]) -> str:
+    """Return the module with only those operations of its first function that are ``kept``, by their positions.
+
+    The function takes what they read, and returns what none of them reads. Functions that nothing names are left out.
+    """
+    module = parsed(text)
+    function = _function(module)
+    block = function.regions[0].blocks[0]
+    body = _body(function)
+    staying = [operation for position, operation in enumerate(body) if position in kept]
+    with module.context, ir.Location.unknown(module.context):
+        _return(block, [result for each in staying if not _is_read(each, staying) for result in each.results])
+        for operation in reversed([each for position, each in enumerate(body) if position not in kept]):
+            for result in operation.results:
+                if any(True for _ in result.uses):
+                    result.replace_all_uses_with(block.add_argument(result.type, operation.location))
+            operation.erase()
+        for position in reversed(range(len(block.arguments))):
+            if not any(True for _ in block.arguments[position].uses):
+                block.erase_argument(position)
+        terminator = block.operations[len(block.operations) - 1]
+        kind = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in terminator.operands])
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    for name in ("arg_attrs", "res_attrs"):
+        if name in function.attributes:
+            del function.attributes[name]
+    passmanager.PassManager.parse("builtin.module(symbol-dce)", module.context).run(module.operation)
+    module.operation.verify()
+    return spelled_out(module.operation)
+
+
+def _function(module: ir.Module) -> Any:
+    return next(each for each in module.body.operations if each.regions and len(each.regions[0].blocks))
+
+
+def _body(function: Any) -> list[Any]:
+    return list(function.regions[0].blocks[0].operations)[:-1]
+
+
+def _is_read(operation: Any, others: Collection[Any]) -> bool:
+    """Whether one of ``others``, or an operation within one, reads a result of ``operation``."""
+    wanted = {each.operation for each in others}
+    return any(_outermost(use.owner, operation) in wanted for result in operation.results for use in result.uses)
+
+
+def _outermost(user: Any, sibling: Any) -> Any:
+    """Return the operation beside ``sibling`` that ``user`` is, or is within."""
+    user, parent = user.operation, sibling.operation.parent
+    while user.parent != parent:
+        user = user.parent.operation
+    return user
+
+
+def _return(block: Any, values: list[Any]) -> None:
+    old = block.operations[len(block.operations) - 1]
+    with ir.InsertionPoint(old):
+        ir.Operation.create(old.operation.name, operands=values)
+    old.erase()

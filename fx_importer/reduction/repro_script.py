@@ -1,0 +1,165 @@
+"""A Python file that shows a failure without the model it was found in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+
+from fx_importer.options import ImportOptions, Mutation, Options
+from fx_importer.reduction.program_source import Listing
+from fx_importer.reduction.symptom import Kind, Symptom
+from fx_importer.verification import Tolerance
+from fx_importer.verification.python_source import definer_remark, lowering_spelled, python_spelled
+
+_ENDS = {
+    Kind.REFUSED: "with 1 while it is refused",
+    Kind.MISMATCH: "with 1 while it does not do what eager PyTorch does",
+    Kind.CRASHED: "with 1 while that ends its process",
+    Kind.TIMED_OUT: "with 1 while that takes longer than {seconds} seconds",
+}
+
+_REFUSED = """\
+try:
+{body}
+except fx_importer.FxImporterError as error:
+    print(error)
+    sys.exit(1)
+"""
+
+_APART = """\
+if "here" in sys.argv[1:]:
+{body}
+    sys.exit()
+
+# In a process of its own, whose end this one lives to tell.
+child = subprocess.Popen([sys.executable, __file__, "here"])
+try:
+    code = child.wait({seconds})
+except subprocess.TimeoutExpired:
+    child.kill()
+    sys.exit("it had not ended after {seconds} seconds")
+if code < 0:
+    sys.exit(f"it was ended by the signal {{signal.Signals(-code).name}}")
+if code:
+    sys.exit(f"it ended with exit code {{code}}")
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All but the program that a failure depends on."""
+
+    options: Options
+    backend: str | None
+    """What the lowered program is run on, if it fails there."""
+    tolerance: Tolerance
+
+
+def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Symptom, seconds: float) -> str:
+    """Return Python that lowers ``program``, and runs it where that is what fails.
+
+    What does not fit in the file lies beside it: ``saved.pt`` has tensors, ``reduced.pt2`` a program that has no
+    spelling. ``seconds`` are those that a stage, or the crash of one, may take.
+    """
+    imports, rules, remarks = python_spelled(setting.options)
+    listing = program if isinstance(program, Listing) else None
+    remarks += list(dict.fromkeys(each for op in _operators(program) for each in definer_remark(op)))
+    files = "Path(__file__).with_name"
+    if listing is None:
+        defined = [f'model = torch.export.load({files}("reduced.pt2"))']
+    else:
+        saved = [f'saved = torch.load({files}("saved.pt"))'] if listing.saved else []
+        defined = [*saved, str(listing)]
+    text = "\n".join(defined)
+    body = "\n".join(f"    {line}" for line in _calls(listing, setting, rules))
+    limit = f"{seconds:.0f}"
+    form = _REFUSED if symptom.kind in (Kind.REFUSED, Kind.MISMATCH) else _APART
+    used = {
+        "from pathlib import Path": files in text,
+        "import math": "math." in text,
+        "import operator": "operator." in text,
+        "import signal": form is _APART,
+        "import subprocess": form is _APART,
+    }
+    return "\n".join(
+        [
+            f'"""{_title(symptom)}',
+            "",
+            f"Exits with 0 if all is well, and {_ENDS[symptom.kind].format(seconds=limit)}.",
+            '"""',
+            "",
+            *sorted([*(line for line, wanted in used.items() if wanted and line.startswith("import")), "import sys"]),
+            *(line for line, wanted in used.items() if wanted and line.startswith("from")),
+            *imports,
+            "",
+            "import torch",
+            "",
+            "import fx_importer",
+            *(["", *remarks] if remarks else []),
+            "",
+            text,
+            "",
+            form.format(body=body, seconds=limit),
+        ]
+    )
+
+
+def _title(symptom: Symptom) -> str:
+    return str(symptom).replace("\\", "/").replace('"""', "'''")[:110]
+
+
+def _operators(program: Listing | ExportedProgram) -> list[OpOverload]:
+    lines = program.lines if isinstance(program, Listing) else program.graph.nodes
+    return [each.target for each in lines if isinstance(each.target, OpOverload)]
+
+
+def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[str]:
+    options = setting.options
+    keywords = [f"output_type={options.output_type.value!r}"]
+    if listing is not None and listing.dynamic_shapes:
+        keywords.append("dynamic_shapes=dynamic_shapes")
+    keywords += [*importing_spelled(options.importing), *lowering_spelled(options.lowering), *rules]
+    what = "model" if listing is None else "Model(), *inputs"
+    call = f"fx_importer.lower({what}, {', '.join(keywords)})"
+    if setting.backend is None:
+        return [call]
+    given = "" if listing is None else "*inputs, "
+    limits = {"rtol": setting.tolerance.rtol, "atol": setting.tolerance.atol}
+    tolerance = "".join(f", {key}={value!r}" for key, value in limits.items() if value is not None)
+    return [
+        f"lowered = {call}",
+        f"verdict = lowered.verify({given}backends=[{setting.backend!r}], isolate=False{tolerance})",
+        "verdict.raise_if_failed()",
+    ]
+
+
+def importing_spelled(options: ImportOptions) -> list[str]:
+    """Return keywords for `lower`: what is not the default."""
+    default = ImportOptions()
+    found: dict[str, Any] = {}
+    if options.mutation is not Mutation.ERROR:
+        found["mutation"] = options.mutation.value
+    if options.func_name != default.func_name:
+        found["func_name"] = options.func_name
+    if options.symbolic_shapes:
+        found["import_symbolic_shape_expressions"] = True
+    if options.runtime_asserts:
+        found["runtime_asserts"] = True
+    if options.weights is not default.weights:
+        found["weights"] = options.weights.value
+    if options.outline_layers:
+        found["outline_layers"] = True
+    return [f"{name}={value!r}" for name, value in found.items()]
+
+
+def save_beside(program: Listing | ExportedProgram, directory: Path) -> None:
+    """Write what the script reads into ``directory``."""
+    if isinstance(program, ExportedProgram):
+        torch.export.save(program, directory / "reduced.pt2")
+    elif program.saved:
+        torch.save(program.saved, directory / "saved.pt")

@@ -1,0 +1,157 @@
+"""Makes a short program simpler: static, without weights, small, with plain numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from fx_importer.reduction.program_source import Fill, Line, Listing, Tensor, resized
+from fx_importer.verification.python_source import Raw
+
+Persists = Callable[[Listing], bool]
+
+
+def simplified(listing: Listing, persists: Persists, *, numbers: bool) -> Listing:
+    """Return ``listing``, or what it can be made of while the failure ``persists``.
+
+    Where the failure is one of ``numbers``, tensors keep theirs as long as no plain ones will do.
+    """
+    for step in (_static, _without_weights, _shared, _small, _plain if numbers else _as_they_are):
+        for candidate in _until_none(step, listing, persists):
+            listing = candidate
+    return listing
+
+
+Step = Callable[[Listing], Iterator[Listing]]
+"""Yields what a program might become, the simplest first."""
+
+
+def _until_none(step: Step, listing: Listing, persists: Persists) -> Iterator[Listing]:
+    """Yield each simpler program that was found, until ``step`` offers none that will do."""
+    tried = {_key(listing)}
+    found: Listing | None = listing
+    while found is not None:
+        candidates = (each for each in step(found) if _key(each) not in tried)
+        found = None
+        for candidate in candidates:
+            tried.add(_key(candidate))
+            if persists(candidate):
+                found = candidate
+                yield candidate
+                break
+
+
+def _key(listing: Listing) -> tuple[str, str]:
+    return str(listing), listing.signature  # the text does not say how large a saved tensor is
+
+
+def _as_they_are(_listing: Listing) -> Iterator[Listing]:
+    yield from ()
+
+
+def _static(listing: Listing) -> Iterator[Listing]:
+    if listing.dynamic_shapes:
+        yield listing.mapped(lambda each: dataclasses.replace(each, dynamic=()))
+        for name in [each.name for each in listing.tensors if each.dynamic]:
+            yield _changed(listing, name, lambda each: dataclasses.replace(each, dynamic=()))
+
+
+def _without_weights(listing: Listing) -> Iterator[Listing]:
+    weights = [each.name for each in listing.tensors if each.weight]
+    if weights:
+        yield listing.mapped(lambda each: dataclasses.replace(each, weight=False))
+        for name in weights:
+            yield _changed(listing, name, lambda each: dataclasses.replace(each, weight=False))
+
+
+def _shared(listing: Listing) -> Iterator[Listing]:
+    """Offer one tensor in the place of two of the same kind."""
+    first: dict[object, str] = {}
+    for each in listing.tensors:
+        kind = (each.shape, each.data.dtype, each.weight, each.dynamic)
+        if kind in first:
+            yield _renamed(listing, each.name, first[kind])
+        else:
+            first[kind] = each.name
+
+
+def _small(listing: Listing) -> Iterator[Listing]:
+    """Offer every size, wherever it stands, as a smaller one; then each axis by itself."""
+    sizes = sorted({size for each in listing.tensors for size in each.shape if size > 1}, reverse=True)
+    for size in sizes:
+        for smaller in _smaller(size):
+            shrunk = listing.mapped(lambda each, size=size, smaller=smaller: _cropped(each, _to(size, smaller)))
+            lines = tuple(resized(each, _to(size, smaller)) for each in listing.lines)
+            yield dataclasses.replace(shrunk, lines=lines)
+            yield shrunk
+    for each in listing.tensors:
+        for axis, size in enumerate(each.shape):
+            for smaller in _smaller(size):
+                yield _changed(
+                    listing,
+                    each.name,
+                    lambda it, axis=axis, n=smaller: dataclasses.replace(it, data=_narrow(it, axis, n)),
+                )
+
+
+def _smaller(size: int) -> list[int]:
+    return [each for each in dict.fromkeys((1, 2, 3, 4, size // 2)) if 0 < each < size]
+
+
+def _to(size: int, smaller: int) -> Callable[[int], int]:
+    return lambda each: smaller if each == size else each
+
+
+def _cropped(tensor: Tensor, change: Callable[[int], int]) -> Tensor:
+    for axis, size in enumerate(tensor.shape):
+        tensor = dataclasses.replace(tensor, data=_narrow(tensor, axis, change(size)))
+    return tensor
+
+
+def _narrow(tensor: Tensor, axis: int, size: int) -> torch.Tensor:
+    size = max(size, 2) if axis in tensor.dynamic else size  # export takes a 0 or 1 for granted
+    return tensor.data.narrow(axis, 0, min(size, tensor.shape[axis]))
+
+
+def _plain(listing: Listing) -> Iterator[Listing]:
+    """Offer plain numbers in the place of those of the whole program; where none will do, a few are written out."""
+    for fill in (Fill.ONES, Fill.RANDOM):
+        yield listing.mapped(lambda each, fill=fill: _filled(each, fill))
+    for each in listing.tensors:
+        if each.fill is Fill.SAVED:
+            for fill in (Fill.ONES, Fill.RANDOM, Fill.LITERAL):
+                yield _changed(listing, each.name, lambda it, fill=fill: _filled(it, fill))
+
+
+def _filled(tensor: Tensor, fill: Fill) -> Tensor:
+    usable = tensor.fill is Fill.SAVED and tensor.can_be(fill)
+    return dataclasses.replace(tensor, fill=fill) if usable else tensor
+
+
+def _changed(listing: Listing, name: str, change: Callable[[Tensor], Tensor]) -> Listing:
+    return listing.mapped(lambda each: change(each) if each.name == name else each)
+
+
+def _renamed(listing: Listing, name: str, other: str) -> Listing:
+    """Return ``listing`` without the tensor ``name``; ``other`` takes its place."""
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, Raw):
+            return Raw(other) if value == name else value
+        if isinstance(value, list | tuple):
+            return [swap(each) for each in value]
+        return value
+
+    lines = tuple(
+        Line(
+            each.name,
+            each.target,
+            tuple(map(swap, each.args)),
+            {key: swap(value) for key, value in each.kwargs.items()},
+        )
+        for each in listing.lines
+    )
+    return dataclasses.replace(listing, tensors=tuple(t for t in listing.tensors if t.name != name), lines=lines)

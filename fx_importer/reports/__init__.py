@@ -1,7 +1,0 @@
-"""What a failed stage leaves behind: a directory to read the failure in, and to repeat it; and dumps."""
-
-from fx_importer.reports.bundle import Reporter
-from fx_importer.reports.dumps import Dumps
-from fx_importer.reports.failure import Failure
-
-__all__ = ["Dumps", "Failure", "Reporter"]

@@ -1,0 +1,41 @@
+"""Running sums along an axis of any size: each element and its sum with the one before, with the two before, the four …
+
+(Hillis and Steele, "Data parallel algorithms", 1986.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
+
+
+def _cumsum(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
+    """Of an axis whose size is known, the C++ lowering has a window as wide as it."""
+    x, dim, _ = op.operands
+    axis = emit.axis(x, dim)
+    if axis is None or not ir.RankedTensorType(emit.carrier_type(x.type)).is_dynamic_dim(axis):
+        return None
+    total = emit.converted(emit.send(x), emit.element(emit.carrier_type(op.results[0].type)))
+    sizes = emit.sizes(total)
+    along = emit.scalar(sizes[axis])
+    twice = [emit.plus(size, size) if each == axis else size for each, size in enumerate(sizes)]
+    element = emit.element(total)
+    zeros = emit.filled(emit.constant("0" if element[0] in "iu" else "0.0", emit.tensor((), element)), twice)
+    zero, one, two = (emit.constant(text, "tensor<i64>") for text in "012")
+    kinds = [one.type, total.type]
+
+    def body(inside: TensorEmitter, shift: ir.Value, total: ir.Value) -> list[ir.Value]:
+        starts = [shift if each == axis else zero for each in range(len(sizes))]
+        moved = inside.value("stablehlo.dynamic_update_slice", zeros.type, zeros, total, *starts)
+        doubled = inside.value("stablehlo.multiply", shift.type, shift, two)  # XLA aborts at shift + shift
+        return [doubled, inside.value("stablehlo.add", total.type, total, inside.first(moved, sizes))]
+
+    loop = emit.op("stablehlo.while", kinds, [one, total], regions=2)
+    emit.block(loop.regions[0], kinds, lambda inside, shift, _: [inside.compare("LT", shift, along)])
+    emit.block(loop.regions[1], kinds, body)
+    return [loop.results[1]]
+
+
+RULES = {"torch.aten.cumsum": _cumsum}

@@ -1,0 +1,165 @@
+"""Arithmetic on numbers, from ``arith`` and ``math``, in StableHLO on rank-0 tensors."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, IntegerEmitter
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Integer, constant
+
+
+class Numbers(Protocol):
+    """What stands for the numbers of a function."""
+
+    integers: dict[ir.Value, Integer]
+    numbers: dict[ir.Value, ir.Value]
+    atoms: Atoms
+
+    def tensor(self, value: ir.Value, emit: IntegerEmitter) -> ir.Value | None: ...
+    def know(self, value: ir.Value, number: ir.Value) -> None: ...
+
+
+def lower(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> bool:
+    """Compute what ``op`` does; return whether that can be said."""
+    (result,) = op.results
+    if isinstance(result.type, ir.RankedTensorType):
+        return False
+    if op.name == "arith.constant":
+        _constant(this, op, emit)
+        return True
+    if all(operand in this.integers for operand in op.operands) and (known := _on_integers(this, op, emit)):
+        this.integers[result] = known
+        return True
+    tensors = [this.tensor(operand, emit) for operand in op.operands]
+    operands = [each for each in tensors if each is not None]
+    if len(operands) < len(tensors) or (value := _on_tensors(op, operands, emit)) is None:
+        return False
+    this.know(result, value)
+    return True
+
+
+def _constant(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> None:
+    value, (result,) = op.attributes["value"], op.results
+    if isinstance(result.type, ir.IndexType) or str(result.type) == "i64":
+        this.integers[result] = constant(ir.IntegerAttr(value).value)
+        return
+    kind = ir.RankedTensorType.get([], result.type, loc=op.location)
+    dense = ir.DenseElementsAttr.get_splat(kind, value)
+    this.know(result, emit.op("stablehlo.constant", [kind], (), {"value": dense}).result)
+
+
+_COMPUTED = {
+    "arith.divsi": "divide",
+    "arith.divui": "divide",
+    "arith.maxsi": "maximum",
+    "arith.minsi": "minimum",
+    "arith.remsi": "remainder",
+    "arith.remui": "remainder",
+}
+"""The unsigned ones are of sizes."""
+
+
+def _on_integers(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> Integer | None:
+    kind = op.results[0].type
+    if not isinstance(kind, ir.IndexType) and str(kind) != "i64":
+        return None
+    found = [this.integers[operand] for operand in op.operands]
+    match op.name, found:
+        case "arith.index_cast" | "arith.index_castui", (a,):
+            return a
+        case "arith.addi", (a, b):
+            return a + b
+        case "arith.subi", (a, b):
+            return a - b
+        case "arith.muli", (a, b):
+            return a * b
+        case "arith.floordivsi", (a, b):
+            if (exact := a.divided(b)) is not None:
+                return exact
+            if this.atoms.is_size(a) and this.atoms.is_size(b):
+                return this.atoms.computed("divide", a, b)
+        case (name, (a, b)) if name in _COMPUTED:
+            return this.atoms.computed(_COMPUTED[name], a, b)
+        case _:
+            pass
+    return None
+
+
+_SAME = {
+    "arith.addf": "add",
+    "arith.addi": "add",
+    "arith.andi": "and",
+    "arith.divf": "divide",
+    "arith.divsi": "divide",
+    "arith.maximumf": "maximum",
+    "arith.maxsi": "maximum",
+    "arith.minimumf": "minimum",
+    "arith.minsi": "minimum",
+    "arith.mulf": "multiply",
+    "arith.muli": "multiply",
+    "arith.negf": "negate",
+    "arith.ori": "or",
+    "arith.remf": "remainder",
+    "arith.remsi": "remainder",
+    "arith.select": "select",
+    "arith.shli": "shift_left",
+    "arith.shrsi": "shift_right_arithmetic",
+    "arith.shrui": "shift_right_logical",
+    "arith.subf": "subtract",
+    "arith.subi": "subtract",
+    "arith.xori": "xor",
+    "math.absf": "abs",
+    "math.absi": "abs",
+    "math.ceil": "ceil",
+    "math.cos": "cosine",
+    "math.exp": "exponential",
+    "math.floor": "floor",
+    "math.log": "log",
+    "math.log1p": "log_plus_one",
+    "math.powf": "power",
+    "math.roundeven": "round_nearest_even",
+    "math.rsqrt": "rsqrt",
+    "math.sin": "sine",
+    "math.sqrt": "sqrt",
+    "math.tan": "tan",
+    "math.tanh": "tanh",
+}
+_CONVERT = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.fptosi", "arith.extui", "arith.index_cast")
+_SIGNED = {0: "EQ", 1: "NE", 2: "LT", 3: "LE", 4: "GT", 5: "GE"}
+"""Directions by the number of ``arith.cmpi``'s predicate."""
+_ORDERED = {1: "EQ", 2: "GT", 3: "GE", 4: "LT", 5: "LE", 13: "NE"}
+"""The same of ``arith.cmpf``: false of NaN, but the last, which is true."""
+
+
+def _on_tensors(op: ir.Operation, operands: list[ir.Value], emit: IntegerEmitter) -> ir.Value | None:
+    kind = op.results[0].type
+    result = INTEGER if isinstance(kind, ir.IndexType) else f"tensor<{kind}>"
+    from_truth = bool(operands) and str(operands[0].type) == "tensor<i1>"
+    if op.name in _SAME:
+        return emit.stablehlo(_SAME[op.name], result, *operands)
+    if op.name in _CONVERT and not (op.name == "arith.sitofp" and from_truth):
+        return emit.stablehlo("convert", result, *operands)
+    if op.name == "arith.uitofp" and from_truth:
+        return emit.stablehlo("convert", result, *operands)
+    if op.name in ("arith.extsi", "arith.trunci"):
+        if from_truth:
+            return emit.stablehlo("negate", result, emit.stablehlo("convert", result, *operands))
+        if str(kind) != "i1":
+            return emit.stablehlo("convert", result, *operands)
+    if op.name == "arith.floordivsi":
+        return _floor_divide(emit, *operands)
+    if op.name in ("arith.cmpi", "arith.cmpf"):
+        predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+        direction = (_SIGNED if op.name == "arith.cmpi" else _ORDERED).get(predicate)
+        return emit.compare(direction, *operands) if direction else None
+    return None
+
+
+def _floor_divide(emit: IntegerEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
+    """One less than the quotient towards zero, where there is a remainder and its sign is not the divisor's."""
+    zero, one = emit.dense("0", INTEGER), emit.dense("1", INTEGER)
+    quotient, rest = emit.stablehlo("divide", INTEGER, a, b), emit.stablehlo("remainder", INTEGER, a, b)
+    differs = emit.compare("NE", emit.compare("LT", rest, zero), emit.compare("LT", b, zero))
+    less = emit.stablehlo("and", "tensor<i1>", emit.compare("NE", rest, zero), differs)
+    return emit.stablehlo("select", INTEGER, less, emit.stablehlo("subtract", INTEGER, quotient, one), quotient)

@@ -1,0 +1,76 @@
+"""What the integer in a tensor of one element is, where StableHLO computes it of sizes and constants.
+
+Conversions compute the length of a range like this, through f64: whose results are exact as far as a size goes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import producer
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Integer, constant
+
+
+class Scalars:
+    """The integers in tensors of one element, of 64 bits. Ask in the order of the program."""
+
+    def __init__(self, atoms: Atoms):
+        self.atoms = atoms
+        self._found: dict[ir.Value, Integer | None] = {}
+
+    def tell(self, value: ir.Value, integer: Integer) -> None:
+        self._found[value] = integer
+
+    def of(self, value: ir.Value) -> Integer | None:
+        """Return the integer in ``value``, a tensor of f64 or i64, if it is known."""
+        if value not in self._found:
+            self._found[value] = self._computed(value) if is_scalar(value.type) else None
+        return self._found[value]
+
+    def _computed(self, value: ir.Value) -> Integer | None:
+        name = producer(value)
+        if name == "stablehlo.constant":
+            return _constant(value)
+        if name not in _MEANINGS:
+            return None
+        operands = [self.of(operand) for operand in value.owner.operands]
+        known = [each for each in operands if each is not None]
+        if len(known) < len(operands):
+            return None
+        match name.partition(".")[2], known:
+            case "add", [a, b]:
+                return a + b
+            case "subtract", [a, b]:
+                return a - b
+            case "multiply", [a, b]:
+                return a * b
+            case "divide", [a, b]:
+                return a.divided(b)
+            case _, [a]:
+                return a
+            case _:
+                return None
+
+
+_MEANINGS = {
+    f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "divide", "convert", "reshape", "ceil", "floor")
+}
+
+
+def is_scalar(kind: ir.Type) -> bool:
+    """Whether ``kind`` is a tensor of one element, of f64 or of a signless or index integer of 64 bits."""
+    return (
+        isinstance(kind, ir.RankedTensorType)
+        and kind.has_static_shape
+        and all(size == 1 for size in kind.shape)
+        and str(kind.element_type) in ("i64", "f64", "index")
+    )
+
+
+def _constant(value: ir.Value) -> Integer | None:
+    elements = value.owner.attributes["value"]
+    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
+        return None
+    number = elements.get_splat_value().value
+    return constant(int(number)) if math.isfinite(number) and number == int(number) else None

@@ -1,0 +1,132 @@
+"""Operations that change nothing are left out, and products take a transposed operand as it is.
+
+Only what is exact for every value: ``x * 1`` and ``x - 0``, but not ``x + 0``, which makes ``-0.0`` positive. What is
+dead after it, the canonicalizer drops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fx_importer.mlir.bindings import ir, stablehlo_d
+from fx_importer.mlir.emit import operations, producer
+from fx_importer.rewrites.stablehlo.dimension_sizes import integers
+
+
+def without_noise(module: ir.Operation) -> None:
+    """Leave out what changes nothing."""
+    for op in operations(module, _RULES):
+        value = _RULES[op.name](op)
+        if value is not None and value.type == op.results[0].type:
+            op.results[0].replace_all_uses_with(value)
+
+
+def _operand(op: ir.Operation) -> ir.Value:
+    """Return what an operation takes that changes nothing, if it keeps the type."""
+    return op.operands[0]
+
+
+def _broadcast(op: ir.Operation) -> ir.Value | None:
+    dims = integers(op, "broadcast_dimensions")
+    same = dims == list(range(len(dims))) and ir.RankedTensorType(op.results[0].type).has_static_shape
+    return op.operands[0] if same else None
+
+
+def _concatenate(op: ir.Operation) -> ir.Value | None:
+    return op.operands[0] if len(op.operands) == 1 else None
+
+
+def _reshape(op: ir.Operation) -> ir.Value | None:
+    """Reshape what the operand reshapes, if the operand is a reshape."""
+    source = op.operands[0]
+    if producer(source) == "stablehlo.reshape":
+        op.operands[0] = source.owner.operands[0]
+    return op.operands[0]
+
+
+def _transpose(op: ir.Operation) -> ir.Value | None:
+    """Transpose what the operand transposes, if the operand is a transposition."""
+    source, order = op.operands[0], integers(op, "permutation")
+    if producer(source) == "stablehlo.transpose":
+        first = integers(source.owner, "permutation")
+        order = [first[axis] for axis in order]
+        op.operands[0] = source.owner.operands[0]
+        op.attributes["permutation"] = ir.DenseI64ArrayAttr.get(order, context=op.context)
+    return op.operands[0] if order == sorted(order) else None
+
+
+def _dot_general(op: ir.Operation) -> None:
+    """Let the axes of what a transposed operand transposes be multiplied, where the free ones stay in order."""
+    numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batches = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
+    contracted = [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
+    for side in (0, 1):
+        while producer(op.operands[side]) == "stablehlo.transpose":
+            transpose = op.operands[side].owner
+            order = integers(transpose, "permutation")
+            free = [axis for i, axis in enumerate(order) if i not in (*batches[side], *contracted[side])]
+            if free != sorted(free):
+                break
+            batches[side] = [order[axis] for axis in batches[side]]
+            contracted[side] = [order[axis] for axis in contracted[side]]
+            op.operands[side] = transpose.operands[0]
+    op.attributes["dot_dimension_numbers"] = stablehlo_d.DotDimensionNumbers.get(
+        lhs_batching_dimensions=batches[0],
+        rhs_batching_dimensions=batches[1],
+        lhs_contracting_dimensions=contracted[0],
+        rhs_contracting_dimensions=contracted[1],
+        context=op.context,
+    )
+
+
+def _multiply(op: ir.Operation) -> ir.Value | None:
+    a, b = op.operands
+    return a if _splat(b) == 1 else b if _splat(a) == 1 else None
+
+
+def _divide(op: ir.Operation) -> ir.Value | None:
+    return op.operands[0] if _splat(op.operands[1]) == 1 else None
+
+
+def _subtract(op: ir.Operation) -> ir.Value | None:
+    return op.operands[0] if _is_zero(op.operands[1], sign=1) else None
+
+
+def _add(op: ir.Operation) -> ir.Value | None:
+    a, b = op.operands
+    return a if _is_zero(b, sign=-1) else b if _is_zero(a, sign=-1) else None
+
+
+def _is_zero(value: ir.Value, sign: int) -> bool:
+    """Whether ``value`` is 0 everywhere; of floats, the one of the given sign."""
+    number = _splat(value)
+    return number == 0 and (isinstance(number, int) or math.copysign(1, number) == sign)
+
+
+def _splat(value: ir.Value) -> int | float | None:
+    """Return the number that ``value`` is everywhere, if it is known: of a constant, or of one that is broadcast."""
+    while producer(value) in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim", "stablehlo.reshape"):
+        value = value.owner.operands[0]
+    element = ir.RankedTensorType(value.type).element_type
+    if producer(value) != "stablehlo.constant" or not isinstance(element, (ir.IntegerType, ir.FloatType)):
+        return None
+    held = value.owner.attributes["value"]
+    if str(element) == "i1" or not isinstance(held, ir.DenseElementsAttr) or not held.is_splat:
+        return None
+    return held.get_splat_value().value
+
+
+_RULES: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
+    "stablehlo.add": _add,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.convert": _operand,
+    "stablehlo.divide": _divide,
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.multiply": _multiply,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.slice": _operand,
+    "stablehlo.subtract": _subtract,
+    "stablehlo.transpose": _transpose,
+}

@@ -1,0 +1,108 @@
+"""Casts of TOSA's integers of 64 bits, in what the specification has: it knows i64 to and from i1 and i32 only."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter
+
+_FLOATS = ("f32", "f16", "bf16")
+
+
+def with_element(type_: ir.Type, element: str) -> ir.Type:
+    """Return the type of a tensor of the same shape."""
+    old = ir.RankedTensorType(type_)
+    return ir.RankedTensorType.get(
+        old.shape, ir.Type.parse(element, type_.context), loc=ir.Location.unknown(type_.context)
+    )
+
+
+def cast(emit: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
+    """Return ``value`` as a tensor of the type ``to``, which has its shape. Integers are cut off, floats rounded."""
+    source, target = (str(ir.RankedTensorType(each).element_type) for each in (value.type, to))
+    if source == target:
+        return value
+    if source == "i64" and target in _FLOATS:
+        found = _long_to_float(_Arithmetic(emit, value))
+        return found if target == "f32" else emit.value("tosa.cast", to, found)
+    if target == "i64" and source in _FLOATS:
+        wide = value if source == "f32" else emit.value("tosa.cast", with_element(to, "f32"), value)
+        return _float_to_long(_Arithmetic(emit, wide))
+    if "i64" in (source, target) and not {source, target} & {"i1", "i32"}:
+        value = emit.value("tosa.cast", with_element(to, "i32"), value)
+    return emit.value("tosa.cast", to, value)
+
+
+class _Arithmetic:
+    """Arithmetic on tensors of the shape of ``value``."""
+
+    def __init__(self, emit: Emitter, value: ir.Value):
+        self.value = value
+        self._emit = emit
+        self._ones = [1] * ir.RankedTensorType(value.type).rank
+
+    def constant(self, number: float, element: str) -> ir.Value:
+        """Return ``number`` in one element, of the same rank."""
+        dtype = {"f32": np.float32, "i64": np.int64, "i8": np.int8}[element]
+        array = np.full(self._ones if element != "i8" else [1], number, dtype)
+        values = ir.DenseElementsAttr.get(array, context=self._emit.context)
+        return self._emit.op("tosa.const", [values.type], (), {"values": values}).result
+
+    def to(self, element: str, x: ir.Value) -> ir.Value:
+        return self._emit.value("tosa.cast", with_element(self.value.type, element), x)
+
+    def op(self, name: str, element: str, *operands: ir.Value) -> ir.Value:
+        return self._emit.value(f"tosa.{name}", with_element(self.value.type, element), *operands)
+
+    def scaled(self, x: ir.Value, factor: ir.Value) -> ir.Value:
+        return self.op("mul", "f32", x, factor, self.constant(0, "i8"))
+
+    def shifted(self, x: ir.Value, by: int) -> ir.Value:
+        exact = {"round": ir.BoolAttr.get(False, self._emit.context)}
+        return self._emit.op(
+            "tosa.arithmetic_right_shift", [self.value.type], [x, self.constant(by, "i64")], exact
+        ).result
+
+
+def _long_to_float(a: _Arithmetic) -> ir.Value:
+    """The nearest float32 of integers of 64 bits, ties to even, as a processor has it.
+
+    Up to 2^47, an integer is two halves of 24 bits, each a float32 without rounding: their sum is rounded once. Beyond,
+    its last 16 bits can only break a tie: one bit says whether any of them is set.
+    """
+    x = a.value
+    ends = a.shifted(x, 47)  # 0 or -1 below 2^47
+    zero, minus_one = a.constant(0, "i64"), a.constant(-1, "i64")
+    small = a.op("logical_or", "i1", a.op("equal", "i1", ends, zero), a.op("equal", "i1", ends, minus_one))
+    lost = a.op("bitwise_and", "i64", x, a.constant(2**16 - 1, "i64"))
+    sticky = a.to("i64", a.op("greater", "i1", lost, zero))
+    reduced = a.op("bitwise_or", "i64", a.shifted(x, 16), sticky)
+    y = a.op("select", "i64", small, x, reduced)
+    high = a.to("f32", a.to("i32", a.shifted(y, 24)))
+    low = a.to("f32", a.to("i32", a.op("bitwise_and", "i64", y, a.constant(2**24 - 1, "i64"))))
+    total = a.op("add", "f32", a.scaled(high, a.constant(2.0**24, "f32")), low)
+    factor = a.op("select", "f32", small, a.constant(1.0, "f32"), a.constant(2.0**16, "f32"))
+    return a.scaled(total, factor)
+
+
+def _float_to_long(a: _Arithmetic) -> ir.Value:
+    """The integer part of float32 numbers between -2^63 and 2^63: three parts of 21 bits each, all of them exact."""
+    total: ir.Value | None = None
+    rest = a.value
+    for bits in (42, 21, 0):
+        part = rest if bits == 0 else a.scaled(rest, a.constant(2.0**-bits, "f32"))
+        part = _truncated(a, part)
+        integer = a.to("i64", a.to("i32", part))
+        if bits:
+            rest = a.op("sub", "f32", rest, a.scaled(part, a.constant(2.0**bits, "f32")))
+            shift = a.constant(bits, "i64")
+            integer = a.op("logical_left_shift", "i64", integer, shift)
+        total = integer if total is None else a.op("add", "i64", total, integer)
+    assert total is not None
+    return total
+
+
+def _truncated(a: _Arithmetic, x: ir.Value) -> ir.Value:
+    negative = a.op("greater", "i1", a.constant(0.0, "f32"), x)
+    return a.op("select", "f32", negative, a.op("ceil", "f32", x), a.op("floor", "f32", x))

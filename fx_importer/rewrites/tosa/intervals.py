@@ -1,0 +1,57 @@
+"""Intervals of numbers as values, and those of the types of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fx_importer.mlir.bindings import ir
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from ``low`` to ``high``, both included. Not a number is in no range."""
+
+    low: float
+    high: float
+
+    def __or__(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
+    def within(self, other: Range) -> bool:
+        return other.low <= self.low and self.high <= other.high
+
+    def clipped(self, other: Range) -> Range:
+        return Range(min(max(self.low, other.low), other.high), max(min(self.high, other.high), other.low))
+
+
+def integers(bits: int) -> Range:
+    """Return the range of signed integers; one bit is 0 or 1."""
+    return Range(0, 1) if bits == 1 else Range(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+INT32 = integers(32)
+
+
+def element_bits(value: ir.Value) -> int | None:
+    """Return the width of a tensor of integers; None for what is none."""
+    if not isinstance(value.type, ir.RankedTensorType):
+        return None
+    element = ir.RankedTensorType(value.type).element_type
+    return ir.IntegerType(element).width if isinstance(element, ir.IntegerType) else None
+
+
+def whole(value: ir.Value) -> Range | None:
+    """Return the range of all that the type of ``value`` can hold; None for what is not a number, or may be none."""
+    bits = element_bits(value)
+    return None if bits is None else integers(bits)
+
+
+def join(ranges: Iterable[Range | None]) -> Range | None:
+    """Return what holds them all; None if of one nothing is known."""
+    total: Range | None = None
+    for each in ranges:
+        if each is None:
+            return None
+        total = each if total is None else total | each
+    return total

@@ -1,0 +1,238 @@
+"""Between which numbers the results of each TOSA operation lie, given between which its operands do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.resources import is_resource, resource_bytes
+from fx_importer.rewrites.tosa.intervals import Range, element_bits, join
+
+_LARGEST_FLOATS = 1 << 16
+"""Constants of more floats than this are not looked at."""
+
+Operands = Sequence[Range | None]
+Rule = Callable[[ir.Operation, Operands], Range | None]
+
+
+def constant_array(attribute: ir.Attribute) -> np.ndarray | None:
+    """Return the elements of a constant of integers, or of float32, if they can be read."""
+    type_ = ir.RankedTensorType(attribute.type)
+    dtype = {"i64": np.int64, "i32": np.int32, "f32": np.float32, "i1": np.bool_, "i8": np.int8, "i16": np.int16}.get(
+        str(type_.element_type)
+    )
+    if dtype is None:
+        return None
+    if not is_resource(attribute):
+        return np.array(attribute).reshape(type_.shape)
+    data = resource_bytes(attribute, math.prod(type_.shape) * np.dtype(dtype).itemsize)
+    return None if data is None else np.frombuffer(data, dtype).reshape(type_.shape)
+
+
+def _constant(op: ir.Operation, _given: Operands) -> Range | None:
+    attribute = op.attributes["values"]
+    size = math.prod(ir.RankedTensorType(attribute.type).shape)
+    integer = element_bits(op.results[0])
+    if integer is None and size > _LARGEST_FLOATS:
+        return None
+    array = constant_array(attribute)
+    if array is None or not np.isfinite(array).all():
+        return None
+    if not array.size:
+        return Range(0, 0)
+    low, high = array.min(), array.max()
+    return Range(low.item(), high.item()) if integer else Range(float(low), float(high))
+
+
+def _first(_op: ir.Operation, given: Operands) -> Range | None:
+    return given[0]
+
+
+def _union(*positions: int) -> Rule:
+    return lambda _op, given: join(given[each] for each in positions)
+
+
+def _truth(_op: ir.Operation, _given: Operands) -> Range:
+    return Range(0, 1)
+
+
+def _above(op: ir.Operation, given: Operands) -> Range:
+    """One where it is known to hold, and zero where it is known not to."""
+    a, b = given
+    if a is None or b is None or element_bits(op.operands[0]) is None:
+        return Range(0, 1)
+    if op.name == "tosa.greater_equal":
+        a = Range(a.low + 1, a.high + 1)
+    return Range(int(a.low > b.high), int(a.high > b.low))
+
+
+def _corners(of: Callable[[float, float], float]) -> Rule:
+    """Of an operation that rises or falls all along in each operand."""
+
+    def rule(_op: ir.Operation, given: Operands) -> Range | None:
+        a, b = given[:2]
+        if a is None or b is None:
+            return None
+        try:
+            found = [of(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+        except (OverflowError, ZeroDivisionError, ValueError):
+            return None
+        return Range(min(found), max(found))
+
+    return rule
+
+
+def _product(op: ir.Operation, given: Operands) -> Range | None:
+    shift = given[2]  # a right shift of the product, of integers of 32 bits
+    return _corners(lambda x, y: x * y)(op, given) if shift == Range(0, 0) else None
+
+
+def _quotient(op: ir.Operation, given: Operands) -> Range | None:
+    divisor = given[1]
+    if divisor is None or divisor.low <= 0 <= divisor.high:
+        return None if given[0] is None else _magnitude(given[0])  # by 1 or -1 at the least; by 0 it has no result
+    return _corners(lambda x, y: int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1))(op, given)
+
+
+def _magnitude(found: Range) -> Range:
+    largest = max(abs(found.low), abs(found.high))
+    return Range(-largest, largest)
+
+
+def _absolute(_op: ir.Operation, given: Operands) -> Range | None:
+    (x,) = given
+    if x is None:
+        return None
+    return Range(0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high)), max(abs(x.low), abs(x.high)))
+
+
+def _negated(_op: ir.Operation, given: Operands) -> Range | None:
+    x, *zero_points = given
+    return Range(-x.high, -x.low) if x is not None and all(each == Range(0, 0) for each in zero_points) else None
+
+
+def _conjunction(op: ir.Operation, given: Operands) -> Range | None:
+    bounds = [each.high for each in given if each is not None and each.low >= 0]
+    return Range(0, min(bounds)) if bounds else _bits_of_both(op, given)
+
+
+def _bits_of_both(_op: ir.Operation, given: Operands) -> Range | None:
+    """As many bits as the operand with more of them has."""
+    found = join(given)
+    if found is None:
+        return None
+    bits = max(int(found.high).bit_length(), int(-found.low - 1).bit_length() if found.low < 0 else 0)
+    return Range(-(2**bits) if found.low < 0 else 0, 2**bits - 1)
+
+
+def _inverted(_op: ir.Operation, given: Operands) -> Range | None:
+    (x,) = given
+    return None if x is None else Range(-x.high - 1, -x.low - 1)
+
+
+def _shifted(of: Callable[[int, int], int], *, negative: bool = True) -> Rule:
+    def rule(op: ir.Operation, given: Operands) -> Range | None:
+        x, by = given
+        if "round" in op.attributes and ir.BoolAttr(op.attributes["round"]).value:
+            return None
+        if x is None or by is None or not 0 <= by.low <= by.high < 64 or (x.low < 0 and not negative):
+            return None
+        return _corners(lambda a, b: of(int(a), int(b)))(op, given)
+
+    return rule
+
+
+def _size_along_axis(op: ir.Operation) -> int | None:
+    axis = ir.IntegerAttr(op.attributes["axis"]).value
+    type_ = ir.RankedTensorType(op.operands[0].type)
+    return None if type_.is_dynamic_dim(axis) else type_.get_dim_size(axis)
+
+
+def _sum(op: ir.Operation, given: Operands) -> Range | None:
+    if element_bits(op.results[0]) is None:
+        return None
+    size, (x,) = _size_along_axis(op), given
+    # Zero too: the sum of some of them may not leave the type either.
+    return None if x is None or size is None else Range(min(0, size * x.low), max(0, size * x.high))
+
+
+def _position(op: ir.Operation, _given: Operands) -> Range | None:
+    size = _size_along_axis(op)
+    return None if size is None else Range(0, max(size - 1, 0))
+
+
+def _clamp(op: ir.Operation, given: Operands) -> Range | None:
+    if element_bits(op.results[0]) is None:
+        low, high = (ir.FloatAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+    else:
+        low, high = (ir.IntegerAttr(op.attributes[name]).value for name in ("min_val", "max_val"))
+    return None if given[0] is None else given[0].clipped(Range(low, high))
+
+
+def _cast(op: ir.Operation, given: Operands) -> Range | None:
+    (x,) = given
+    if x is None or not (math.isfinite(x.low) and math.isfinite(x.high)):
+        return None
+    if element_bits(op.operands[0]) is None and element_bits(op.results[0]) is not None:
+        return Range(math.floor(x.low), math.ceil(x.high))
+    if element_bits(op.results[0]) is None:
+        return _rounded(x)
+    return Range(0, 1) if element_bits(op.results[0]) == 1 else x
+
+
+def _rounded(x: Range) -> Range:
+    """Return what ``x`` is when it is rounded to any float type."""
+    return Range(float(x.low) - abs(x.low) / 64, float(x.high) + abs(x.high) / 64)
+
+
+def _of_floats(rule: Rule) -> Rule:
+    """Return ``rule``, with room for rounding where its results are floats."""
+
+    def rounding(op: ir.Operation, given: Operands) -> Range | None:
+        found = rule(op, given)
+        return _rounded(found) if found is not None and element_bits(op.results[0]) is None else found
+
+    return rounding
+
+
+_MOVES = ("identity", "reshape", "transpose", "tile", "slice", "reverse", "reduce_max", "reduce_min", "gather")
+_TRUTHS = ("equal", "logical_and", "logical_or", "logical_xor", "logical_not")
+
+RULES: Mapping[str, Rule] = {
+    "tosa.const": _constant,
+    **{f"tosa.{name}": _first for name in _MOVES},
+    **{f"tosa.{name}": _truth for name in (*_TRUTHS, "reduce_all", "reduce_any")},
+    "tosa.greater": _above,
+    "tosa.greater_equal": _above,
+    "tosa.concat": lambda _op, given: join(given),
+    "tosa.pad": _union(0, 2),
+    "tosa.select": _union(1, 2),
+    "tosa.scatter": _union(0, 2),
+    "tosa.cast": _cast,
+    "tosa.add": _of_floats(_corners(lambda x, y: x + y)),
+    "tosa.sub": _of_floats(_corners(lambda x, y: x - y)),
+    "tosa.mul": _of_floats(_product),
+    "tosa.maximum": _corners(max),
+    "tosa.minimum": _corners(min),
+    "tosa.intdiv": _quotient,
+    "tosa.abs": _absolute,
+    "tosa.negate": _negated,
+    "tosa.clamp": _clamp,
+    "tosa.bitwise_and": _conjunction,
+    "tosa.bitwise_or": _bits_of_both,
+    "tosa.bitwise_xor": _bits_of_both,
+    "tosa.bitwise_not": _inverted,
+    "tosa.arithmetic_right_shift": _shifted(lambda x, by: x >> by),
+    "tosa.logical_right_shift": _shifted(lambda x, by: x >> by, negative=False),
+    "tosa.logical_left_shift": _shifted(lambda x, by: x << by),
+    "tosa.reduce_sum": _sum,
+    "tosa.argmax": _position,
+    "tosa.floor": lambda _op, given: given[0] and Range(math.floor(given[0].low), math.ceil(given[0].high)),
+    "tosa.ceil": lambda _op, given: given[0] and Range(math.floor(given[0].low), math.ceil(given[0].high)),
+    "tosa.tanh": lambda _op, given: given[0] and Range(-1, 1),
+    "tosa.sigmoid": lambda _op, given: given[0] and Range(0, 1),
+}
+"""The rule of each operation that something is known of."""

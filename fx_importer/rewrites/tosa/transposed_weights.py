@@ -1,0 +1,136 @@
+"""Weights in the layout that TOSA's operators want, transposed once and kept as resources.
+
+``tosa-layerwise-constant-fold`` does it too, but leaves a ``dense`` attribute, which costs a copy more and is written
+element by element by all that follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.elided_weights import transposed_stand_in
+from fx_importer.mlir.emit import operations, producer
+from fx_importer.mlir.resources import key_of, resource, resource_bytes, resource_of
+
+_WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
+"""In bytes."""
+
+
+_SAME = ("tosa.reshape", "tensor.cast")
+"""What leaves elements, and their order, as they are."""
+
+
+def transpose_tosa_arguments(module: ir.Operation) -> None:
+    """Have callers give private functions what these only transpose as they want it: of weights, that is a constant."""
+    calls: dict[str, list[ir.Operation]] = defaultdict(list)
+    for call in operations(module, {"func.call"}):
+        calls[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].append(call)
+    if not calls:
+        return
+    functions = [op for op in module.regions[0].blocks[0].operations if isinstance(op, func_d.FuncOp)]
+    for function in reversed(functions):  # what is called stands behind what calls it
+        if callers := calls[function.name.value] if function.regions[0].blocks else []:
+            for position, argument in enumerate(function.arguments):
+                _transpose_outside(argument, position, callers)
+            inputs = [argument.type for argument in function.arguments]
+            type_ = ir.FunctionType.get(inputs, function.type.results, module.context)
+            function.attributes["function_type"] = ir.TypeAttr.get(type_, module.context)
+    transpose_tosa_weights(module)
+
+
+def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.Operation]) -> None:
+    uses = [use.owner for use in argument.uses]
+    orders = {each.attributes["perms"] for each in uses if each.name == "tosa.transpose"}
+    if len(orders) != 1 or any(each.name != "tosa.transpose" for each in uses):
+        return
+    type_, order = uses[0].results[0].type, orders.pop()
+    argument.set_type(type_)
+    for each in uses:
+        each.results[0].replace_all_uses_with(argument)
+        each.erase()
+    for call in callers:
+        call.operands[position] = ir.Operation.create(
+            "tosa.transpose",
+            results=[type_],
+            operands=[call.operands[position]],
+            attributes={"perms": order},
+            loc=call.location,
+            ip=ir.InsertionPoint(call),
+        ).result
+
+
+def transpose_tosa_weights(module: ir.Operation) -> None:
+    """Turn every ``tosa.transpose`` of a resource, reshaped or not, into a constant; equal ones share a resource."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "tosa.transpose" and producer(_unshaped(op.operands[0])) == "tosa.const":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.walk(visit)
+    made: dict[tuple[ir.Attribute, tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
+    for op in found:
+        constant = _unshaped(op.operands[0]).owner
+        values, order = resource_of(constant, "values"), tuple(ir.DenseI32ArrayAttr(op.attributes["perms"]))
+        if values is None or not ir.RankedTensorType(op.results[0].type).has_static_shape:
+            continue
+        shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
+        key = values, shape, order
+        if key not in made:
+            transposed = _transposed(values, shape, order, op.results[0].type)
+            if transposed is None:
+                continue
+            made[key] = transposed
+        new = ir.Operation.create(
+            "tosa.const",
+            results=[op.results[0].type],
+            attributes={"values": made[key]},
+            loc=constant.location,
+            ip=ir.InsertionPoint(op),
+        )
+        given = op.operands[0]
+        op.results[0].replace_all_uses_with(new.result)
+        op.erase()
+        _erase_unused(given)
+
+
+def _erase_unused(value: ir.Value) -> None:
+    """Erase the constant that ``value`` is, or is a reshape of, as far as nothing else uses it."""
+    while not any(True for _ in value.uses):
+        op = value.owner
+        if producer(value) not in _SAME:
+            op.erase()
+            return
+        value = op.operands[0]
+        op.erase()
+
+
+def _unshaped(value: ir.Value) -> ir.Value:
+    """Return what ``value`` is a reshape of; itself if it is none."""
+    while producer(value) in _SAME:
+        value = value.owner.operands[0]
+    return value
+
+
+def _transposed(
+    values: ir.Attribute, shape: tuple[int, ...], order: tuple[int, ...], to: ir.Type
+) -> ir.Attribute | None:
+    """Return ``values``, in ``shape``, with its axes in another ``order``; None where it cannot be read."""
+    if (withheld := transposed_stand_in(values, shape, order, to)) is not None:
+        return withheld
+    width = _WIDTHS.get(str(ir.RankedTensorType(values.type).element_type))
+    if width is None:
+        return None
+    data = resource_bytes(values, math.prod(shape) * width)
+    if data is None:
+        return None
+    # In pages that come as they are written: numpy's own arrays ask for huge ones, which takes twice the time.
+    transposed = np.frombuffer(bytearray(data.nbytes), f"i{width}").reshape(ir.RankedTensorType(to).shape)
+    np.copyto(transposed, data.view(f"i{width}").reshape(shape).transpose(order))
+    return resource(transposed, f"{key_of(values)}.transposed", to)

@@ -1,0 +1,98 @@
+"""A Python file that shows a wrong operation without the model it was found in."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import torch
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from fx_importer.options import Options
+from fx_importer.verification.comparison import Tolerance
+from fx_importer.verification.python_source import (
+    Raw,
+    UnspeakableError,
+    call_spelled,
+    definer_remark,
+    lowering_spelled,
+    python_spelled,
+)
+from fx_importer.verification.single_op_program import NodeCall, Slot
+
+_TEXT = '''\
+"""{title}
+
+Exits with 0 if that agrees with eager PyTorch on {backend}, and with 1 while it does not.
+"""
+
+import sys
+{imports}
+import torch
+
+from fx_importer import lower
+{remarks}
+inputs = torch.load({inputs}, weights_only=True)
+
+
+class Node(torch.nn.Module):
+    def forward(self{parameters}):
+        return {call}
+
+
+lowered = lower(Node(), *inputs{options})
+verdict = lowered.verify(*inputs, backends=[{backend!r}], isolate=False{tolerance})
+print(verdict)
+sys.exit(not verdict)
+'''
+
+
+def write_script(name: str, call: NodeCall, options: Options, backend: str, tolerance: Tolerance) -> Path | None:
+    """Write the file and its inputs to a fresh directory; return None for what cannot be spelled in Python.
+
+    All rules among ``options`` are written down. The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where
+    temporary files go.
+    """
+    try:
+        spelled = _call(call)
+    except UnspeakableError:
+        return None
+    imports, table, remarks = python_spelled(options)
+    remarks += definer_remark(call.module.target)
+    settings = [f"output_type={options.output_type.value!r}", *lowering_spelled(options.lowering), *table]
+    tolerances = {"rtol": tolerance.rtol, "atol": tolerance.atol}
+    parent = os.environ.get("FX_IMPORTER_DUMP_DIR")
+    if parent:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+    safe = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+    directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{safe}-differs-", dir=parent or None)).absolute()
+    torch.save([each.clone() for each in call.inputs], directory / "inputs.pt")
+    script = directory / "script.py"
+    script.write_text(
+        _TEXT.format(
+            title=f"Lowers {call.module.target} alone.",
+            backend=backend,
+            imports="".join(f"{line}\n" for line in ["from pathlib import Path", *imports]),
+            remarks="".join(f"\n{line}" for line in remarks) + ("\n" if remarks else ""),
+            inputs='Path(__file__).with_name("inputs.pt")',
+            parameters="".join(f", x{position}" for position in range(len(call.inputs))),
+            call=spelled,
+            options="".join(f", {each}" for each in settings),
+            tolerance="".join(f", {key}={value!r}" for key, value in tolerances.items() if value is not None),
+        ),
+        encoding="utf-8",
+    )
+    return script
+
+
+def _call(call: NodeCall) -> str:
+    module = call.module
+    if not isinstance(module.target, OpOverload):
+        raise UnspeakableError(module.target)
+    copy = ".clone()" if module.writes else ""
+    leaves = [Raw(f"x{each.position}{copy}") if isinstance(each, Slot) else each for each in module.leaves]
+    args, kwargs = pytree.tree_unflatten(leaves, module.spec)
+    return call_spelled(f"torch.ops.{module.target}", args, kwargs)

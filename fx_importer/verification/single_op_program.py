@@ -1,0 +1,96 @@
+"""A node of a graph as a program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from fx_importer.execution import Caller
+from fx_importer.options import DecompositionOptions
+from fx_importer.verification.comparison import Comparison, Tolerance, compare
+from fx_importer.verification.eager_reference import copied, writes
+from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named
+
+Relower = Callable[[Any, Sequence[Any], DecompositionOptions | None], Subject]
+"""Lowers a module, called with these inputs, or an exported program, as the program at hand was; with other
+decompositions, if there are any."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Stands for an input among fixed arguments."""
+
+    position: int
+
+
+class Call(torch.nn.Module):
+    """Calls an operator. Its inputs go where the slots are. If the operator writes to its arguments, it gets copies."""
+
+    def __init__(self, target: Callable[..., Any], leaves: Sequence[Any], spec: pytree.TreeSpec, writes: bool):
+        super().__init__()
+        self.target, self.leaves, self.spec, self.writes = target, leaves, spec, writes
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        if self.writes:
+            tensors = tuple(each.clone() for each in tensors)
+        leaves = [tensors[leaf.position] if isinstance(leaf, Slot) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.target(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class NodeCall:
+    """What a node calls. The inputs are the tensors among its arguments; all else is fixed."""
+
+    module: Call
+    inputs: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def of(cls, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NodeCall:
+        """Return the call of ``node`` with the values of its arguments."""
+        assert callable(node.target)
+        leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        tensors = {id(each): each for each in leaves if isinstance(each, torch.Tensor)}
+        slots = {key: Slot(position) for position, key in enumerate(tensors)}
+        fixed = [slots[id(each)] if isinstance(each, torch.Tensor) else each for each in leaves]
+        return cls(Call(node.target, fixed, spec, writes(node)), tuple(each.detach() for each in tensors.values()))
+
+    @property
+    def key(self) -> Any:
+        """Equal for calls of which one's program serves for the other."""
+        module = self.module
+        metadata = tuple((each.shape, each.dtype) for each in self.inputs)
+        return module.target, str(module.spec), metadata, tuple(map(repr, module.leaves))
+
+
+class Alone:
+    """Runs nodes by themselves, on one backend; programs are kept by what they call."""
+
+    def __init__(self, relower: Relower, load: Callable[[Subject], Chosen], tolerance: Tolerance):
+        self._relower, self._load, self._tolerance = relower, load, tolerance
+        self._callers: dict[Any, Caller] = {}
+
+    def compare(self, call: NodeCall, value: Any) -> Comparison:
+        """Return what comes of ``call`` on the backend, beside eager's ``value``: its worst output.
+
+        Raises:
+            Exception: what keeps it from being lowered or run.
+        """
+        if call.key not in self._callers:
+            subject = self._relower(call.module, call.inputs, None)
+            (name,) = subject.manifest.functions
+            loaded = self._load(subject).load(subject.linked, name)
+            self._callers[call.key] = Caller(subject.manifest, {name: loaded}, subject.initial_state())
+        caller = self._callers[call.key]
+        (name,) = caller.manifest.functions
+        results = [result for _, result in call_named(caller, Inputs(copied(call.inputs), {}, name))]
+        found = [
+            compare(result, wanted, self._tolerance)
+            for result, wanted in zip(results, pytree.tree_leaves(value), strict=True)
+        ]
+        return next((each for each in found if not each.passed), found[0])

@@ -1,0 +1,237 @@
+"""Runs a lowered program on backends, and holds every output against eager PyTorch's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fx_importer.diagnostics import progress
+from fx_importer.diagnostics.progress import counted
+from fx_importer.errors import CrashedError, NotInstalledError, UsageError
+from fx_importer.execution import (
+    FILLS_HOLES,
+    ISOLATED,
+    RUNS,
+    Backend,
+    Caller,
+    EagerBackend,
+    IsolatedBackend,
+    Loaded,
+    Worker,
+    backend_named,
+    default_for,
+)
+from fx_importer.manifest import Manifest
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import Options
+from fx_importer.verification.comparison import Tolerance, compare
+from fx_importer.verification.eager_reference import Reference, copied
+from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
+
+
+class Subject(Protocol):
+    """What is verified: a `Lowered`."""
+
+    @property
+    def exported(self) -> Mapping[str, ExportedProgram]: ...
+    @property
+    def programs(self) -> Mapping[str, ExportedProgram]: ...
+    @property
+    def linked(self) -> ir.Module: ...
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def options(self) -> Options: ...
+    @property
+    def stubs(self) -> Mapping[str, Callable[..., Any]]: ...
+    def initial_state(self) -> dict[str, torch.Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a function is called with."""
+
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    function: str | None = None
+    """Its name; None where there is only one."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A backend that is to run."""
+
+    name: str
+    load: Callable[[ir.Module, str], Loaded]
+    required: bool = True
+
+
+def verify(
+    subject: Subject,
+    inputs: Sequence[Inputs],
+    backends: Sequence[str | Backend] | None,
+    tolerance: Tolerance,
+    isolate: bool,
+) -> Verdict:
+    """Call ``subject`` with each of ``inputs``, in order, in eager and on each backend: see `Lowered.verify`."""
+    calls = [named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
+    progress.enter("run in PyTorch")
+    expected = expected_results(subject, calls)
+    numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
+    checks = [
+        check
+        for backend in choose(subject, backends, isolate)
+        for check in run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
+    ]
+    return Verdict(subject.options.output_type, tuple(checks))
+
+
+def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
+    """Return what each program was exported with. Raises `UsageError` for one that does not know."""
+    found: list[Inputs] = []
+    for name, program in programs.items():
+        if program.example_inputs is None:
+            raise UsageError(f"the exported program '{name}' has no example inputs: pass some")
+        args, kwargs = program.example_inputs
+        found.append(Inputs(args, kwargs, name))
+    return found
+
+
+def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
+    if inputs.function is None and len(programs) == 1:
+        return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
+    if inputs.function not in programs:
+        there = ", ".join(f"'{each}'" for each in programs)
+        raise UsageError(f"Inputs(..., function={inputs.function!r}) names no function: there is {there}")
+    return inputs
+
+
+def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: bool) -> list[Chosen]:
+    """Return the backends by name, each in a process of its own where that is wanted; one process serves all.
+
+    Raises:
+        UsageError: for a name that is none, or if nothing runs the output type.
+    """
+    output_type = subject.options.output_type
+    if isinstance(backends, str):
+        backends = [backends]
+    names = backends
+    if names is None:
+        names = () if subject.manifest.holes or subject.manifest.fallback else RUNS.get(output_type.root, ())
+        names = names or (default_for(subject.manifest),)
+    default = names[0] if backends is None else None
+    worker = Worker()
+    return [chosen(subject, each, worker if isolate else None, default is None or each == default) for each in names]
+
+
+def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, required: bool = True) -> Chosen:
+    """Return a backend, in the process of ``worker`` where it may end its own.
+
+    Raises:
+        UsageError: for a name that is none.
+    """
+    if not isinstance(backend, str):
+        return Chosen(backend.name, backend.load, required)
+    if backend == "eager":
+        return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
+    here = backend_named(backend, subject.stubs)  # the name is wrong here and now, or never
+    # Another process has none of the user's operators.
+    stays = backend in ISOLATED or (backend == FILLS_HOLES and subject.manifest.holes)
+    apart = None if worker is None or stays else IsolatedBackend(backend, worker)
+    return Chosen(backend, (apart or here).load, required)
+
+
+Named = list[tuple[str, Any]]
+"""Results by what people call them."""
+
+
+def expected_results(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
+    """Return what eager PyTorch has after each call, of the programs as they were exported."""
+    functions = subject.manifest.functions
+    loaded = {name: Reference(subject.exported[name], function) for name, function in functions.items()}
+    caller = Caller(subject.manifest, loaded, subject.initial_state())
+    return [call_named(caller, each) for each in calls]
+
+
+def call_named(caller: Caller, inputs: Inputs) -> Named:
+    """Call a function with copies of ``inputs``, and return its outputs, and what it wrote to."""
+    name = inputs.function or ""
+    function = caller.manifest.functions[name]
+    # Not one by one: what shares memory in the model's inputs does so in the copies.
+    args, kwargs = copied((tuple(inputs.args), dict(inputs.kwargs)))
+    returned = pytree.tree_leaves(caller[name](*args, **kwargs))
+    results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
+    written = [*function.results, *(each for each in function.arguments if each.overwritten)]
+    leaves = pytree.tree_leaves((args, {key: kwargs[key] for key in _order(function) if key in kwargs}))
+    for each in written:
+        if each.kind == "state":
+            results.append((f"state '{each.name}'", caller.state[each.name].clone()))
+        elif each.kind == "gradient":
+            results.append((f"gradient '{each.name}'", caller.gradients[each.name]))
+        elif each.kind == "input" and each.leaf is not None:
+            results.append((f"input '{each.name}'", leaves[each.leaf]))
+    return results
+
+
+def _order(function: Any) -> list[str]:
+    return function.inputs.spec.child(1).context
+
+
+def run(
+    subject: Subject, backend: Chosen, calls: Sequence[tuple[Inputs, int, Named]], tolerance: Tolerance
+) -> list[Check]:
+    """Compile for ``backend`` what is called, and make the calls; the state is its own."""
+    progress.enter(f"run on {backend.name}")
+    manifest = subject.manifest
+    unloaded: dict[str, Exception] = {}
+    loaded: dict[str, Loaded] = dict.fromkeys(manifest.functions, _never)
+    for name in dict.fromkeys(each.function or "" for each, _, _ in calls):
+        try:
+            loaded[name] = backend.load(subject.linked, name)
+        except Exception as error:  # all that a backend can do wrong is an answer here
+            unloaded[name] = error
+    caller = Caller(manifest, loaded, subject.initial_state())
+    checks: list[Check] = []
+    for inputs, number, expected in counted(calls, "calls"):
+        name = inputs.function or ""
+        start = time.perf_counter()
+        try:
+            if name in unloaded:
+                raise unloaded[name]
+            results = call_named(caller, inputs)
+        except Exception as error:
+            status, reason = _failure(error, loading=name in unloaded)
+            signal = error.signal if isinstance(error, CrashedError) else None
+            checks.append(Check(name, number, backend.name, status, (), reason, signal, required=backend.required))
+            continue
+        seconds = time.perf_counter() - start
+        outputs = tuple(
+            OutputCheck(what, compare(value, wanted, tolerance))
+            for (what, value), (_, wanted) in zip(results, expected, strict=True)
+        )
+        status = Status.PASSED if all(each.comparison.passed for each in outputs) else Status.MISMATCH
+        checks.append(Check(name, number, backend.name, status, outputs, "", None, seconds, backend.required))
+    return checks
+
+
+def _never(*_: Any) -> tuple[Any, ...]:
+    raise AssertionError("a function that is not called was not loaded")
+
+
+def _failure(error: Exception, *, loading: bool) -> tuple[Status, str]:
+    match error:
+        case NotInstalledError():
+            return Status.NOT_INSTALLED, str(error)
+        case CrashedError():
+            return Status.CRASHED, str(error)
+        case UsageError() if loading:
+            return Status.REFUSED, str(error)
+        case _:
+            kind = "" if type(error).__module__.startswith("fx_importer.") else f"{type(error).__name__}: "
+            return Status.FAILED, f"{kind}{error}"

@@ -1,0 +1,175 @@
+"""Files that hold tensors: where each is, and what is there without reading it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.execution.optional_packages import is_installed
+from fx_importer.manifest import ValueType
+
+SAFETENSORS, ARCHIVE, INDEX = ".safetensors", ".irpa", "model.safetensors.index.json"
+_PIECE = 1 << 20
+ACCEPTED = (
+    f"a {SAFETENSORS} file, an {ARCHIVE} file (an IREE parameter archive), or a directory of transformers' with "
+    f"model{SAFETENSORS} or {INDEX}"
+)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A file, of which what is looked at comes into memory, and goes when it is needed for something else."""
+
+    path: Path
+
+    @functools.cached_property
+    def data(self) -> torch.Tensor:
+        """Its bytes."""
+        return torch.from_file(str(self.path), shared=False, size=self.path.stat().st_size, dtype=torch.uint8)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file."""
+
+    file: Mapped
+    offset: int
+    nbytes: int
+    type: ValueType | None
+    """None where the file does not say it."""
+
+    def read(self, type_: ValueType) -> torch.Tensor:
+        """Return the tensor, of which the file says that it is a ``type_``, or does not say what: it is mapped."""
+        dtype = getattr(torch, type_.dtype)
+        data = self.file.data[self.offset : self.offset + self.nbytes]
+        if self.offset % dtype.itemsize:
+            data = data.clone()
+        return data.view(dtype).reshape(type_.sizes)
+
+    def sha256(self) -> str:
+        """Return what tells its bytes from others. They are read piece by piece: mapped, all would be in memory."""
+        found, left = hashlib.sha256(), self.nbytes
+        with self.file.path.open("rb") as file:
+            file.seek(self.offset)
+            while left and (piece := file.read(min(left, _PIECE))):
+                found.update(piece)
+                left -= len(piece)
+        return found.hexdigest()
+
+
+def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
+    """Return the tensors that are in a file, or in those of a directory, by name.
+
+    Raises:
+        UsageError: if it is none that is known, not whole, or not there.
+    """
+    path = Path(path).absolute()
+    if path.is_dir():
+        found = [path / name for name in (INDEX, f"model{SAFETENSORS}") if (path / name).is_file()]
+        if not found:
+            raise UsageError(f"no weights in '{path}': accepted is {ACCEPTED}")
+        path = found[0]
+    _check_there(path)
+    if path.name.endswith(f"{SAFETENSORS}.index.json"):
+        return _indexed(path)
+    if path.suffix == SAFETENSORS:
+        return _safetensors(path)
+    if path.suffix == ARCHIVE:
+        return _archive(path)
+    raise UsageError(f"'{path}' holds no weights that can be read: accepted is {ACCEPTED}")
+
+
+def _check_there(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"there is no file '{path}' to take weights from: accepted is {ACCEPTED}")
+
+
+def _indexed(index: Path) -> dict[str, Stored]:
+    """Return what is in the safetensors files that transformers lists in ``index``, each of which has a part."""
+    try:
+        homes: dict[str, str] = dict(json.loads(index.read_text())["weight_map"])
+        parts = {name: index.parent / name for name in dict.fromkeys(homes.values())}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
+    for part in parts.values():
+        _check_there(part)
+    files = {name: _safetensors(part) for name, part in parts.items()}
+    if missing := [f"'{name}' in '{home}'" for name, home in homes.items() if name not in files[home]]:
+        raise UsageError(f"'{index}' lists what is not there: {', '.join(missing)}")
+    return {name: files[home][name] for name, home in homes.items()}
+
+
+def _safetensors(path: Path) -> dict[str, Stored]:
+    try:
+        with safe_open(path, framework="pt"):  # which checks that the file is whole
+            pass
+        with path.open("rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(size))
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"'{path}' is no whole safetensors file: {error}") from None
+    found: dict[str, Stored] = {}
+    mapped = Mapped(path)
+    for name, each in header.items():
+        if name != "__metadata__":
+            start, end = each["data_offsets"]
+            type_ = ValueType(str(DTYPES.get(each["dtype"], each["dtype"])), tuple(each["shape"]))
+            found[name] = Stored(mapped, 8 + size + start, end - start, type_)
+    return found
+
+
+DTYPES: dict[str, str] = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "C64": "complex64",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+"""What safetensors and torch call the same dtype."""
+
+
+def iree_runtime() -> Any:
+    """Return ``iree.runtime``. Raises `NotInstalledError` if it is not installed."""
+    if not is_installed("iree.runtime"):
+        raise NotInstalledError("an IREE parameter archive", "iree.runtime", "iree")
+    return importlib.import_module("iree.runtime")
+
+
+def _archive(path: Path) -> dict[str, Stored]:
+    runtime = iree_runtime()
+    index = runtime.ParameterIndex()
+    try:
+        index.load(str(path))
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(f"'{path}' is no whole IREE parameter archive: {error}") from None
+    mapped = Mapped(path)
+    return {
+        name: Stored(mapped, entry.file_storage[1], entry.length, None)
+        for name, entry in index.items()
+        if entry.is_file
+    }
