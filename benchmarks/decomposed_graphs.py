@@ -26,7 +26,7 @@ from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, DecompositionTable
 from fx_importer.decompositions.engine.decompose import general, prepared
 from fx_importer.decompositions.engine.local import Declined, decompose_locally
-from tests.decompositions.same_graph import differences
+from tests.decompositions.engine.same_graph import differences
 
 TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}
 

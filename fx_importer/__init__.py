@@ -4,8 +4,16 @@ The public names are those of ``__init__.pyi``, and of the packages that the doc
 imported when it is first used: ``fx-importer --help`` need not wait for torch.
 """
 
+from typing import Any
+
 import lazy_loader
 
-from fx_importer.process import load_time as load_time  # first: it records when the package was read
+from fx_importer.api import renamed as _renamed
+from fx_importer.process import load_time as load_time  # it records when the package was read
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_renamed.install()
+
+
+def __getattr__(name: str) -> Any:
+    return _attribute(_renamed.current_name(name))

@@ -27,7 +27,7 @@ from fx_importer import StageFailed, UsageError
 from fx_importer.dynamo import backend
 from fx_importer.dynamo.graph_compilation import COMPILED
 from tests.e2e.harness import assert_same, integers, normal
-from tests.execution.test_backends import needs_iree, needs_tosa, needs_xla
+from tests.execution.test_backend_table import needs_iree, needs_tosa, needs_xla
 
 pytestmark = [  # of torch, about itself
     pytest.mark.filterwarnings(f"ignore:{text}")

@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 from benchmarks.zoo import ZOO
 from fx_importer import OutputType, lower
 
-from .linalg_noise import linalg_noise
-from .noise import noise
+from .linalg_no_ops import linalg_noise
+from .stablehlo_no_ops import noise
 
 SMALL = [name for name, model in ZOO.items() if model.small]
 DYNAMIC = [name for name in SMALL if ZOO[name].dynamic_shapes is not None]

@@ -12,7 +12,7 @@ import torch
 
 from fx_importer import UsageError, link, lower
 from fx_importer.execution.iree_parameters import with_parameters
-from tests.execution.test_backends import needs_iree
+from tests.execution.test_backend_table import needs_iree
 
 
 class Small(torch.nn.Module):

@@ -25,7 +25,7 @@ from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.targets import Target
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 X = torch.ones(2, 3)
 
 

@@ -15,7 +15,7 @@ from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
 from fx_importer.decompositions.engine.decompose import general, prepared
 from fx_importer.decompositions.engine.local import Declined, decompose_locally
-from tests.decompositions.same_graph import differences
+from tests.decompositions.engine.same_graph import differences
 
 aten = torch.ops.aten
 X = torch.arange(12.0).reshape(3, 4) - 5

@@ -1,0 +1,32 @@
+"""Import paths of version 0.1 still work, and say where things are now."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+import fx_importer
+from fx_importer.api import renamed
+
+
+@pytest.mark.parametrize("old, new", renamed.MODULES.items())
+def test_a_module_that_moved_is_imported_from_its_new_place(old: str, new: str):
+    sys.modules.pop(f"fx_importer.{old}", None)
+    with pytest.warns(DeprecationWarning, match=f"it is fx_importer.{new} now"):
+        module = importlib.import_module(f"fx_importer.{old}")
+    assert module is importlib.import_module(f"fx_importer.{new}")
+    assert (module.__spec__ and module.__spec__.name) == f"fx_importer.{new}"
+
+
+@pytest.mark.parametrize("old, new", renamed.NAMES.items())
+def test_a_name_that_changed_is_found_under_its_new_one(old: str, new: str):
+    with pytest.warns(DeprecationWarning, match=f"it is called fx_importer.{new} now"):
+        found = getattr(fx_importer, old)
+    assert found is getattr(fx_importer, new)
+
+
+def test_a_name_that_never_was_is_an_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        fx_importer.no_such_name  # noqa: B018
