@@ -43,7 +43,7 @@ class Exported:
         try:
             lowered = lower(self.program, output_type=output_type, mutation="functional")
         except UnsupportedProgramError as error:
-            return _outcome("import", "; ".join(each.reason for each in error.refusals))
+            return _outcome("import", "; ".join(each.reason for each in error.unsupported_nodes))
         except StageFailed as error:
             reasons = [each.message for each in error.diagnostics] or [_line(error)]
             return _outcome("contract" if error.stage == "contract" else "lower", "; ".join(dict.fromkeys(reasons)))

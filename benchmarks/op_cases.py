@@ -257,7 +257,7 @@ def _one(call: Call, program: ExportedProgram, inputs: tuple[Tensor, ...], expec
     try:
         lowered = lower(program, output_type=output_type, mutation="functional")
     except UnsupportedProgramError as error:
-        return Outcome("import", "; ".join(each.reason for each in error.refusals))
+        return Outcome("import", "; ".join(each.reason for each in error.unsupported_nodes))
     except StageFailed as error:
         reasons = [each.message for each in error.diagnostics] or [_line(error)]
         return Outcome("contract" if error.stage == "contract" else "lower", "; ".join(dict.fromkeys(reasons)))

@@ -20,8 +20,8 @@ from .errors import CrashedError as CrashedError
 from .errors import ExportError as ExportError
 from .errors import FxImporterError as FxImporterError
 from .errors import NotInstalledError as NotInstalledError
-from .errors import Refusal as Refusal
 from .errors import StageFailed as StageFailed
+from .errors import UnsupportedNode as UnsupportedNode
 from .errors import UnsupportedProgramError as UnsupportedProgramError
 from .errors import UsageError as UsageError
 from .execution import Caller as Caller
@@ -29,7 +29,7 @@ from .importing import FxImporter as FxImporter
 from .importing import FxImporterHooks as FxImporterHooks
 from .importing import InputInfo as InputInfo
 from .importing import NodeBuilder as NodeBuilder
-from .importing import Refused as Refused
+from .importing import UnsupportedNodeError as UnsupportedNodeError
 from .installation import Checkup as Checkup
 from .installation import doctor as doctor
 from .lowerings import Declined as Declined

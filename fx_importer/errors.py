@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ def _again(kind: type[Exception], arguments: tuple[object, ...], carried: dict[s
     return error
 
 
+def warn_renamed(old: str, new: str) -> None:
+    """Warn the caller's caller that the public name ``old`` is now ``new``."""
+    warnings.warn(f"{old} is deprecated: it is called {new} now", DeprecationWarning, stacklevel=3)
+
+
 class ContractWarning(UserWarning):
     """A module holds an operation that its output type may not hold, and that was to be no error."""
 
@@ -39,8 +45,8 @@ class ExportError(FxImporterError):
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """One thing in a program that cannot be imported."""
+class UnsupportedNode:
+    """A node, weight or argument of a program that cannot be imported."""
 
     subject: str
     """The FX node, weight or argument, by its name."""
@@ -60,19 +66,25 @@ class Refusal:
 
 
 class UnsupportedProgramError(FxImporterError):
-    """A program holds things that cannot be imported. ``refusals`` lists every one of them.
+    """A program holds nodes, weights or arguments that cannot be imported: ``unsupported_nodes`` lists all of them.
 
-    ``causes`` lists the operators beside them that could be imported, and would be refused later.
+    ``causes`` lists the operators that could be imported, but would fail to lower.
     """
 
-    def __init__(self, headline: str, refusals: Sequence[Refusal], causes: Sequence[Cause] = ()):
+    def __init__(self, headline: str, unsupported_nodes: Sequence[UnsupportedNode], causes: Sequence[Cause] = ()):
         self.headline = headline
-        self.refusals = tuple(refusals)
+        self.unsupported_nodes = tuple(unsupported_nodes)
         self.causes = tuple(causes)
-        lines = [headline, *(f"  {each}".replace("\n", "\n  ") for each in self.refusals)]
+        lines = [headline, *(f"  {each}".replace("\n", "\n  ") for each in self.unsupported_nodes)]
         if causes:
             lines += ["what comes after that would refuse", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
         super().__init__("\n".join(lines))
+
+    @property
+    def refusals(self) -> tuple[UnsupportedNode, ...]:
+        """The name of ``unsupported_nodes`` in version 0.1."""
+        warn_renamed("UnsupportedProgramError.refusals", "unsupported_nodes")
+        return self.unsupported_nodes
 
 
 def not_imported(count: int) -> str:
@@ -152,3 +164,11 @@ class CrashedError(FxImporterError):
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]
         return "\n".join([*lines, *([f"what reproduces it is in {self.report}"] if self.report else ())])
+
+
+def __getattr__(name: str) -> object:
+    """Return what a name of version 0.1 is called now."""
+    if name == "Refusal":
+        warn_renamed("fx_importer.errors.Refusal", "UnsupportedNode")
+        return UnsupportedNode
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

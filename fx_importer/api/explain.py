@@ -16,7 +16,7 @@ from fx_importer.compiler.driver import canonical, import_canonical
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import FxImporterError, Refusal
+from fx_importer.errors import FxImporterError, UnsupportedNode
 from fx_importer.exporting import export_program
 from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.importing import FxImporter
@@ -106,4 +106,4 @@ def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Exp
         programs = canonical({options.importing.func_name: program}, options, trace)
         return expected(programs, imported, lambda module: causes_of(module, options, prober))
     except FxImporterError as error:
-        return Expected((Refusal("the program", str(error)),))
+        return Expected((UnsupportedNode("the program", str(error)),))

@@ -30,7 +30,10 @@ MODULES: Mapping[str, str] = {
 }
 """Modules that the documentation of version 0.1 imported from, or that held public names, and where they are now."""
 
-NAMES: Mapping[str, str] = {}
+NAMES: Mapping[str, str] = {
+    "Refusal": "UnsupportedNode",
+    "Refused": "UnsupportedNodeError",
+}
 """Public names of version 0.1, and what they are called now."""
 
 

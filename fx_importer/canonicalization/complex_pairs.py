@@ -21,13 +21,13 @@ from torch.fx.node import map_aggregate, map_arg
 from fx_importer.canonicalization.complex_forms import Forms, Parts, expanded, join, with_dtype, zeros
 from fx_importer.canonicalization.complex_partwise import IMAGINARY, MIXED, MOVED, NUMBERS, OF_SHAPE
 from fx_importer.canonicalization.node_rewriting import emit, remember_dtypes, value_of
-from fx_importer.diagnostics.mlir_diagnostics import refusal_of
-from fx_importer.errors import Refusal
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.operators import aten, prims
 
 
 class ComplexPairs:
-    """Rewrites graphs, one after the other, and collects what cannot be rewritten in ``refusals``.
+    """Rewrites graphs, one after the other, and collects what cannot be rewritten in ``unsupported_nodes``.
 
     Args:
         real: the dtype of the parts, by the complex dtype that is rewritten.
@@ -35,7 +35,7 @@ class ComplexPairs:
 
     def __init__(self, real: Mapping[torch.dtype, torch.dtype]) -> None:
         self._real = real
-        self.refusals: list[Refusal] = []
+        self.unsupported_nodes: list[UnsupportedNode] = []
 
     def rewrite(self, graph: fx.Graph, owner: fx.GraphModule) -> None:
         """Rewrite ``graph``."""
@@ -43,14 +43,14 @@ class ComplexPairs:
         forms = Forms(graph, self._real)
         if any(map(forms.was_complex, graph.nodes)):
             remember_dtypes(graph)
-            self.refusals += _Rewriting(forms, graph).refusals
+            self.unsupported_nodes += _Rewriting(forms, graph).unsupported_nodes
 
 
 class _Rewriting:
     """Rewrites one graph."""
 
     def __init__(self, forms: Forms, graph: fx.Graph):
-        self.refusals: list[Refusal] = []
+        self.unsupported_nodes: list[UnsupportedNode] = []
         self._forms = forms
         for node in list(graph.nodes):
             if node.op == "output":
@@ -119,7 +119,7 @@ class _Rewriting:
     def _refuse(self, node: fx.Node) -> None:
         names = ", ".join(sorted(map(str, self._forms.complex_dtypes(node))))
         reason = f"it computes with tensors of {names}, and there is no rule for this with two real ones in their place"
-        self.refusals.append(refusal_of(node, reason))
+        self.unsupported_nodes.append(unsupported_node(node, reason))
         if self._forms.was_complex(node):
             self._forms.carry(node)  # as if it were an argument, so that all that follows is looked at
 

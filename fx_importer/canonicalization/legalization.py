@@ -16,8 +16,8 @@ from fx_importer.canonicalization.complex_pairs import ComplexPairs
 from fx_importer.canonicalization.node_rewriting import value_of
 from fx_importer.canonicalization.signless_types import CARRIERS, CONVERSIONS, MOVES
 from fx_importer.canonicalization.unsigned_integers import SignedCarriers
-from fx_importer.diagnostics.mlir_diagnostics import refusal_of
-from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import with_rewritten_graphs, with_rewritten_modules
 
 
@@ -49,19 +49,19 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
             numbers or unsigned integers that it cannot compute.
     """
     found = {each for node in _nodes(program) for each in _dtypes(node)}
-    refusals = [*_sparse(program, dtypes)]
+    unsupported_nodes = [*_sparse(program, dtypes)]
     if found & {*dtypes.lacks, *dtypes.moves}:
-        refusals = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *refusals]
+        unsupported_nodes = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *unsupported_nodes]
     pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
-    if found & {*dtypes.pairs} and not refusals:
+    if found & {*dtypes.pairs} and not unsupported_nodes:
         program = with_rewritten_graphs(program, pairs.rewrite)
-        refusals = pairs.refusals
-    if not dtypes.unsigned and found & {*CARRIERS} and not refusals:
+        unsupported_nodes = pairs.unsupported_nodes
+    if not dtypes.unsigned and found & {*CARRIERS} and not unsupported_nodes:
         program = with_rewritten_graphs(program, carriers.rewrite)
-        refusals = carriers.refusals
-    if refusals:
+        unsupported_nodes = carriers.unsupported_nodes
+    if unsupported_nodes:
         raise UnsupportedProgramError(
-            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", refusals
+            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", unsupported_nodes
         )
     return program
 
@@ -76,18 +76,18 @@ def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
     pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
     if dtypes.pairs:
         module = with_rewritten_modules(module, pairs.rewrite)
-    if not dtypes.unsigned and not pairs.refusals:
+    if not dtypes.unsigned and not pairs.unsupported_nodes:
         module = with_rewritten_modules(module, carriers.rewrite)
-    if refusals := [*pairs.refusals, *carriers.refusals]:
+    if unsupported_nodes := [*pairs.unsupported_nodes, *carriers.unsupported_nodes]:
         raise UnsupportedProgramError(
-            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", refusals
+            f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", unsupported_nodes
         )
     return module
 
 
-def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[Refusal]:
+def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[UnsupportedNode]:
     """Return the refusal of every tensor where a dtype comes up that is lacking; not of what is computed from it."""
-    found: list[Refusal] = []
+    found: list[UnsupportedNode] = []
     if not dtypes.lacks:
         return found
     names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
@@ -95,11 +95,11 @@ def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[Refusal]:
         new = _dtypes(node) & dtypes.lacks
         if new and not any(_dtypes(source) & dtypes.lacks for source in node.all_input_nodes):
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
-            found.append(refusal_of(node, f"{what} of {_listed(new)}, which {dtypes.name} does not have"))
+            found.append(unsupported_node(node, f"{what} of {_listed(new)}, which {dtypes.name} does not have"))
     return found
 
 
-def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Refusal]:
+def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
     """Yield the refusal of every operator that would compute with tensors that can only be moved."""
     free = MOVES | {*CONVERSIONS, *dtypes.computes}
     for node in _nodes(program) if dtypes.moves else ():
@@ -111,19 +111,19 @@ def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Refusal]
         ):
             given = {each for source in node.all_input_nodes for each in _dtypes(source)} & dtypes.moves
             if given:
-                yield refusal_of(
+                yield unsupported_node(
                     node,
                     f"it computes with tensors of {_listed(given)}, which {dtypes.name} can hold, but not compute "
                     "this with: use real numbers, as of torch.view_as_real",
                 )
 
 
-def _sparse(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Refusal]:
+def _sparse(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
     for node in program.graph.nodes if not dtypes.sparse else ():
         value = value_of(node)
         if node.op == "placeholder" and isinstance(value, torch.Tensor) and value.layout is not torch.strided:
             reason = f"a tensor of {value.dtype} stored as {value.layout}, and {dtypes.name} has dense tensors only"
-            yield refusal_of(node, f"{reason}: give it as `to_dense()`")
+            yield unsupported_node(node, f"{reason}: give it as `to_dense()`")
 
 
 def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:

@@ -10,14 +10,14 @@ from torch.export import ExportedProgram
 from fx_importer.canonicalization.canonicalize import ASSERTIONS, is_in_place
 from fx_importer.canonicalization.identities import IDENTITIES
 from fx_importer.canonicalization.rank_zero import ALONG_AN_AXIS, is_scalar
-from fx_importer.errors import Refusal
+from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.regions import REGIONS
 
 
-def violations(program: ExportedProgram) -> list[Refusal]:
+def violations(program: ExportedProgram) -> list[UnsupportedNode]:
     """Return everything in ``program``, subgraphs included, that is not in normal form."""
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
-    return [Refusal(node.name, reason) for graph in graphs for node, reason in _violations(graph)]
+    return [UnsupportedNode(node.name, reason) for graph in graphs for node, reason in _violations(graph)]
 
 
 def _violations(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:

@@ -31,30 +31,30 @@ from fx_importer.canonicalization.signless_types import (
     is_unsigned,
     wide_of,
 )
-from fx_importer.diagnostics.mlir_diagnostics import refusal_of
-from fx_importer.errors import Refusal
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UnsupportedNode
 from fx_importer.fx_graph.operators import aten, prims
 
 
 class SignedCarriers:
-    """Rewrites graphs, one after the other, and collects what cannot be rewritten in ``refusals``."""
+    """Rewrites graphs, one after the other, and collects what cannot be rewritten in ``unsupported_nodes``."""
 
     def __init__(self) -> None:
-        self.refusals: list[Refusal] = []
+        self.unsupported_nodes: list[UnsupportedNode] = []
 
     def rewrite(self, graph: fx.Graph, owner: fx.GraphModule) -> None:
         """Rewrite ``graph``."""
         del owner
         if any(is_unsigned(each) for node in graph.nodes for each in tree_leaves(value_of(node))):
             remember_dtypes(graph)
-            self.refusals += _Rewriting(graph).refusals
+            self.unsupported_nodes += _Rewriting(graph).unsupported_nodes
 
 
 class _Rewriting:
     """Rewrites one graph."""
 
     def __init__(self, graph: fx.Graph):
-        self.refusals: list[Refusal] = []
+        self.unsupported_nodes: list[UnsupportedNode] = []
         self._types = {node: tree_map(_dtype, value_of(node)) for node in graph.nodes}
         self._wide: dict[tuple[fx.Node, torch.dtype], fx.Node] = {}
         originals = [(node, value_of(node)) for node in graph.nodes if node.op == "placeholder"]
@@ -97,7 +97,7 @@ class _Rewriting:
             self._compute(node)
 
     def _refuse(self, node: fx.Node, reason: str) -> None:
-        self.refusals.append(refusal_of(node, reason))
+        self.unsupported_nodes.append(unsupported_node(node, reason))
 
     def _replace(self, node: fx.Node, by: fx.Node) -> None:
         self._types[by] = self._types[node]

@@ -258,8 +258,8 @@ def _complete(
     headline = error.headline
     if options.lowering.unsupported is Unsupported.OUTLINE:
         headline = f"{headline.removesuffix(':')} (unsupported='outline' is for what can be imported):"
-    if not any(each.node for each in error.refusals):
-        return UnsupportedProgramError(headline, error.refusals)
+    if not any(each.node for each in error.unsupported_nodes):
+        return UnsupportedProgramError(headline, error.unsupported_nodes)
 
     inlined = replace(options, importing=replace(options.importing, outline_layers=False))  # of layers, each is listed
 
@@ -270,9 +270,9 @@ def _complete(
 
     prober = prober_for(options)
     found = expected(programs, imported, lambda module: causes_of(module, options, prober))
-    if headline == not_imported(len(error.refusals)):
-        headline = not_imported(len(found.refusals))
-    return UnsupportedProgramError(headline, found.refusals, found.causes)
+    if headline == not_imported(len(error.unsupported_nodes)):
+        headline = not_imported(len(found.unsupported_nodes))
+    return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes)
 
 
 def _refuse_in_place(programs: Mapping[str, ExportedProgram], output_type: OutputType) -> None:

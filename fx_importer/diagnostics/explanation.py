@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer.diagnostics.causes import Cause
-from fx_importer.errors import Refusal
+from fx_importer.errors import UnsupportedNode, warn_renamed
 from fx_importer.output_types import OutputType
 
 
@@ -16,13 +16,19 @@ from fx_importer.output_types import OutputType
 class Expected:
     """What one output type refuses of a model."""
 
-    refusals: tuple[Refusal, ...] = ()
+    unsupported_nodes: tuple[UnsupportedNode, ...] = ()
     """What cannot be imported."""
     causes: tuple[Cause, ...] = ()
     """The operators that cannot be lowered."""
 
     def __bool__(self) -> bool:
-        return not self.refusals and not self.causes
+        return not self.unsupported_nodes and not self.causes
+
+    @property
+    def refusals(self) -> tuple[UnsupportedNode, ...]:
+        """The name of ``unsupported_nodes`` in version 0.1."""
+        warn_renamed("Expected.refusals", "unsupported_nodes")
+        return self.unsupported_nodes
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,9 @@ class Explanation:
             if each:
                 lines.append(f"{output_type.value}: takes it whole")
                 continue
-            count = len(each.refusals) + len({cause.op for cause in each.causes})
+            count = len(each.unsupported_nodes) + len({cause.op for cause in each.causes})
             lines.append(f"{output_type.value}: {count} {'thing is' if count == 1 else 'things are'} refused")
-            lines += [f"  {line}" for found in (*each.refusals, *each.causes) for line in str(found).splitlines()]
+            lines += [
+                f"  {line}" for found in (*each.unsupported_nodes, *each.causes) for line in str(found).splitlines()
+            ]
         return "\n".join(lines)

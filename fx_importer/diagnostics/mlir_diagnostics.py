@@ -1,4 +1,4 @@
-"""What is wrong, as values with the user's source line: MLIR's diagnostics, and refusals of nodes of a graph."""
+"""MLIR's diagnostics and unsupported FX nodes as values, with the user's source lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from fx_importer.errors import ContractWarning, Refusal
+from fx_importer.errors import ContractWarning, UnsupportedNode
 from fx_importer.mlir.bindings import ir
 
 if TYPE_CHECKING:
@@ -175,17 +175,19 @@ def generated_line(trace: str | None) -> str | None:
     return trace.strip().splitlines()[-1].partition(";")[0].strip()
 
 
-def refusal_at(node: fx.Node, subject: str, reason: str) -> Refusal:
-    """Return a refusal with the line of the user's code that ``node`` came from, if that is known."""
+def unsupported_node_at(node: fx.Node, subject: str, reason: str) -> UnsupportedNode:
+    """Return the record of an unsupported node, with the line of the user's code that it came from, if known."""
     trace = node.meta.get("stack_trace")
     frame = user_frame(tuple(reversed(read_frames(trace))))
     if generated := generated_line(trace):
         reason += f"\n    in `{generated}`"
     where = f"{frame[0]}:{frame[1]}" if frame else None
     source = linecache.getline(*frame).strip() or None if frame else None
-    return Refusal(subject, reason, where, source, node.name)
+    return UnsupportedNode(subject, reason, where, source, node.name)
 
 
-def refusal_of(node: fx.Node, reason: str) -> Refusal:
-    """Return the refusal of ``node`` itself."""
-    return refusal_at(node, f"{node.name} = {node.target}" if node.op == "call_function" else node.name, reason)
+def unsupported_node(node: fx.Node, reason: str) -> UnsupportedNode:
+    """Return the record of ``node``, named with its target if it is a call."""
+    return unsupported_node_at(
+        node, f"{node.name} = {node.target}" if node.op == "call_function" else node.name, reason
+    )

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from fx_importer.diagnostics.mlir_diagnostics import refusal_at
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.operators import aten
 
@@ -133,7 +133,10 @@ def draw_outside(graph: fx.Graph) -> tuple[Draw, ...]:
         raise UnsupportedProgramError(
             "PyTorch draws a graph's random numbers before the graph runs, but some depend on values that it computes. "
             "Keep these calls out of what is compiled, with torch.compiler.disable:",
-            [refusal_at(node, str(node.target), "draws random numbers that depend on its operands") for node in left],
+            [
+                unsupported_node_at(node, str(node.target), "draws random numbers that depend on its operands")
+                for node in left
+            ],
         )
     return tuple(draws)
 

@@ -16,8 +16,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from fx_importer.diagnostics.mlir_diagnostics import refusal_at
-from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import memory_of
 
 
@@ -59,7 +59,7 @@ def check_writes(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[
     if not written:
         return
     tensors = dict(_tensors(program, args, kwargs))
-    refusals: list[Refusal] = []
+    unsupported_nodes: list[UnsupportedNode] = []
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
         if name not in written or name not in tensors:
@@ -67,12 +67,12 @@ def check_writes(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[
         if others := [each for each in tensors if each != name and _share(tensors[name], tensors[each])]:
             shared = " and ".join(_describe(program, other) for other in others)
             reason = f"the program writes to {_describe(program, name)}, which shares memory with {shared}"
-            refusals.append(refusal_at(written[name], spec.target or name, reason))
-    if refusals:
+            unsupported_nodes.append(unsupported_node_at(written[name], spec.target or name, reason))
+    if unsupported_nodes:
         raise UnsupportedProgramError(
             "the program changes memory in a way that a function of values cannot. Inputs of its own for each name "
             "(`.clone()`), and a buffer that is registered once, can be changed:",
-            refusals,
+            unsupported_nodes,
         )
 
 

@@ -1,7 +1,16 @@
 """FX graphs → the torch dialect."""
 
+from fx_importer.errors import warn_renamed
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
 from fx_importer.importing.importer import FxImporter, import_program
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 
-__all__ = ["FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "Refused", "import_program"]
+__all__ = ["FxImporter", "FxImporterHooks", "InputInfo", "NodeBuilder", "UnsupportedNodeError", "import_program"]
+
+
+def __getattr__(name: str) -> object:
+    """Return what a name of version 0.1 is called now."""
+    if name == "Refused":
+        warn_renamed("fx_importer.importing.Refused", "UnsupportedNodeError")
+        return UnsupportedNodeError
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from fx_importer.fx_graph.programs import LIFTED, as_held
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.hooks import InputInfo
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.program_signature import Argument, Constant
 from fx_importer.mlir.bindings import ir
 
@@ -24,8 +24,8 @@ def add_arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Wal
                 type_ = build.types.of(argument.constant.value)
             else:
                 type_ = build.type_of(node, mutable=argument.overwritten_by is not None)
-        except Refused as reason:
-            walker.refuse(node, str(reason))
+        except UnsupportedNodeError as reason:
+            walker.mark_unsupported(node, str(reason))
             continue
         value = build.block.add_argument(type_, build.fx_importer.locations.named(argument.name))
         if argument.overwritten_by is not None:
@@ -46,8 +46,8 @@ def bind_constant(constant: Constant, build: NodeBuilder, walker: Walker, progra
         tensor = as_held(constant.node, constant.tensor)
         name = None if target.startswith(LIFTED) and not constant.external else target
         walker.bind(constant.node, build.literal(tensor, name, info, external=constant.external))
-    except Refused as reason:
-        walker.refuse(constant.node, f"'{target}': {reason}")
+    except UnsupportedNodeError as reason:
+        walker.mark_unsupported(constant.node, f"'{target}': {reason}")
 
 
 def info_of(program: ExportedProgram, constant: Constant, build: NodeBuilder) -> InputInfo:

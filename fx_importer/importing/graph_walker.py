@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from fx_importer.diagnostics.mlir_diagnostics import refusal_of
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.diagnostics.progress import Countable, counted
-from fx_importer.errors import Refusal, UnsupportedProgramError, not_imported
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError, not_imported
 from fx_importer.fx_graph.programs import as_held
 from fx_importer.importing.handlers import import_call
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.symbolic_shapes import Symbols
 from fx_importer.importing.types import UnknownDtype
 from fx_importer.mlir.bindings import ir
@@ -24,7 +24,7 @@ class Walker:
         self._build = build
         self._locations = locations
         self._symbols = symbols
-        self.refusals: list[Refusal] = []
+        self.unsupported_nodes: list[UnsupportedNode] = []
         self.missing: set[fx.Node] = set()
         """The nodes that were refused and have no stand-in, and those that need one of these."""
 
@@ -49,11 +49,13 @@ class Walker:
                 elif node.op == "get_attr":
                     self._get_attr(node)
                 else:
-                    raise Refused(f"a {node.op} node cannot be imported: trace the module down to operators")
-            except Refused as reason:
-                self.refuse(node, str(reason))
-            self.refusals.extend(build.refused)
-            build.refused.clear()
+                    raise UnsupportedNodeError(
+                        f"a {node.op} node cannot be imported: trace the module down to operators"
+                    )
+            except UnsupportedNodeError as reason:
+                self.mark_unsupported(node, str(reason))
+            self.unsupported_nodes.extend(build.unsupported)
+            build.unsupported.clear()
             if self._symbols is not None and node in environment:
                 self._symbols.bind(node, environment.binding(node))
 
@@ -63,11 +65,11 @@ class Walker:
             found = as_held(node, found)
             self._build.environment.bind(node, self._build.literal(found, str(node.target)))
         elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
-            raise Refused(f"an attribute of type {type(found).__name__} cannot be imported")
+            raise UnsupportedNodeError(f"an attribute of type {type(found).__name__} cannot be imported")
 
     def _call(self, node: fx.Node) -> None:
         value = import_call(node, self._build)
-        if self._build.refused:  # what its subgraphs hold
+        if self._build.unsupported:  # what its subgraphs hold
             self._stand_in(node)
         else:
             self._build.environment.bind(node, value)
@@ -82,18 +84,18 @@ class Walker:
             example = build.example(node)
             several = isinstance(example, list | tuple)
             types = [build.types.of(each) for each in example] if several else [build.type_of(node)]
-        except (Refused, TypeError, UnknownDtype):
+        except (UnsupportedNodeError, TypeError, UnknownDtype):
             self.missing.add(node)
             return
         results = list(build.op("torch.operator", types, [], {"name": name}).results)
         build.environment.bind(node, results if several else results[0])
 
-    def refuse(self, node: fx.Node, reason: str) -> None:
+    def mark_unsupported(self, node: fx.Node, reason: str) -> None:
         """Note that ``node`` cannot be imported."""
-        self.refusals.append(refusal_of(node, reason))
+        self.unsupported_nodes.append(unsupported_node(node, reason))
         self._stand_in(node)
 
     def finish(self) -> None:
         """Raise `UnsupportedProgramError` if anything was refused."""
-        if self.refusals:
-            raise UnsupportedProgramError(not_imported(len(self.refusals)), self.refusals)
+        if self.unsupported_nodes:
+            raise UnsupportedProgramError(not_imported(len(self.unsupported_nodes)), self.unsupported_nodes)

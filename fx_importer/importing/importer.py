@@ -18,7 +18,7 @@ from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.manifest_records import held_in, name_values, weights_outside
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.program_signature import Signature, plain_signature, read_signature
 from fx_importer.importing.size_guards import InputGuards
 from fx_importer.importing.subgraph_functions import Callees, give_type
@@ -206,22 +206,22 @@ class FxImporter:
     def import_subgraph(self, graph: fx.Graph, build: NodeBuilder, operands: Sequence[ir.Value]) -> list[ir.Value]:
         """Import the nodes of ``graph`` where ``build`` stands, and return its results.
 
-        What cannot be imported is left in ``build.refused``; stand-ins take the place of results that depend on it.
+        What cannot be imported is left in ``build.unsupported``; stand-ins take the place of results that depend on it.
 
         Raises:
-            Refused: if a result has no type, and so no stand-in.
+            UnsupportedNodeError: if a result has no type, and so no stand-in.
         """
-        walker, outer = Walker(build, self.locations), build.refused
-        build.refused = []
+        walker, outer = Walker(build, self.locations), build.unsupported
+        build.unsupported = []
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         for node, operand in zip(placeholders, operands, strict=True):
             walker.bind(node, operand)
         walker.walk(graph.nodes)
-        build.refused = [*outer, *walker.refusals]
+        build.unsupported = [*outer, *walker.unsupported_nodes]
         returned: Any = graph.output_node().args[0]
         results = returned if isinstance(returned, (list, tuple)) else [returned]
         if missing := [each.name for each in results if isinstance(each, fx.Node) and each in walker.missing]:
-            raise Refused(f"its graph returns {missing[0]}, which cannot be imported")
+            raise UnsupportedNodeError(f"its graph returns {missing[0]}, which cannot be imported")
         return build.values(results)
 
     def _import(
@@ -266,7 +266,7 @@ class FxImporter:
         for constant in signature.constants:
             assert program is not None
             bind_constant(constant, build, walker, program)
-        if options.runtime_asserts and not walker.refusals:
+        if options.runtime_asserts and not walker.unsupported_nodes:
             InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
         walker.walk(graph.nodes)
         walker.finish()

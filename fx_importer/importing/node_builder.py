@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from fx_importer.errors import Refusal
+from fx_importer.errors import UnsupportedNode
 from fx_importer.importing.types import (
     DTYPE_CODES,
     LAYOUT_CODES,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fx_importer.importing.importer import FxImporter
 
 
-class Refused(Exception):
+class UnsupportedNodeError(Exception):
     """A node that cannot be imported; the message says why. The walker collects these."""
 
 
@@ -48,7 +48,7 @@ class NodeBuilder:
         """Whether what the program asserts becomes operations."""
         self.outlines: str | None = None
         """The name of the function, where graphs that it invokes are functions too."""
-        self.refused: list[Refusal] = []
+        self.unsupported: list[UnsupportedNode] = []
         """What subgraphs hold that cannot be imported, for the walker to collect."""
         self._context = importer.context
         self._point = ir.InsertionPoint(block)
@@ -124,7 +124,7 @@ class NodeBuilder:
         """Return ``value`` as a ``torch.constant.*``: None, a bool, int, float, str, dtype, layout, format or device.
 
         Raises:
-            Refused: for anything else.
+            UnsupportedNodeError: for anything else.
         """
         key = (type(value), value if value == value and value != 0 else repr(value))  # NaN, and -0.0 beside 0.0
         found = self._constants.get(key)
@@ -140,7 +140,7 @@ class NodeBuilder:
             return self._constant_op("bool", "!torch.bool", ir.BoolAttr.get(value, context=context))
         if isinstance(value, int):
             if not -(2**63) <= value < 2**63:
-                raise Refused(f"the integer {value} does not fit into 64 bits")
+                raise UnsupportedNodeError(f"the integer {value} does not fit into 64 bits")
             i64 = ir.IntegerType.get_signless(64, context=context)
             return self._constant_op("int", "!torch.int", ir.IntegerAttr.get(i64, value))
         if isinstance(value, float):
@@ -153,7 +153,9 @@ class NodeBuilder:
         for codes in (DTYPE_CODES, LAYOUT_CODES, MEMORY_FORMAT_CODES):
             if (code := codes.get(value)) is not None:
                 return self.constant(code)
-        raise Refused(f"a constant of type {type(value).__name__} ({value!r}) has no counterpart in the torch dialect")
+        raise UnsupportedNodeError(
+            f"a constant of type {type(value).__name__} ({value!r}) has no counterpart in the torch dialect"
+        )
 
     def _constant_op(self, kind: str, type_: str, attribute: ir.Attribute | None) -> ir.Value:
         attributes = None if attribute is None else {"value": attribute}
@@ -165,7 +167,7 @@ class NodeBuilder:
             try:
                 type_ = self.types.list_of([element.type for element in elements])
             except TypeError as error:
-                raise Refused(str(error)) from None
+                raise UnsupportedNodeError(str(error)) from None
         return self.op("torch.prim.ListConstruct", [type_], elements).result
 
     def literal(
@@ -176,7 +178,7 @@ class NodeBuilder:
         One that is ``external`` has a name, and no values in the module.
 
         Raises:
-            Refused: if the tensor has no values, or none that an attribute can hold.
+            UnsupportedNodeError: if the tensor has no values, or none that an attribute can hold.
         """
         hooks = self.fx_importer.hooks
         with self.ambient():
@@ -190,7 +192,7 @@ class NodeBuilder:
             weights = self.fx_importer.weights
             attribute = weights.external(tensor, name) if external and name else weights.attribute(tensor, name)
         except (UnimportableTensor, UnknownDtype) as error:
-            raise Refused(str(error)) from None
+            raise UnsupportedNodeError(str(error)) from None
         found = self._literals.get(attribute)
         if found is None:
             found = self.op("torch.vtensor.literal", [self.types.of(tensor)], (), {"value": attribute}).result
@@ -218,12 +220,14 @@ class NodeBuilder:
         """Return the example value that export recorded for ``node``: fake tensors, symbolic scalars.
 
         Raises:
-            Refused: if there is none.
+            UnsupportedNodeError: if there is none.
         """
         for key in ("val", "example_value"):
             if key in node.meta:
                 return node.meta[key]
-        raise Refused("the graph does not record its shape and dtype (node.meta['val']): trace it with fake tensors")
+        raise UnsupportedNodeError(
+            "the graph does not record its shape and dtype (node.meta['val']): trace it with fake tensors"
+        )
 
     def type_of(self, node: fx.Node, *, mutable: bool = False) -> ir.Type:
         """Return the type of the value of ``node``."""
@@ -233,7 +237,7 @@ class NodeBuilder:
                 return self.types.tensor(example.dtype, example.shape, mutable=True)
             return self.types.of(example)
         except (TypeError, UnknownDtype) as error:
-            raise Refused(str(error)) from None
+            raise UnsupportedNodeError(str(error)) from None
 
     def result_types(self, node: fx.Node, count: int) -> list[ir.Type]:
         """Return the types of the ``count`` results of ``node``."""
@@ -244,12 +248,12 @@ class NodeBuilder:
         try:
             return [self.types.of(example) for example in self.example(node)]
         except (TypeError, UnknownDtype) as error:
-            raise Refused(str(error)) from None
+            raise UnsupportedNodeError(str(error)) from None
 
     def attribute_of_owner(self, target: str) -> Any:
         """Return what a ``get_attr`` node reads."""
         if self.owner is None:
-            raise Refused(f"a bare graph has no module to read the attribute '{target}' from")
+            raise UnsupportedNodeError(f"a bare graph has no module to read the attribute '{target}' from")
         found: Any = self.owner
         for part in target.split("."):
             found = getattr(found, part)

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from fx_importer import manifest
-from fx_importer.diagnostics.mlir_diagnostics import refusal_at
-from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import held_value, is_empty, is_weight, place_of
 from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
 from fx_importer.options import Mutation, Weights
@@ -88,13 +88,13 @@ def read_signature(
             "the program mutates state, and a frozen import would lose that. Pass mutation='functional' to take the "
             "state as arguments and return the new state first, or mutation='mutable' "
             "(experimental_support_mutation=True) to overwrite it in place. Mutated:",
-            [refusal_at(node, *_describe(program, name)) for name, node in mutated.items()],
+            [unsupported_node_at(node, *_describe(program, name)) for name, node in mutated.items()],
         )
     writes = mutated if mutation is Mutation.MUTABLE else {}
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     arguments: list[Argument] = []
     constants: list[Constant] = []
-    refusals: list[Refusal] = []
+    unsupported_nodes: list[UnsupportedNode] = []
     taken: dict[tuple[Any, ...], int] = {}
     leaf = -1
     for spec in program.graph_signature.input_specs:
@@ -120,15 +120,15 @@ def read_signature(
                     external = outside and weights is Weights.EXTERNAL and stored is None
                     constants.append(Constant(node, spec, held, stored, external))
         elif spec.kind is not InputKind.TOKEN:
-            refusals.append(Refusal(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
+            unsupported_nodes.append(UnsupportedNode(name, f"an input of kind {spec.kind.name} cannot be imported yet"))
     in_place = ("state", "input") if mutation is Mutation.MUTABLE else ()
     results = [
         (value, record)
-        for value, record in _results(program, refusals)
+        for value, record in _results(program, unsupported_nodes)
         if record.kind not in in_place and not (tensors_only and _is_known(value))
     ]
-    if refusals:
-        raise UnsupportedProgramError("the program's signature cannot be imported:", refusals)
+    if unsupported_nodes:
+        raise UnsupportedProgramError("the program's signature cannot be imported:", unsupported_nodes)
     function = _function(program, nodes, arguments, [record for _, record in results])
     return Signature(tuple(arguments), tuple(constants), tuple(value for value, _ in results), function)
 
@@ -168,9 +168,9 @@ _KINDS = {
 
 
 def _results(
-    program: ExportedProgram, refusals: list[Refusal]
+    program: ExportedProgram, unsupported_nodes: list[UnsupportedNode]
 ) -> Iterator[tuple[fx.Node | int | float | bool, manifest.Result]]:
-    """Yield what ``program`` returns and has a value at run time. What cannot be imported goes to ``refusals``."""
+    """Yield the results that have a value at run time. Unsupported kinds are added to ``unsupported_nodes``."""
     outputs = tree_of(program.call_spec.out_spec, "output").leaves
     inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     returned: Any = program.graph.output_node().args[0]
@@ -180,7 +180,9 @@ def _results(
             continue
         kind: Any = _KINDS.get(spec.kind)
         if kind is None:
-            refusals.append(Refusal(spec.arg.name, f"an output of kind {spec.kind.name} cannot be imported yet"))
+            unsupported_nodes.append(
+                UnsupportedNode(spec.arg.name, f"an output of kind {spec.kind.name} cannot be imported yet")
+            )
             continue
         name, position = spec.target or spec.arg.name, None
         if kind == "output":

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.mlir.bindings import ir
 
 Convert = Callable[[NodeBuilder, Any], ir.Value]
@@ -141,7 +141,7 @@ def _tensor(build: NodeBuilder, value: Any) -> ir.Value:
     if isinstance(value, ir.Value):  # a scalar that was given a home
         return value
     if not isinstance(value, fx.Node):
-        raise Refused(f"an argument that must be a tensor is {value!r}")
+        raise UnsupportedNodeError(f"an argument that must be a tensor is {value!r}")
     return build.environment.value(value)
 
 
@@ -167,7 +167,7 @@ def _bool(build: NodeBuilder, value: Any) -> ir.Value:
 def _number(build: NodeBuilder, value: Any) -> ir.Value:
     """A Scalar. The C++ lowerings know ints and floats: a bool goes as the int that it is."""
     if isinstance(value, complex):
-        raise Refused(
+        raise UnsupportedNodeError(
             f"the torch dialect has no complex scalar constant, and the operator no overload that takes {value} as a "
             f"tensor: write it as one, torch.tensor({value})"
         )
@@ -181,7 +181,7 @@ def _number(build: NodeBuilder, value: Any) -> ir.Value:
 
 def _generator(build: NodeBuilder, value: Any) -> ir.Value:
     if value is not None:
-        raise Refused("a torch.Generator cannot be imported: call the op without one")
+        raise UnsupportedNodeError("a torch.Generator cannot be imported: call the op without one")
     return build.constant(None)
 
 

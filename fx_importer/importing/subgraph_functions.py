@@ -39,7 +39,7 @@ class Callees:
     def of(self, module: fx.GraphModule, name: str, operands: Sequence[ir.Value], build: NodeBuilder) -> Callee:
         """Return the function of ``module``, for a call with ``operands`` that ``build`` is to make.
 
-        When it is made, what in it cannot be imported is left in ``build.refused``.
+        When it is made, what in it cannot be imported is left in ``build.unsupported``.
         """
         if (found := self._known.get(module)) is not None:
             return found
@@ -63,7 +63,7 @@ class Callees:
             for value, is_held in zip(operands, held, strict=True)
         ]
         results = importer.import_subgraph(module.graph, inner, values)
-        build.refused.extend(inner.refused)
+        build.unsupported.extend(inner.unsupported)
         inner.location = importer.locations.unknown
         inner.op("func.return", [], results)
         give_type(function, types, results)

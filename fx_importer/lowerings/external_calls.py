@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from fx_importer.importing import NodeBuilder, Refused
+from fx_importer.importing import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.pytrees import value_type
 from fx_importer.importing.schema_arguments import plan_for
 from fx_importer.importing.types import DTYPE_CODES, LAYOUT_CODES, MEMORY_FORMAT_CODES
@@ -31,7 +31,7 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
     """Import a call of an operator as a call of the function that stands for it; return the results.
 
     Raises:
-        Refused: if it takes, or returns, what is neither a tensor nor a number.
+        UnsupportedNodeError: if it takes, or returns, what is neither a tensor nor a number.
     """
     plan = plan_for(node.target)
     dtypes = node.meta.get("model_dtypes")
@@ -46,7 +46,9 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
         else:
             returned.append((example, path))
     if wrong := [example for example, _ in returned if not isinstance(example, torch.Tensor)]:
-        raise Refused(f"the function {external.symbol} stands for it, which cannot return {type(wrong[0]).__name__}")
+        raise UnsupportedNodeError(
+            f"the function {external.symbol} stands for it, which cannot return {type(wrong[0]).__name__}"
+        )
     returns = tuple(Returned(call.tensor(each), path) for each, path in returned)
     hole = Hole(str(node.target), arguments, tuple(call.takes), returns)
     names = (f"{external.symbol}{f'_{i}' if i else ''}" for i in itertools.count())
@@ -75,7 +77,9 @@ class _Taken:
             if isinstance(example, list | tuple):
                 binding = self.build.environment.binding(given)
                 if not isinstance(binding, tuple):
-                    raise Refused("a list of tensors that another operator made goes into it: take it apart before")
+                    raise UnsupportedNodeError(
+                        "a list of tensors that another operator made goes into it: take it apart before"
+                    )
                 return tuple(self._passed(value, each) for value, each in zip(binding, example, strict=True))
             return self._passed(self.build.value(given), example)
         if isinstance(given, torch.dtype | torch.layout | torch.memory_format):

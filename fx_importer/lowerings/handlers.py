@@ -12,7 +12,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.diagnostics.causes import DECLINED
-from fx_importer.importing import NodeBuilder, Refused
+from fx_importer.importing import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.schema_arguments import plan_for
@@ -94,7 +94,9 @@ def _elsewhere(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuild
     call = next(iter(tree_leaves(found))).owner
     name = ir.FlatSymbolRefAttr(call.attributes["callee"])
     if [each.type for each in call.operands] != types:
-        raise Refused(f"the rule {rule} lowers into {into.value}, where it can take each tensor once, and no numbers")
+        raise UnsupportedNodeError(
+            f"the rule {rule} lowers into {into.value}, where it can take each tensor once, and no numbers"
+        )
     function.attributes["sym_name"] = ir.StringAttr.get(name.value, context)
     importer.defined.setdefault(name.value, Defined(str(node.target), module, into))
     return found
@@ -114,7 +116,7 @@ class _Call:
 
         Raises:
             Declined: if the rule does; nothing is left of what it emitted.
-            Refused: if it fails, or emits something else than the operator returns.
+            UnsupportedNodeError: if it fails, or emits something else than the operator returns.
         """
         emit = self._emit
         lists = [isinstance(each, list | tuple) for each in self._examples()]
@@ -124,7 +126,7 @@ class _Call:
             emit.results = tuple(map(emit.carrier_type, types))
             arguments, keywords = self._arguments()
         except (Uncarried, TypeError) as error:
-            raise Refused(f"{self._rule} cannot take it: {error}") from None
+            raise UnsupportedNodeError(f"{self._rule} cannot take it: {error}") from None
         try:
             with self._build.ambient():  # for rules that make operations by the classes of their dialects
                 if isinstance(self._rule, NodeRule):
@@ -135,10 +137,10 @@ class _Call:
             emit.erase()
             raise
         except CannotEmit as error:
-            raise Refused(f"the rule {self._rule} fails{_line(self._rule)}: {error}") from None
+            raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {error}") from None
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            raise Refused(f"the rule {self._rule} fails{_line(self._rule)}: {said}") from error
+            raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {said}") from error
         return nested(iter(self._received(self._flat(returned, lists), types)), self._examples())
 
     def _examples(self) -> list[Any]:
@@ -180,8 +182,8 @@ class _Call:
                 found.append(self._emit.receive(value, torch_type))
         return found
 
-    def _wrong(self, what: str) -> Refused:
-        return Refused(f"the rule {self._rule} {what}")
+    def _wrong(self, what: str) -> UnsupportedNodeError:
+        return UnsupportedNodeError(f"the rule {self._rule} {what}")
 
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Return what the rule takes: positions, and keywords."""

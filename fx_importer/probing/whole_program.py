@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.explanation import Expected
-from fx_importer.errors import Refusal, UnsupportedProgramError
+from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.mlir.bindings import ir
 
@@ -25,16 +25,16 @@ def expected(
 
     What ``import_`` refuses makes way for zeros, so that the rest can be seen: where that has sizes that are known.
     """
-    refusals: list[Refusal] = []
+    unsupported_nodes: list[UnsupportedNode] = []
     cut: set[str] = set()
     while True:
         try:
-            return Expected(tuple(refusals), causes(import_(programs)))
+            return Expected(tuple(unsupported_nodes), causes(import_(programs)))
         except UnsupportedProgramError as error:
-            refusals.extend(each for each in error.refusals if each.node not in cut)
-            nodes = {each.node for each in error.refusals if each.node} - cut
+            unsupported_nodes.extend(each for each in error.unsupported_nodes if each.node not in cut)
+            nodes = {each.node for each in error.unsupported_nodes if each.node} - cut
             if not nodes:
-                return Expected(tuple(refusals))
+                return Expected(tuple(unsupported_nodes))
             cut |= nodes
             programs = {name: _without(program, nodes) for name, program in programs.items()}
 

@@ -91,8 +91,8 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             diagnostics = diagnostics_of(error)
             return _refused(stage, diagnostics, "\n".join(map(str, diagnostics)))
         case UnsupportedProgramError():
-            reasons = (f"{each.subject.partition(' = ')[2]}: {each.reason}" for each in error.refusals)
-            places = (each.where.rpartition(":") for each in error.refusals if each.where)
+            reasons = (f"{each.subject.partition(' = ')[2]}: {each.reason}" for each in error.unsupported_nodes)
+            places = (each.where.rpartition(":") for each in error.unsupported_nodes if each.where)
             found = tuple((file, int(line)) for file, _, line in places)
             return Symptom(Kind.REFUSED, stage, _once(map(normalized, reasons)), str(error), places=found)
         case _:

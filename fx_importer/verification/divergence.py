@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from fx_importer.diagnostics.mlir_diagnostics import refusal_of
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.verification.comparison import Comparison
 
 
@@ -75,7 +75,7 @@ class Divergence:
 
 def describe(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> dict[str, Any]:
     """Return what a `Divergence` says of ``node`` itself, called with these arguments."""
-    found = refusal_of(node, "")
+    found = unsupported_node(node, "")
     generated = found.where is not None and found.where.startswith("<")  # by torch: there is no such file
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     named = [f"{name}={_spelled(each)}" for name, each in kwargs.items()]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import fx_importer
+from fx_importer import UnsupportedNode, UnsupportedNodeError, UnsupportedProgramError, errors, importing
 from fx_importer.api import renamed
 
 
@@ -30,3 +31,19 @@ def test_a_name_that_changed_is_found_under_its_new_one(old: str, new: str):
 def test_a_name_that_never_was_is_an_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(fx_importer, "no_such_name")  # noqa: B009
+
+
+def test_the_list_of_what_is_unsupported_has_its_old_name_too():
+    error = UnsupportedProgramError("unsupported:", [UnsupportedNode("x", "no reason")])
+    with pytest.warns(DeprecationWarning, match="UnsupportedProgramError.refusals is deprecated"):
+        assert error.refusals == error.unsupported_nodes
+
+
+@pytest.mark.parametrize(
+    "module, old, new",
+    [(errors, "Refusal", UnsupportedNode), (importing, "Refused", UnsupportedNodeError)],
+    ids=["errors", "importing"],
+)
+def test_a_class_that_changed_its_name_is_found_where_it_was(module, old, new):
+    with pytest.warns(DeprecationWarning, match=f"{old} is deprecated"):
+        assert getattr(module, old) is new

@@ -128,7 +128,7 @@ def test_every_tensor_of_a_dtype_that_is_lacking_is_named():
     lacking = Dtypes("an output", lacks=frozenset((torch.complex64,)))
     with pytest.raises(UnsupportedProgramError) as refused:
         legalize(export(Model(), (torch.ones(3, dtype=torch.complex64), torch.ones(3))), lacking)
-    subjects = [refusal.subject.split(" ")[0] for refusal in refused.value.refusals]
+    subjects = [refusal.subject.split(" ")[0] for refusal in refused.value.unsupported_nodes]
     assert subjects == ["b_phases", "x", "mul_1"]  # and not what is computed from them
     assert "'phases' is a tensor of torch.complex64, which an output does not have" in str(refused.value)
     assert __file__ in str(refused.value)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fx_importer import FxImporter, Inputs, StageFailed, UnsupportedProgramError, lower
-from fx_importer.importing.node_builder import Refused
+from fx_importer.importing.node_builder import UnsupportedNodeError
 from fx_importer.mlir.bindings import func_d, ir
 from tests.execution.test_backend_table import needs_tosa
 
@@ -157,12 +157,12 @@ def test_what_is_refused_in_a_layer_is_said_once():
 
 def test_what_cannot_be_imported_is_said_of_each_layer():
     def refuse(node, build):
-        raise Refused("no sines")
+        raise UnsupportedNodeError("no sines")
 
     importer = FxImporter(handlers={torch.ops.aten.sin.default: refuse})
     with pytest.raises(UnsupportedProgramError) as failed:
         lower(stack(Feed), torch.randn(4, WIDTH), fx_importer=importer, outline_layers=True)
-    assert [refusal.reason for refusal in failed.value.refusals] == ["no sines"] * DEPTH
+    assert [refusal.reason for refusal in failed.value.unsupported_nodes] == ["no sines"] * DEPTH
     assert str(failed.value).startswith("3 things in the program cannot be imported")
     assert not list(importer.module.body)
 

@@ -56,7 +56,7 @@ def test_all_that_is_written_is_listed():
 
     with pytest.raises(UnsupportedProgramError) as raised:
         lower(write_both, ZEROS, ZEROS, mutation="functional")
-    assert [refusal.subject for refusal in raised.value.refusals] == ["a", "b"]
+    assert [refusal.subject for refusal in raised.value.unsupported_nodes] == ["a", "b"]
 
 
 def test_parts_of_one_tensor_that_do_not_overlap_are_separate():

@@ -30,7 +30,7 @@ def test_all_weights_without_values_are_listed_in_one_error():
     program = export(Two("meta"), (torch.rand(1, 2, device="meta"),))
     with pytest.raises(UnsupportedProgramError) as error:
         import_program(program, ImportOptions())
-    assert [refusal.reason.split("'")[1] for refusal in error.value.refusals] == [
+    assert [refusal.reason.split("'")[1] for refusal in error.value.unsupported_nodes] == [
         "a.weight",
         "a.bias",
         "b.weight",
@@ -70,10 +70,10 @@ def test_every_unknown_node_is_listed_with_its_source_line():
     importer = FxImporter()
     with pytest.raises(UnsupportedProgramError) as error:
         importer.import_frozen_program(program)
-    refusals = error.value.refusals
-    assert len(refusals) == 3
-    assert all("repeat has no handler" in refusal.reason for refusal in refusals)
-    assert all(refusal.where and __file__ in refusal.where for refusal in refusals)
+    unsupported_nodes = error.value.unsupported_nodes
+    assert len(unsupported_nodes) == 3
+    assert all("repeat has no handler" in refusal.reason for refusal in unsupported_nodes)
+    assert all(refusal.where and __file__ in refusal.where for refusal in unsupported_nodes)
     assert "first = repeat(" in str(error.value)
     assert "func.func" not in str(importer.module)
 
@@ -116,11 +116,13 @@ class Branches(torch.nn.Module):
 def test_all_that_branches_hold_is_listed_with_its_source_line():
     with pytest.raises(UnsupportedProgramError) as error:
         FxImporter().import_frozen_program(export(Branches(), (torch.rand(3, dtype=torch.complex64),)))
-    refusals = error.value.refusals
+    unsupported_nodes = error.value.unsupported_nodes
     # Export records where the operator stands, and the line of the code that it made of a branch.
-    assert [refusal.source for refusal in refusals] == ["return torch.cond(x.abs().sum() > 0, one, other, (x,))"] * 2
-    assert "takes (1+2j)" in refusals[0].reason  # what the inner branches hold needs this
-    assert "takes 2j" in refusals[1].reason
+    assert [refusal.source for refusal in unsupported_nodes] == [
+        "return torch.cond(x.abs().sum() > 0, one, other, (x,))"
+    ] * 2
+    assert "takes (1+2j)" in unsupported_nodes[0].reason  # what the inner branches hold needs this
+    assert "takes 2j" in unsupported_nodes[1].reason
 
 
 class Mutates(torch.nn.Module):

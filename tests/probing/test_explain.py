@@ -33,7 +33,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(found: fx_importer.Explanation, output_type: str) -> set[str]:
     each = found[output_type]
-    return {cause.op for cause in each.causes} | {refusal.subject.split(" = ")[1] for refusal in each.refusals}
+    return {cause.op for cause in each.causes} | {refusal.subject.split(" = ")[1] for refusal in each.unsupported_nodes}
 
 
 def test_each_output_type_has_its_own_list() -> None:
@@ -48,7 +48,7 @@ def test_each_output_type_has_its_own_list() -> None:
 def test_the_error_of_an_import_lists_what_later_stages_would_refuse() -> None:
     with pytest.raises(fx_importer.UnsupportedProgramError, match="what comes after that would refuse") as raised:
         fx_importer.lower(Mixed(), torch.rand(3, 3), output_type="tosa")
-    assert [each.subject for each in raised.value.refusals] == ["randn_like = aten.randn_like.default"]
+    assert [each.subject for each in raised.value.unsupported_nodes] == ["randn_like = aten.randn_like.default"]
     assert {each.op for each in raised.value.causes} == {"aten.poisson.default", "aten.nonzero.default"}
 
 

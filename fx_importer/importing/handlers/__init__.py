@@ -28,7 +28,7 @@ from fx_importer.importing.handlers.hop.with_effects import import_with_effects
 from fx_importer.importing.handlers.hop.wrap_with_mode import import_strict_mode, import_wrapped
 from fx_importer.importing.handlers.python_operators import SYMBOLIC_FUNCTIONS, import_symbolic
 from fx_importer.importing.handlers.schema_operators import import_overload
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.value_map import Results
 
 hop = torch.ops.higher_order
@@ -62,7 +62,7 @@ def import_call(node: fx.Node, build: NodeBuilder) -> Results:
     """Import a ``call_function`` node and return its results.
 
     Raises:
-        Refused: if the target has no handler, or its handler cannot take it.
+        UnsupportedNodeError: if the target has no handler, or its handler cannot take it.
     """
     target: Any = node.target
     if (handler := build.fx_importer.handlers.get(target)) is not None:
@@ -76,8 +76,10 @@ def import_call(node: fx.Node, build: NodeBuilder) -> Results:
     if target in SYMBOLIC_FUNCTIONS:
         return import_symbolic(node, build)
     if isinstance(target, torch._ops.HigherOrderOperator):
-        raise Refused(
+        raise UnsupportedNodeError(
             f"the higher-order op {target.name()} has no handler: FxImporter(handlers={{...}}) takes one of yours"
         )
     name = getattr(target, "__qualname__", None) or str(target)
-    raise Refused(f"{name} is not an operator that can be imported: lift it out of the graph, or make it a custom op")
+    raise UnsupportedNodeError(
+        f"{name} is not an operator that can be imported: lift it out of the graph, or make it a custom op"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.value_map import Results
 
 
@@ -14,7 +14,9 @@ def import_getitem(node: fx.Node, build: NodeBuilder) -> Results:
     if isinstance(source, fx.Node) and isinstance(index, str):
         index = list(build.example(source)).index(index)
     if not isinstance(source, fx.Node) or not isinstance(index, int):
-        raise Refused(f"getitem of {source!r} at {index!r}: only a constant index into a node's results is known")
+        raise UnsupportedNodeError(
+            f"getitem of {source!r} at {index!r}: only a constant index into a node's results is known"
+        )
     binding = build.environment.binding(source)
     if isinstance(binding, tuple):
         return binding[index]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.mlir.bindings import ir
 
 INT, FLOAT, BOOL = "!torch.int", "!torch.float", "!torch.bool"
@@ -148,7 +148,7 @@ class Scalars:
             return self.ceil(self.on_tensors("aten.round", x)) if kind(x) == FLOAT else self.as_number(x)
         count = constant_int(digits)
         if count is None:
-            raise Refused("a number is rounded to a number of digits that is not constant")
+            raise UnsupportedNodeError("a number is rounded to a number of digits that is not constant")
         scale = self.constant(10.0 ** abs(count))
         scaled = self.arithmetic("mul", x, scale) if count >= 0 else self.truediv(x, scale)
         rounded = self.on_tensors("aten.round", scaled)
@@ -173,7 +173,7 @@ class Scalars:
         if kind(a) == kind(b) == BOOL:
             return self.compare("ne", a, b) if name == "xor" else self.emit(f"aten.__{name}__.bool", BOOL, a, b)
         if FLOAT in (kind(a), kind(b)):
-            raise Refused(f"'{name}' of the bits of {kind(a)} and {kind(b)}: Python has it for ints only")
+            raise UnsupportedNodeError(f"'{name}' of the bits of {kind(a)} and {kind(b)}: Python has it for ints only")
         return self.on_tensors(f"aten.bitwise_{name}.Tensor", self.as_number(a), self.as_number(b))
 
     def invert(self, x: ir.Value) -> ir.Value:
@@ -187,7 +187,7 @@ class Scalars:
 
     def choose(self, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         if kind(a) != kind(b):
-            raise Refused(f"a choice between {kind(a)} and {kind(b)} has no type")
+            raise UnsupportedNodeError(f"a choice between {kind(a)} and {kind(b)} has no type")
         chosen = self._build.op("torch.prim.If", [a.type], [self.as_bool(condition)], regions=2)
         for region, value in zip(chosen.regions, (a, b), strict=True):
             with self._build.inside(region.blocks.append()):

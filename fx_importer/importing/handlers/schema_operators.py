@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.schema_arguments import Plan, plan_for, sibling
 from fx_importer.mlir.bindings import ir
 
@@ -30,13 +30,15 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
     number is a literal.
 
     Raises:
-        Refused: if an argument has no counterpart in the torch dialect.
+        UnsupportedNodeError: if an argument has no counterpart in the torch dialect.
     """
     if node.target in _FILLED and isinstance(value := node.args[_FILLED[node.target]], complex):
         return _complex_constant(node, value, build)
     plan = plan_for(node.target)
     if plan.overload._schema.is_mutable:
-        raise Refused("it writes to its arguments: make the graph functional first, with run_decompositions({})")
+        raise UnsupportedNodeError(
+            "it writes to its arguments: make the graph functional first, with run_decompositions({})"
+        )
     results = call_overload(plan, node.args, node.kwargs, build.result_types(node, plan.results), build)
     if results and (dtypes := node.meta.get("model_dtypes")):
         build.describe(results[0], "fx_importer.dtypes", dtypes)
@@ -49,7 +51,7 @@ def call_overload(
     """Emit a call of an overload with results of these ``types``. Arguments: nodes, constants, or tensors' values.
 
     Raises:
-        Refused: if an argument has no counterpart in the torch dialect.
+        UnsupportedNodeError: if an argument has no counterpart in the torch dialect.
     """
     arguments = plan.bind(args, kwargs)
     if numbers := plan.complex_numbers(arguments):
@@ -90,5 +92,7 @@ def _with_scalars(
 def _complex_constant(node: fx.Node, value: complex, build: NodeBuilder) -> ir.Value:
     example = build.example(node)
     if not all(isinstance(size, int) for size in example.shape):
-        raise Refused(f"a tensor of symbolic shape cannot be filled with {value}: expand torch.tensor({value}) instead")
+        raise UnsupportedNodeError(
+            f"a tensor of symbolic shape cannot be filled with {value}: expand torch.tensor({value}) instead"
+        )
     return build.literal(torch.tensor(value, dtype=example.dtype).expand(example.shape))

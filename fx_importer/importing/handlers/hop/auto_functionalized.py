@@ -10,7 +10,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from fx_importer.importing.handlers.schema_operators import call_overload
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.schema_arguments import plan_for
 from fx_importer.importing.value_map import Results
 from fx_importer.mlir.bindings import ir
@@ -32,13 +32,13 @@ def operator_of(node: fx.Node) -> OpOverload:
     """Return the operator that ``node`` calls.
 
     Raises:
-        Refused: if it has no schema, or writes to ``out=`` arguments.
+        UnsupportedNodeError: if it has no schema, or writes to ``out=`` arguments.
     """
     overload = node.args[0]
     if not isinstance(overload, OpOverload):
-        raise Refused(f"{overload} writes to what it captures: return new values from its graph instead")
+        raise UnsupportedNodeError(f"{overload} writes to what it captures: return new values from its graph instead")
     if torch.Tag.out in overload.tags:
-        raise Refused(
+        raise UnsupportedNodeError(
             f"{overload} writes to arguments that it does not read: call the variant that returns its results"
         )
     return overload

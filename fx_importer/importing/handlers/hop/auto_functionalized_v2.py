@@ -9,7 +9,7 @@ from torch import fx
 
 from fx_importer.importing.handlers.hop.auto_functionalized import call_functionally, operator_of, written_by
 from fx_importer.importing.handlers.hop.base_views import View, read_view
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.value_map import Results
 
 
@@ -18,7 +18,7 @@ def import_auto_functionalized_v2(node: fx.Node, build: NodeBuilder) -> Results:
     operator's results, then the new value of each base.
 
     Raises:
-        Refused: where two arguments that are written to share memory, or a view cannot be written back.
+        UnsupportedNodeError: where two arguments that are written to share memory, or a view cannot be written back.
     """
     overload = operator_of(node)
     kwargs: dict[str, Any] = dict(node.kwargs)
@@ -54,11 +54,13 @@ def _each(views: Any, function: Any) -> Any:
 
 
 def _check_apart(views: list[View]) -> None:
-    """Raise `Refused` if elements of two views are, or may be, the same element of a base."""
+    """Raise `UnsupportedNodeError` if elements of two views are, or may be, the same element of a base."""
     for index, view in enumerate(views):
         for other in views[:index]:
             if view.base == other.base and _may_share(view, other):
-                raise Refused("two arguments that it writes to may share memory: pass it a copy of one of them")
+                raise UnsupportedNodeError(
+                    "two arguments that it writes to may share memory: pass it a copy of one of them"
+                )
 
 
 def _may_share(view: View, other: View) -> bool:

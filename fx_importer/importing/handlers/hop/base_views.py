@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.mlir.bindings import ir
 
 
@@ -34,7 +34,7 @@ def read_view(prefix: str, kwargs: dict[str, Any], bases: Sequence[fx.Node], bui
     """Take the description of a view out of ``kwargs``; None if there was no tensor.
 
     Raises:
-        Refused: for strides that cannot be written back.
+        UnsupportedNodeError: for strides that cannot be written back.
     """
     index = kwargs.pop(f"{prefix}_base_index")
     if index is None:
@@ -72,10 +72,12 @@ def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> V
 def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> View:
     """Read and write the elements by their positions, which must be known when the program is imported."""
     if not all(type(each) is int for each in (*size, *stride, offset)) or not _is_static(base):
-        raise Refused("it writes to a view whose strides are symbolic: pass it a slice along one axis, or a copy")
+        raise UnsupportedNodeError(
+            "it writes to a view whose strides are symbolic: pass it a slice along one axis, or a copy"
+        )
     positions = _in_memory(base).as_strided(size, stride, offset)
     if positions.unique().numel() != positions.numel() or int(positions.min()) < 0:
-        raise Refused("it writes to a view whose elements overlap in memory: pass it a copy")
+        raise UnsupportedNodeError("it writes to a view whose elements overlap in memory: pass it a copy")
     example = base.new_empty(size)
 
     def flat(value: ir.Value, build: NodeBuilder) -> tuple[ir.Value, ir.Value]:

@@ -9,7 +9,7 @@ import sympy
 import torch
 from torch import fx
 
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.mlir.bindings import ir
 
 INT = "!torch.int"
@@ -39,7 +39,7 @@ class Sizes:
         """Return ``size`` as an integer of the torch dialect.
 
         Raises:
-            Refused: for an expression that is no sum, product or integer quotient of known sizes.
+            UnsupportedNodeError: for an expression that is no sum, product or integer quotient of known sizes.
         """
         if not isinstance(size, torch.SymInt):
             return self._build.constant(size)
@@ -61,7 +61,7 @@ class Sizes:
             for other in rest:
                 first = self._emit(name, first, other)
             return first
-        raise Refused(f"the size {expression} cannot be computed from the sizes of the operands")
+        raise UnsupportedNodeError(f"the size {expression} cannot be computed from the sizes of the operands")
 
     def _emit(self, name: str, *operands: ir.Value) -> ir.Value:
         return self._build.op(f"torch.aten.{name}", [self._build.types.parse(INT)], operands).result

@@ -9,7 +9,7 @@ from torch import fx
 from torch._higher_order_ops import triton_kernel_wrap
 from torch.fx.node import map_arg
 
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.mlir.bindings import ir
 
 
@@ -21,11 +21,11 @@ def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:
     written to, whose new values are the results. ``triton.ir`` is the kernel as Triton's own generic IR.
 
     Raises:
-        Refused: for a kernel with TMA descriptors.
+        UnsupportedNodeError: for a kernel with TMA descriptors.
     """
     call: dict[str, Any] = dict(node.kwargs)
     if call["tma_descriptor_metadata"]:
-        raise Refused("a Triton kernel with TMA descriptors cannot be imported: pass it pointers")
+        raise UnsupportedNodeError("a Triton kernel with TMA descriptors cannot be imported: pass it pointers")
     kernel: Any = triton_kernel_wrap.kernel_side_table.get_kernel(call["kernel_idx"])
     constants = triton_kernel_wrap.kernel_side_table.get_constant_args(call["constant_args_idx"])
     examples: dict[str, Any] = build.example(node)

@@ -6,7 +6,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from fx_importer.importing.handlers.schema_operators import call_overload
-from fx_importer.importing.node_builder import NodeBuilder, Refused
+from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.schema_arguments import plan_for
 from fx_importer.importing.value_map import Results
 
@@ -17,11 +17,11 @@ def import_with_effects(node: fx.Node, build: NodeBuilder) -> Results:
     The token has no value at run time: it stands for what happened so far.
 
     Raises:
-        Refused: if what is wrapped is no operator with a schema.
+        UnsupportedNodeError: if what is wrapped is no operator with a schema.
     """
     _, overload, *args = node.args
     if not isinstance(overload, OpOverload):
-        raise Refused(f"the effect of {overload}, which is no operator with a schema, cannot be imported")
+        raise UnsupportedNodeError(f"the effect of {overload}, which is no operator with a schema, cannot be imported")
     plan = plan_for(overload)
     types = [build.types.of(example) for example in build.example(node)[1 : plan.results + 1]]
     return [None, *call_overload(plan, args, node.kwargs, types, build)]
