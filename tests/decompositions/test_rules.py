@@ -16,7 +16,7 @@ from fx_importer.decompositions.indexing import copies, indexing, shapes, stride
 from fx_importer.decompositions.matmul import matmul
 from fx_importer.decompositions.nn import attention, normalization
 from fx_importer.decompositions.reduction import variance
-from fx_importer.decompositions.special import distances
+from fx_importer.decompositions.special import polar_coordinates
 
 aten = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
@@ -292,7 +292,7 @@ OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
             complex_numbers.absolute,
             (torch.cat([NUMBERS, OTHERS, torch.tensor([[0j, complex(math.inf, 1), 3e38 + 3e38j]])]),),
         ),
-        (distances.angle, (NUMBERS,)),
+        (polar_coordinates.angle, (NUMBERS,)),
         (complex_numbers.conjugate, (NUMBERS,)),
         (complex_numbers.exp, (NUMBERS,)),
         (complex_numbers.eq, (NUMBERS, 0.25j)),

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from fx_importer.decompositions.complex import complex_logsumexp
 from fx_importer.decompositions.indexing import scatter_reduce
-from fx_importer.decompositions.sort import ordering, sorting
+from fx_importer.decompositions.sort import searchsorted, sorting
 
 TIES = torch.randint(0, 4, (4, 7), generator=torch.Generator().manual_seed(0))
 NORMAL = torch.randn(4, 7, generator=torch.Generator().manual_seed(0))
@@ -46,11 +46,11 @@ def test_sort(name: str, few: int, descending: bool, monkeypatch: pytest.MonkeyP
 def test_running(name: str) -> None:
     x = ROWS[name]
     for dim in (0, -1):
-        same(ordering.cummax(x, dim), torch.cummax(x, dim))
-        same(ordering.cummin(x, dim), torch.cummin(x, dim))
+        same(searchsorted.cummax(x, dim), torch.cummax(x, dim))
+        same(searchsorted.cummin(x, dim), torch.cummin(x, dim))
         same(sorting.cumprod(x, dim), torch.cumprod(x, dim))
         if x.is_floating_point():
-            same(ordering.logcumsumexp(x * 100, dim), torch.logcumsumexp(x * 100, dim))
+            same(searchsorted.logcumsumexp(x * 100, dim), torch.logcumsumexp(x * 100, dim))
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 9, 2), (2, 0), ()])
@@ -69,10 +69,10 @@ def test_running_of_complex_infinities() -> None:
 @pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])
 def test_middles(name: str) -> None:
     x = ROWS[name]
-    same(ordering.median(x), torch.median(x))
-    same(ordering.nanmedian(x), torch.nanmedian(x))
+    same(searchsorted.median(x), torch.median(x))
+    same(searchsorted.nanmedian(x), torch.nanmedian(x))
     for dim in (0, -1):
-        for rule, eager in ((ordering.median_along, torch.median), (ordering.nanmedian_along, torch.nanmedian)):
+        for rule, eager in ((searchsorted.median_along, torch.median), (searchsorted.nanmedian_along, torch.nanmedian)):
             found, expected = rule(x, dim), eager(x, dim)
             same(found[0], expected[0])
             if name != "ties":
@@ -82,28 +82,28 @@ def test_middles(name: str) -> None:
 @pytest.mark.parametrize("name", ["ties", "flags", "normal", "one"])
 def test_mode(name: str) -> None:
     for dim in (0, -1):
-        same(ordering.mode(ROWS[name], dim), torch.mode(ROWS[name], dim))
-        same(ordering.mode(ROWS[name], dim, True), torch.mode(ROWS[name], dim, True))
+        same(searchsorted.mode(ROWS[name], dim), torch.mode(ROWS[name], dim))
+        same(searchsorted.mode(ROWS[name], dim, True), torch.mode(ROWS[name], dim, True))
 
 
 @pytest.mark.parametrize("few", [1 << 18, 0], ids=["at_once", "by_halves"])
 @pytest.mark.parametrize("right", [False, True])
 def test_places(few: int, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "FEW", few)
+    monkeypatch.setattr(searchsorted, "FEW", few)
     rows = torch.sort(NORMAL, -1)[0]
     values = torch.cat([rows[:, 1:4], NORMAL, torch.tensor([[math.nan, 9, -9]] * 4)], 1)
-    same(ordering.searchsorted(rows, values, right=right), torch.searchsorted(rows, values, right=right))
-    same(ordering.searchsorted(rows[0], 0.3, right=right), torch.searchsorted(rows[0], 0.3, right=right))
+    same(searchsorted.searchsorted(rows, values, right=right), torch.searchsorted(rows, values, right=right))
+    same(searchsorted.searchsorted(rows[0], 0.3, right=right), torch.searchsorted(rows[0], 0.3, right=right))
     order = NORMAL.argsort(-1)
-    same(ordering.searchsorted(NORMAL, values, sorter=order), torch.searchsorted(NORMAL, values, sorter=order))
+    same(searchsorted.searchsorted(NORMAL, values, sorter=order), torch.searchsorted(NORMAL, values, sorter=order))
     buckets = torch.bucketize(values, rows[0], out_int32=True, right=right)
-    same(ordering.bucketize(values, rows[0], out_int32=True, right=right), buckets)
+    same(searchsorted.bucketize(values, rows[0], out_int32=True, right=right), buckets)
 
 
 def test_isin() -> None:
     some = torch.tensor([[1], [3]])
-    same(ordering.isin(TIES, some), torch.isin(TIES, some))
-    same(ordering.isin(TIES, some, invert=True), torch.isin(TIES, some, invert=True))
+    same(searchsorted.isin(TIES, some), torch.isin(TIES, some))
+    same(searchsorted.isin(TIES, some, invert=True), torch.isin(TIES, some, invert=True))
 
 
 @pytest.mark.parametrize("include_self", [False, True])

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fx_importer.decompositions.special import (
-    distances,
     float_parts,
     gcd_lcm,
     incomplete_gamma,
     logarithms,
+    polar_coordinates,
     trigonometry,
 )
 
@@ -67,9 +67,9 @@ def test_logarithms_of_other_bases() -> None:
         (trigonometry.atan2, torch.atan2),
         (logarithms.logaddexp, torch.logaddexp),
         (logarithms.logaddexp2, torch.logaddexp2),
-        (distances.hypot, torch.hypot),
-        (distances.fmax, torch.fmax),
-        (distances.fmin, torch.fmin),
+        (polar_coordinates.hypot, torch.hypot),
+        (polar_coordinates.fmax, torch.fmax),
+        (polar_coordinates.fmin, torch.fmin),
     ],
     ids=["atan2", "logaddexp", "logaddexp2", "hypot", "fmax", "fmin"],
 )
@@ -128,18 +128,18 @@ def test_neighbours_and_parts_of_any_bits(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, INF])
 def test_distances(p: float) -> None:
     x, y = torch.randn(5, 3), torch.randn(2, 4, 3)
-    assert_close(distances.cdist(y, y, p, None), torch.cdist(y, y, p))
-    assert_close(distances.pdist(x, p), torch.pdist(x, p))
-    assert_close(distances.dist(x, x[:1], p), torch.dist(x, x[:1], p))
+    assert_close(polar_coordinates.cdist(y, y, p, None), torch.cdist(y, y, p))
+    assert_close(polar_coordinates.pdist(x, p), torch.pdist(x, p))
+    assert_close(polar_coordinates.dist(x, x[:1], p), torch.dist(x, x[:1], p))
     for dim in (None, 0, (0, 1)):
         axes = [dim] if isinstance(dim, int) else dim
-        assert_close(distances.vector_norm(y, p, axes, True), torch.linalg.vector_norm(y, p, dim, True))
+        assert_close(polar_coordinates.vector_norm(y, p, axes, True), torch.linalg.vector_norm(y, p, dim, True))
 
 
 def test_comparisons() -> None:
-    assert_close(distances.isfinite(EDGES), torch.isfinite(EDGES))
-    assert_close(distances.isfinite(torch.tensor([1])), torch.tensor([True]))
-    assert_close(distances.angle(EDGES), torch.angle(EDGES), equal_nan=True)
-    assert_close(distances.angle(torch.tensor([-1, 2])), torch.angle(torch.tensor([-1, 2])))
-    assert_close(distances.polar(torch.ones(3, 1), torch.randn(2)).abs(), torch.ones(3, 2))
-    assert_close(distances.rsub(torch.ones(2), torch.full((2,), 3.0), alpha=2), torch.ones(2))
+    assert_close(polar_coordinates.isfinite(EDGES), torch.isfinite(EDGES))
+    assert_close(polar_coordinates.isfinite(torch.tensor([1])), torch.tensor([True]))
+    assert_close(polar_coordinates.angle(EDGES), torch.angle(EDGES), equal_nan=True)
+    assert_close(polar_coordinates.angle(torch.tensor([-1, 2])), torch.angle(torch.tensor([-1, 2])))
+    assert_close(polar_coordinates.polar(torch.ones(3, 1), torch.randn(2)).abs(), torch.ones(3, 2))
+    assert_close(polar_coordinates.rsub(torch.ones(2), torch.full((2,), 3.0), alpha=2), torch.ones(2))

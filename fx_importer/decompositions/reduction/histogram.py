@@ -12,7 +12,7 @@ from torch import Tensor
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, fits, is_empty, is_static, positions, sums
 from fx_importer.decompositions.indexing.scatter_reduce import reduce_where
-from fx_importer.decompositions.sort.ordering import searchsorted
+from fx_importer.decompositions.sort.searchsorted import searchsorted
 from fx_importer.fx_graph.operators import aten
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, is_static, positions
-from fx_importer.decompositions.sort.ordering import scan
+from fx_importer.decompositions.sort.searchsorted import scan
 from fx_importer.fx_graph.operators import aten
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.special.bessel import BESSEL
-from fx_importer.decompositions.special.distances import DISTANCES
 from fx_importer.decompositions.special.error_functions import ERROR_FUNCTIONS
 from fx_importer.decompositions.special.float_parts import FLOAT_PARTS, SIGNS
 from fx_importer.decompositions.special.gamma import GAMMA
@@ -11,6 +10,7 @@ from fx_importer.decompositions.special.gcd_lcm import INTEGERS
 from fx_importer.decompositions.special.incomplete_gamma import INCOMPLETE_GAMMA
 from fx_importer.decompositions.special.logarithms import LOGARITHMS
 from fx_importer.decompositions.special.modified_bessel import MODIFIED_BESSEL
+from fx_importer.decompositions.special.polar_coordinates import DISTANCES
 from fx_importer.decompositions.special.polynomials import POLYNOMIALS
 from fx_importer.decompositions.special.trigonometry import TRIGONOMETRY
 

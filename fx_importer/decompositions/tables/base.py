@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions.elementwise import non_finite, powers, scalars
+from fx_importer.decompositions.elementwise import float_classification, powers, scalars
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
 from fx_importer.decompositions.indexing import copies, nonzero, shapes, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul
@@ -92,6 +92,6 @@ BASE = (
         *scalars.ARITHMETIC_OF_FLOATS,
         because="the C++ fold of a constant tensor reads a negative whole number as one without a sign",
     )
-    .replacing(non_finite.trunc, because="the dialect folds it with the wrong sign")
+    .replacing(float_classification.trunc, because="the dialect folds it with the wrong sign")
     .replacing(powers.power, because="a product is cheaper than a power, and has no number to carry")
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic, complex_numbers
-from fx_importer.decompositions.elementwise import bool, division, low_precision, non_finite, powers, scalars
+from fx_importer.decompositions.elementwise import bools, division, float_classification, low_precision, powers, scalars
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes
 from fx_importer.decompositions.linalg_dense import DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram
 from fx_importer.decompositions.resize import antialias
-from fx_importer.decompositions.sort import ordering
+from fx_importer.decompositions.sort import searchsorted
 from fx_importer.decompositions.special import SIGNS, SPECIAL
 from fx_importer.decompositions.tables.base import BASE
 
@@ -19,7 +19,7 @@ LINALG = (
     BASE.replacing(
         *cumulative.SCANS, because="the C++ lowerings accumulate in half precision, and know one overload of sort"
     )
-    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*searchsorted.ORDERING, because="the dialect lacks it, or no backend takes it")
     .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
     .replacing(pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size")
     .replacing(
@@ -45,7 +45,7 @@ LINALG = (
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
-    .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(searchsorted.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
     .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
     .preferring(
@@ -54,13 +54,13 @@ LINALG = (
     )
     .preferring(
         *(
-            *non_finite.COMMON,
-            non_finite.equal,
-            non_finite.reciprocal,
-            non_finite.negate,
-            non_finite.elu,
-            non_finite.gelu,
-            non_finite.clamp,
+            *float_classification.COMMON,
+            float_classification.equal,
+            float_classification.reciprocal,
+            float_classification.negate,
+            float_classification.elu,
+            float_classification.gelu,
+            float_classification.clamp,
         ),
         because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
     )
@@ -78,8 +78,8 @@ LINALG = (
     .preferring(
         *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
-    .preferring(*bool.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*bools.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
-    .preferring(*bool.SORTED_TRUTHS, *bool.CLAMPED_TRUTHS, because="the C++ lowering compares truths as signed")
+    .preferring(*bools.SORTED_TRUTHS, *bools.CLAMPED_TRUTHS, because="the C++ lowering compares truths as signed")
     .preferring(histogram.bincount_of_small_integers, because="the C++ lowering takes integers of 64 bits")
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic, complex_numbers
 from fx_importer.decompositions.elementwise import (
-    bool,
+    bools,
     broadcasting,
     division,
+    float_classification,
     low_precision,
-    non_finite,
     scalars,
     unsigned,
 )
@@ -19,7 +19,7 @@ from fx_importer.decompositions.linalg_dense import DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms
 from fx_importer.decompositions.resize import antialias, nearest
-from fx_importer.decompositions.sort import ordering, sorting
+from fx_importer.decompositions.sort import searchsorted, sorting
 from fx_importer.decompositions.special import SPECIAL
 from fx_importer.decompositions.tables.base import BASE
 from fx_importer.fx_graph.operators import aten
@@ -30,7 +30,7 @@ STABLEHLO = (
         *scalars.COMPARISONS,
         because="the C++ lowerings carry a number as an arith.constant of 64 bits",
     )
-    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*searchsorted.ORDERING, because="the dialect lacks it, or no backend takes it")
     .replacing(cumulative.stable_sort, cumulative.kthvalue, sorting.cumprod, because="it has no lowering")
     .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
     .replacing(scatter_reduce.scatter_reduce, because="it has no lowering")
@@ -55,16 +55,18 @@ STABLEHLO = (
     .preferring(*complex_numbers.IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
-    .preferring(non_finite.erf_of_integers, because="the C++ lowering takes floats only")
-    .preferring(ordering.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(float_classification.erf_of_integers, because="the C++ lowering takes floats only")
+    .preferring(searchsorted.topk_in_any_order, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
     .replacing(complex_numbers.view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
-    .preferring(*bool.ORDER_OF_TRUTHS, because="the C++ lowerings compare truths as signed, which XLA refuses")
+    .preferring(*bools.ORDER_OF_TRUTHS, because="the C++ lowerings compare truths as signed, which XLA refuses")
     .preferring(*norms.NORMS, because="of rank zero, and of a dtype that is given, the C++ lowering is not valid")
-    .preferring(non_finite.reciprocal_of_integers, because="the C++ lowering takes floats only")
-    .preferring(non_finite.clamp_between, because="the C++ lowering takes bounds of one dtype only")
-    .preferring(*non_finite.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero")
+    .preferring(float_classification.reciprocal_of_integers, because="the C++ lowering takes floats only")
+    .preferring(float_classification.clamp_between, because="the C++ lowering takes bounds of one dtype only")
+    .preferring(
+        *float_classification.COMMON, because="the C++ lowering is wrong at NaN, at infinities, or next to zero"
+    )
     .preferring(
         *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
     )
@@ -74,7 +76,7 @@ STABLEHLO = (
         because="the C++ lowerings compute it in half precision",
     )
     .preferring(*complex_arithmetic.BEYOND_PRODUCTS, because="there is no C++ lowering of complex numbers")
-    .preferring(*bool.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*bool.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
+    .preferring(*bools.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*bools.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
     .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
 )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic
-from fx_importer.decompositions.elementwise import bool, clamp, division, low_precision, non_finite, powers, scalars
+from fx_importer.decompositions.elementwise import (
+    bools,
+    clamp,
+    division,
+    float_classification,
+    low_precision,
+    powers,
+    scalars,
+)
 from fx_importer.decompositions.elementwise.integers import TOSA_INTEGERS
 from fx_importer.decompositions.elementwise.tosa_gaps import TOSA_GAPS
 from fx_importer.decompositions.fft.fourier import FOURIER
@@ -13,7 +21,7 @@ from fx_importer.decompositions.linalg_dense import DENSE
 from fx_importer.decompositions.nn import convolutions, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms
 from fx_importer.decompositions.resize import antialias, nearest
-from fx_importer.decompositions.sort import ordering, sorting
+from fx_importer.decompositions.sort import searchsorted, sorting
 from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS
 from fx_importer.decompositions.tables.base import BASE
 
@@ -27,7 +35,7 @@ TOSA = (
     .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
     .replacing(*histogram.COUNTING, because="the dialect lacks it, or no backend takes it")
-    .replacing(*ordering.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(*searchsorted.ORDERING, because="the dialect lacks it, or no backend takes it")
     .replacing(*sorting.SORTING, cumulative.kthvalue, because="TOSA has no sort, and no running products")
     .replacing(*scalars.COMPARISONS, because="the C++ lowering of eq compares with a number in float64")
     .replacing(*SPECIAL, because="no backend takes it whole")
@@ -40,7 +48,7 @@ TOSA = (
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(*clamp.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(
-        *(*non_finite.COMMON, non_finite.elu, non_finite.gelu),
+        *(*float_classification.COMMON, float_classification.elu, float_classification.gelu),
         because="the C++ lowering is wrong at NaN, at infinities, or near zero",
     )
     .preferring(
@@ -58,6 +66,6 @@ TOSA = (
     .preferring(*TOSA_INTEGERS, because="TOSA has no such operation of integers, or C++ computes in too few bits")
     .preferring(*TOSA_GAPS, because="the C++ lowering spells it as TOSA does not")
     .preferring(*complex_arithmetic.COMPLEX_ARITHMETIC, because="TOSA has no complex numbers: a rule for those")
-    .preferring(*bool.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*bool.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
+    .preferring(*bools.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*bools.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
 )
