@@ -11,9 +11,10 @@ from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.operator_output_types import Placement, fallen_to
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed, UsageError
-from fx_importer.execution.module_functions import copied, functions_of
+from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import Defined, places_of_calls
+from fx_importer.mlir.module_contents import copy_module
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import VERIFIERS
@@ -96,7 +97,7 @@ class Fallback:
 
     def _run(self, defined: ir.Module, output_type: OutputType, trace: Trace) -> ir.Module:
         """Return a function of the torch dialect lowered."""
-        module = copied(defined)
+        module = copy_module(defined.operation)
         own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
         pipeline = target_for(output_type).pipeline(own)
         if own.lowerings:

@@ -15,6 +15,7 @@ from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.manifest import Hole
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.declarations import Defined, declared_in
+from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Options, Unsupported
 from fx_importer.pipelines import VERIFIERS, Pipeline
 from fx_importer.pipelines.isolated_runner import RunStage, stage_runner
@@ -67,7 +68,7 @@ def lower_imported(
         except (StageFailed, CrashedError) as error:
             assert attempt.imported is not None  # or there would have been no stage to fail
             again = _outlined(attempt.imported, error.causes, fallback, outlines)
-            _become(module, again or attempt.imported)
+            replace_contents(module, again or attempt.imported.clone())
             run = stage_runner(module, options.running)
             if again is None:
                 break
@@ -102,11 +103,3 @@ def _outlined(
         taken = fallback.taking(outline(again, by_call.keys() - taken.left), by_call)
     fallback.take(taken)
     return again if taken.modules or (outlines and taken.left) else None
-
-
-def _become(module: ir.Module, other: ir.Operation) -> None:
-    """Let ``module`` hold copies of what ``other``, a module of the same context, holds."""
-    for op in list(module.body.operations):
-        op.operation.erase()
-    for op in other.regions[0].blocks[0].operations:
-        module.body.append(op.operation.clone())

@@ -13,6 +13,7 @@ from fx_importer import pipelines
 from fx_importer.diagnostics.reports import Dumps, Reporter
 from fx_importer.diagnostics.trace import Investigator, Trace
 from fx_importer.mlir.bindings import ir, load_dialects
+from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch, run_stage
@@ -71,11 +72,8 @@ def run_pipeline(
 
 def _after(stages: Sequence[Stage], first: ir.Operation) -> ir.Operation:
     """Return what ``stages``, which passed, make of ``first``: a copy before each stage would cost every success."""
-    module, copy = ir.Module.create(first.location), first.clone()
-    for op in list(copy.regions[0].blocks[0].operations):
-        module.body.append(op)
-    for name in first.attributes:
-        module.operation.attributes[name] = first.attributes[name]
+    module = ir.Module.create(first.location)
+    replace_contents(module, first.clone())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were said
         for stage in stages:

@@ -29,7 +29,6 @@ from fx_importer.execution.loop_interchange import (
 )
 from fx_importer.execution.memref import adopt, dense, describe
 from fx_importer.execution.module_functions import (
-    copied,
     dialects_of,
     function_named,
     functions_of,
@@ -38,6 +37,7 @@ from fx_importer.execution.module_functions import (
 from fx_importer.execution.runtime_checks import RUN, insert_checks, respell_casts
 from fx_importer.execution.stubs import Stubs, declare_holes
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
@@ -85,7 +85,7 @@ class JitBackend:
                 or holds operations that are not for CPUs.
             StageFailed: if the module cannot be compiled.
         """
-        copy = copied(module)
+        copy = copy_module(module.operation)
         trace = Trace()
         for dialect in dialects_of(copy) & TO_LINALG.keys():
             _run(TO_LINALG[dialect], copy, trace)

@@ -7,15 +7,8 @@ from collections.abc import Collection
 from fx_importer.errors import UsageError
 from fx_importer.execution.call_signature import Passes
 from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.rewrite_passes import ALLOW_INLINING
-
-
-def copied(module: ir.Module) -> ir.Module:
-    """Return a module of the same operations, in the same context."""
-    copy = ir.Module.create(ir.Location.unknown(module.context))
-    for op in module.body:
-        copy.body.append(op.clone())
-    return copy
 
 
 def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
@@ -39,7 +32,7 @@ def alone(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
         UsageError: if there is no such function, or it calls one that is only declared.
     """
     function_named(module, name)
-    copy = copied(module)
+    copy = copy_module(module.operation)
     functions = functions_of(copy)
     reached = [name]
     for each in reached:

@@ -11,8 +11,9 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.call_signature import UNSIGNED
 from fx_importer.execution.constant_block import name_resources, take_resources
 from fx_importer.execution.memref import DTYPES, dense
-from fx_importer.execution.module_functions import copied, functions_of
+from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
+from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.module_io import carried
 from fx_importer.mlir.resources import key_of
 
@@ -34,7 +35,7 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
     """
     if weights not in ("inline", "arguments"):
         raise UsageError(f"unknown weights {weights!r}: accepted are 'inline', 'arguments'")
-    copy = copied(module)
+    copy = copy_module(module.operation)
     if weights == "arguments":
         for function in functions_of(copy).values():
             _name(function)

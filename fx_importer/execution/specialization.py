@@ -13,8 +13,9 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.call_signature import Signature, TensorKind
 from fx_importer.execution.float_sizes import fold_numbers
-from fx_importer.execution.module_functions import copied, functions_of
+from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.module_contents import copy_module
 
 _REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize,cse))"
 
@@ -71,7 +72,7 @@ def _is_number(tensor: torch.Tensor) -> bool:
 
 def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:
     """Return a copy that takes tensors of ``shapes``, and then more; and takes ``numbers`` for known."""
-    copy = copied(module)
+    copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
     with copy.context, function.location:
         for argument, shape in zip(function.entry_block.arguments, shapes, strict=False):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fx_importer.diagnostics.mlir_diagnostics import emit_errors, warn_of
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
+from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import resource_of
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
@@ -107,9 +108,7 @@ class Portable(Dialects):
             return
         release = stablehlo_version(self.version)
         legalize = f"builtin.module(stablehlo-legalize-to-vhlo,vhlo-to-version{{target={release}}})"
-        copy = ir.Module.create(ir.Location.unknown(module.context))
-        for op in module.regions[0].blocks[0].operations:
-            copy.body.append(op.clone())
+        copy = copy_module(module)
         try:
             passmanager.PassManager.parse(legalize, module.context).run(_without_weights(copy.operation))
         except ir.MLIRError as error:

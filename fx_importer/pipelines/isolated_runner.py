@@ -19,8 +19,9 @@ from typing import Any
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Limits, RunOptions
-from fx_importer.pipelines.module_transfer import Carrier, replace_contents
+from fx_importer.pipelines.module_transfer import Carrier
 from fx_importer.pipelines.pipeline_parser import is_known, parse_steps
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import RewriteStep, Stage
@@ -103,7 +104,7 @@ class IsolatedStages:
         if print_passes:
             sys.stderr.write(self._child.said())
         _go_on(warned, failure)
-        replace_contents(self._module, self._carrier.read(made))
+        replace_contents(self._module, self._carrier.read(made).operation)
 
 
 @dataclass(frozen=True)

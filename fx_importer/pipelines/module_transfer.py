@@ -50,16 +50,3 @@ class Carrier:
     def _see(self, value: ir.Attribute) -> None:
         self._stand_ins[value] = declared(f"fx-importer/{len(self._seen)}/", value.type)
         self._seen.append(value)
-
-
-def replace_contents(module: ir.Module, new: ir.Module) -> None:
-    """Make ``module`` what ``new`` is, which is empty then."""
-    for op in list(module.body.operations):
-        op.erase()
-    for op in list(new.body.operations):
-        module.body.append(op)
-    attributes = module.operation.attributes
-    for name in list(attributes):
-        del attributes[name]
-    for name in new.operation.attributes:
-        attributes[name] = new.operation.attributes[name]

@@ -17,8 +17,8 @@ from fx_importer.importing import FxImporter
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir, load_dialects
 from fx_importer.mlir.elided_weights import link
+from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Options
-from fx_importer.pipelines.module_transfer import replace_contents
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Place:
             link(found, self.withheld.lent)
         except Exception:  # an entry that cannot be used is none, whatever is the matter
             return None
-        replace_contents(module, found)
+        replace_contents(module, found.operation)
         return manifest
 
     def give_weights(self, module: ir.Module) -> None:
