@@ -51,7 +51,7 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "tanhshrink": Deviation((TOSA,), "`tanhshrink` of 1e-10", "1e-10", "0", _INTERPRETED),
     "mish": Deviation((TOSA,), "`mish` of -88", "0", "-5.3e-37", _INTERPRETED),
     "softshrink": Deviation((TOSA,), "`softshrink` of NaN", "0", "NaN", "`x * 0` is folded to 0"),
-    "sinc": Deviation((TOSA,), "`sinc` of a subnormal number", "inf", "1", "its reciprocal is not a number that fits"),
+    "sinc": Deviation((TOSA,), "`sinc` of a subnormal number", "inf", "1", "its reciprocal overflows"),
     "pow": Deviation((TOSA,), "the largest float to the power of 1", "inf", "the float", "`tosa.pow` rounds up"),
 }
 """By the name of the row."""

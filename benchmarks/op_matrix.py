@@ -199,8 +199,8 @@ def page(rows: Sequence[Row]) -> str:
 
 
 _LEFT_OUT = {
-    "skip": "Not counted, since they are random, or have no samples that eager runs",
-    "export": "Not counted, since `torch.export` refuses them",
+    "skip": "Not counted: random, or without samples that eager runs",
+    "export": "Not counted: rejected by `torch.export`",
 }
 
 

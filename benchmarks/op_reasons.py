@@ -7,61 +7,61 @@ from collections.abc import Collection, Mapping
 
 REASONS: Mapping[str, str] = {
     r"masked_select|nonzero|argwhere|unique(_consecutive)?|bincount": (
-        "values decide how large the result is: TOSA has no such tensors, and no StableHLO consumer runs them"
+        "data-dependent size: TOSA has none, and no StableHLO consumer runs them"
     ),
-    r"tensor_split": "a tensor says where to split: TOSA and StableHLO have no sizes that values decide",
-    r"item": "the result is a Python number that is computed, and TOSA and StableHLO have tensors only",
+    r"tensor_split": "the split points are a tensor: TOSA and StableHLO have no data-dependent sizes",
+    r"item": "the result is a computed Python scalar, and TOSA and StableHLO have tensors only",
     r"double|to|float_power|.*with_dtype": "TOSA has no float64",
-    r"cdouble|chalf": "TOSA has no float64, and StableHLO no complex numbers of half precision",
-    r"hash_tensor": "its result is of uint64, and no lowering has unsigned numbers of 64 bits",
-    r"sparse\..*|to_sparse": "linalg's sparse tensors run on no backend here; TOSA and StableHLO have dense ones only",
-    r"nn\.functional\.max_unpool.*": "indices may repeat, and TOSA leaves open which write wins: its model stops there",
-    r"histogramdd": "its edges are a list of tensors, which only the torch dialect holds",
+    r"cdouble|chalf": "TOSA has no float64, and StableHLO no complex32",
+    r"hash_tensor": "its result is uint64, which no lowering supports",
+    r"sparse\..*|to_sparse": "no backend here runs linalg's sparse tensors; TOSA and StableHLO have dense ones only",
+    r"nn\.functional\.max_unpool.*": "duplicate indices are undefined in TOSA, and its reference model stops",
+    r"histogramdd": "its bin edges are a list of tensors, which only the torch dialect has",
 }
-"""What matches a whole name, and why; the first match says it."""
+"""Reasons by a pattern for the whole name; the first match counts."""
 
 OF_DTYPES: Mapping[str, str] = {
     r"grid_sampler_2d (bfloat16|float16)": (
-        "eager rounds places first, and is 0.16 (float16: 0.019) from the exact result; here it is 0.004 (0.0005)"
+        "eager rounds coordinates first: its error is 0.16 (float16: 0.019), ours 0.004 (0.0005)"
     ),
-    r"(view_as_)?complex float16": "StableHLO has no complex numbers of half precision",
-    r"(linalg\.)?matrix_exp (bfloat16|float16)": "eager's is NaN; here it is that of float32, rounded",
-    r"chalf (bool|int32|int64|bfloat16|float16|complex64)": "StableHLO has no complex numbers of half precision",
+    r"(view_as_)?complex float16": "StableHLO has no complex32",
+    r"(linalg\.)?matrix_exp (bfloat16|float16)": "eager's is NaN; ours is computed in float32 and rounded",
+    r"chalf (bool|int32|int64|bfloat16|float16|complex64)": "StableHLO has no complex32",
 }
-"""The same for a name and a dtype behind a space, before the others."""
+"""The same for a name and a dtype, separated by a space; tried before the others."""
 
 
 OF_GRADIENTS: Mapping[str, str] = {
-    r"index_put": "by a mask, values decide how many rows have a gradient: only linalg has tensors of such sizes",
-    r"index_fill": "it is summed over each index once, and values decide how many there are: as of masked_select",
-    r"renorm": "torch's rule computes it in float64, which TOSA does not have",
+    r"index_put": "with a mask, the number of rows with a gradient is data-dependent, which only linalg supports",
+    r"index_fill": "it sums over distinct indices, whose number is data-dependent, as for masked_select",
+    r"renorm": "torch's rule computes in float64, which TOSA lacks",
     r"logcumsumexp": (
-        "torch's rule subtracts large exponentials: eager is 0.0017 from the result in float64, and here it is 0.0019"
+        "torch's rule subtracts large exponentials: eager's error is 0.0017, ours 0.0019"
     ),
 }
-"""The same for the gradient of a name, before the others."""
+"""The same for the gradient of a name; tried before the others."""
 
 
 OF_SIZES: Mapping[str, str] = {
     r"linalg\.(cond|eig|eigh|eigvals|eigvalsh|lu|qr|svdvals|tensor(inv|solve))|norm\.nuc|pinverse|qr": (
-        "the algorithm asks how the sizes of the matrix compare, or whether one is even: they have to be known"
+        "the algorithm branches on the matrix's sizes, which must be static"
     ),
-    r"linalg\.(pinv|matrix_rank).*": "its singular values ask how the sizes of the matrix compare",
-    r"nn\.functional\.conv.*": "the sizes of the weight, in StableHLO, have to be known; those of the input need not",
-    r"_upsample_bilinear2d_aa": "its matrix of weights is written for sizes that are known",
-    r"__getitem__": "the C++ lowering gathers slices of sizes that are known",
-    r"max_pool2d_with_indices_backward": "in StableHLO it is written for sizes that are known",
-    r"nn\.functional\.bilinear": "the C++ lowering leaves an assertion that sizes agree, which StableHLO does not have",
-    r"nn\.functional\.group_norm": "of a number of channels that is not known, a product stops at run time",
+    r"linalg\.(pinv|matrix_rank).*": "its SVD branches on the matrix's sizes, which must be static",
+    r"nn\.functional\.conv.*": "in StableHLO the weight's sizes must be static; the input's may be dynamic",
+    r"_upsample_bilinear2d_aa": "its matrix of weights needs static sizes",
+    r"__getitem__": "the C++ lowering gathers slices of static size",
+    r"max_pool2d_with_indices_backward": "in StableHLO it needs static sizes",
+    r"nn\.functional\.bilinear": "the C++ lowering leaves an assertion that sizes agree, which StableHLO lacks",
+    r"nn\.functional\.group_norm": "with a dynamic number of channels, a product fails at run time",
 }
-"""The same for a name whose sizes are not known, before the others."""
+"""The same for a name with dynamic sizes; tried before the others."""
 
 
 def reason_of_sizes(name: str) -> str:
-    """Return why the operator ``name`` does not pass where its sizes are not known.
+    """Return why the operator ``name`` does not pass with dynamic sizes.
 
     Raises:
-        KeyError: if nobody has said so yet.
+        KeyError: if no reason has been written down.
     """
     found = [text for pattern, text in OF_SIZES.items() if re.fullmatch(pattern, name)]
     return found[0] if found else reason(name)
@@ -71,7 +71,7 @@ def reason(name: str, dtypes: Collection[str] = ()) -> str:
     """Return why the operator ``name`` does not pass, in ``dtypes`` if given.
 
     Raises:
-        KeyError: if nobody has said so yet.
+        KeyError: if no reason has been written down.
     """
     for pattern, text in OF_DTYPES.items():
         if dtypes and all(re.fullmatch(pattern, f"{name} {dtype}") for dtype in dtypes):
@@ -86,7 +86,7 @@ def reason_of_gradient(name: str) -> str:
     """Return why the gradient of the operator ``name`` does not pass.
 
     Raises:
-        KeyError: if nobody has said so yet.
+        KeyError: if no reason has been written down.
     """
     found = [text for pattern, text in OF_GRADIENTS.items() if re.fullmatch(pattern, name)]
     return found[0] if found else reason(name)

@@ -29,7 +29,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
             statuses = " | ".join(found[kind]["status"] for kind in OUTPUT_TYPES)
             lines.append(f"| {name} | {statuses} | {reason_of_gradient(name)} |")
     refused = [f"`{name}`" for name, found in sorted(by_op.items()) if found[OUTPUT_TYPES[0]]["status"] == "export"]
-    return [*lines, "", f"Not counted, since torch cannot trace them: {', '.join(refused)}."]
+    return [*lines, "", f"Not counted: torch cannot trace them: {', '.join(refused)}."]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
