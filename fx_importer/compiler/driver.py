@@ -106,7 +106,7 @@ def _kept(
     trace: Trace,
 ) -> Lowered:
     """Lower programs without their weights, keep what comes of it, and give it the weights."""
-    importer.weights.withheld = place.withheld.numbers
+    importer.weights.elided = place.elided.numbers
     # Of an attempt that fails, no report is written: it would have no weights.
     attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
     try:

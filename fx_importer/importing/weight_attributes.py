@@ -14,8 +14,8 @@ import torch
 from fx_importer.fx_graph.programs import place_of
 from fx_importer.importing.types import TypeCache
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.elided_weights import stand_in
-from fx_importer.mlir.resources import declared, resource
+from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
+from fx_importer.mlir.resources import elided_resource, resource
 from fx_importer.mlir.tensor_elements import as_array
 
 INLINE_ELEMENTS = 64
@@ -35,8 +35,8 @@ class TensorAttributes:
         # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
         self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
-        self.withheld: Mapping[object, int] = {}
-        """The numbers of tensors that the module is to name only, by `place_of` and name, and by `place_of`."""
+        self.elided: Mapping[object, int] = {}
+        """The numbers of tensors that become weight handles, by `place_of` and name, and by `place_of`."""
         self._external: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
@@ -52,8 +52,8 @@ class TensorAttributes:
         key = place_of(tensor)
         if (found := self._known.get(key)) is not None:
             return found[1]
-        if self.withheld and (number := self.withheld.get((key, name), self.withheld.get(key))) is not None:
-            made = stand_in(number, self._types.literal(tensor.dtype, tensor.shape))
+        if self.elided and (number := self.elided.get((key, name), self.elided.get(key))) is not None:
+            made = WeightHandle(HandleScope.CACHE, number).attribute(self._types.literal(tensor.dtype, tensor.shape))
         else:
             made = self._of_name(tensor, name) or self._make(tensor.detach(), name)
         if tensor.numel():
@@ -74,7 +74,7 @@ class TensorAttributes:
             return found[1]
         other, made = self._external.get(name, (None, None))
         if other is None or made is None:
-            made = declared(name, self._types.literal(tensor.dtype, tensor.shape))
+            made = elided_resource(name, self._types.literal(tensor.dtype, tensor.shape))
             self._external[name] = tensor, made
         elif not _may_be_one(tensor, other):
             raise UnimportableTensor("another program of this module has another tensor of that name")

@@ -1,79 +1,121 @@
-"""Weights that a lowering does not see: the module names them, and is given them when it is done.
+"""Weight handles: resources without data that stand for weights in a module, to be resolved later.
 
-So nothing in it can depend on their elements, and what was lowered once holds for other weights of the same types.
+The name of a handle holds its scope and a number; the scope is what it is used for:
+
+* the cache elides weights, so that a lowering cannot depend on their elements and holds for all weights of their types;
+* a module that goes to another process has a handle where that process has the weight already;
+* a module that goes to another context has handles where MLIR could rename the resources.
+
+Three mechanisms are different, and elsewhere. With ``weights="external"`` users see the names, so an elided resource
+has the name of its weight (`elided_resource`). Parameters of IREE are operations, not attributes
+(`fx_importer.execution.iree_parameters`). Interpreters and XLA take weights as arguments
+(`fx_importer.execution.constant_block.take_resources`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.resources import declared, resource, resources_in, size_of
-
-_PREFIX = "fx_importer.elided"
-_NAME = re.compile(rf'dense_resource<"{_PREFIX}/(\d+)/(?:([\dx]*)/([\d.]*)/)?(?:_\d+)*">')
-"""A resource without bytes: its number; and, if it was transposed, the shape that it had before, and the order of axes.
-MLIR adds an underscore and a number to a name that the context has already."""
+from fx_importer.mlir.resources import elided_resource, replace_constants, resource, resources_in, size_of
 
 
-def stand_in(number: int, type_: ir.Type) -> ir.Attribute:
-    """Return an attribute of ``type_`` that stands for the weight ``number``."""
-    return declared(f"{_PREFIX}/{number}/", type_)
+class HandleScope(Enum):
+    """What a handle is used for. A handle of one scope may be replaced by one of another, as any resource may be."""
 
-
-def transposed_stand_in(
-    value: ir.Attribute, shape: tuple[int, ...], order: tuple[int, ...], to: ir.Type
-) -> ir.Attribute | None:
-    """Return what stands for a weight, in ``shape``, with its axes in another ``order``.
-
-    None if ``value`` stands for none, or for one that is transposed already.
-    """
-    found = _NAME.match(str(value))
-    if found is None or found[2] is not None:
-        return None
-    return declared(f"{_PREFIX}/{found[1]}/{'x'.join(map(str, shape))}/{'.'.join(map(str, order))}/", to)
-
-
-def _numbers(text: str, separator: str) -> list[int]:
-    return [int(each) for each in text.split(separator) if each]
+    CACHE = "fx_importer.elided"
+    TRANSFER = "fx_importer.transfer"
+    LINK = "fx_importer.link"
 
 
 @dataclass(frozen=True)
-class Lent:
-    """A weight by its name, and what gives its elements, in order and flat: those of the model, where that can be."""
+class WeightHandle:
+    """A weight by its number in a scope: as it is, or reshaped to ``shape`` and transposed by ``permutation``."""
+
+    scope: HandleScope
+    number: int
+    shape: tuple[int, ...] = ()
+    permutation: tuple[int, ...] | None = None
+
+    def attribute(self, type_: ir.Type) -> ir.Attribute:
+        """Return the resource of ``type_`` that is this handle."""
+        layout = ""
+        if self.permutation is not None:
+            layout = f"{'x'.join(map(str, self.shape))}/{'.'.join(map(str, self.permutation))}/"
+        return elided_resource(f"{self.scope.value}/{self.number}/{layout}", type_)
+
+    @staticmethod
+    def of(value: ir.Attribute, scope: HandleScope) -> WeightHandle | None:
+        """Return the handle that the resource ``value`` is; None if it is none of ``scope``."""
+        found = _NAME.match(str(value))
+        if found is None or found[1] != scope.value:
+            return None
+        if found[3] is None:
+            return WeightHandle(scope, int(found[2]))
+        return WeightHandle(scope, int(found[2]), _integers(found[3], "x"), _integers(found[4], "."))
+
+
+_SCOPES = "|".join(re.escape(each.value) for each in HandleScope)
+_NAME = re.compile(rf'dense_resource<"({_SCOPES})/(\d+)/(?:([\dx]*)/([\d.]*)/)?(?:_\d+)*">')
+"""Scope, number, and where it is transposed the shape and the permutation.
+
+A slash ends each, since MLIR adds an underscore and a number to a name that the context has already.
+"""
+
+
+def _integers(text: str, separator: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(separator) if each)
+
+
+def transposed_handle(
+    value: ir.Attribute, shape: tuple[int, ...], permutation: tuple[int, ...], to: ir.Type
+) -> ir.Attribute | None:
+    """Return a handle of type ``to`` for the elided weight ``value``, reshaped to ``shape`` and transposed.
+
+    None if ``value`` is no handle of an elided weight, or is transposed already.
+    """
+    handle = WeightHandle.of(value, HandleScope.CACHE)
+    if handle is None or handle.permutation is not None:
+        return None
+    return replace(handle, shape=shape, permutation=permutation).attribute(to)
+
+
+@dataclass(frozen=True)
+class ElidedWeight:
+    """The name of a weight, and a function that returns its elements in order, flat; without a copy where possible."""
 
     name: str
     elements: Callable[[], np.ndarray]
 
 
-def link(module: ir.Module, weights: list[Lent]) -> None:
-    """Put ``weights``, by their numbers, into the places where they were withheld.
+def link_elided(module: ir.Module, weights: Sequence[ElidedWeight]) -> None:
+    """Replace the handles of elided weights in ``module`` by ``weights``, indexed by their numbers.
 
     Raises:
-        ValueError: if ``module`` names one that there is not, or that is not of its size.
+        ValueError: if a number is out of range, or the weight has another size in bytes than its handle.
     """
     if not weights:
         return
-    made: dict[ir.Attribute, ir.Attribute] = {}
-    for op, name, value in resources_in(module.operation):
-        if value not in made and (found := _NAME.match(str(value))) is not None:
-            made[value] = _linked(value, found, weights)
-        if value in made:
-            op.attributes[name] = made[value]
+
+    def linked(value: ir.Attribute) -> ir.Attribute | None:
+        handle = WeightHandle.of(value, HandleScope.CACHE)
+        return None if handle is None else _resource(value, handle, weights)
+
+    replace_constants(resources_in(module.operation), linked)
 
 
-def _linked(value: ir.Attribute, found: re.Match[str], weights: list[Lent]) -> ir.Attribute:
-    number = int(found[1])
-    if number >= len(weights):
-        raise ValueError(f"there are {len(weights)} weights, and none of number {number}")
-    name, array = weights[number].name, weights[number].elements()
+def _resource(value: ir.Attribute, handle: WeightHandle, weights: Sequence[ElidedWeight]) -> ir.Attribute:
+    if handle.number >= len(weights):
+        raise ValueError(f"the module has a handle of weight {handle.number}, but there are {len(weights)} weights")
+    name, array = weights[handle.number].name, weights[handle.number].elements()
     if array.nbytes != size_of(value):
-        raise ValueError(f"{name} has {array.nbytes} bytes, and not {size_of(value)}")
-    if found[2] is not None:
-        array = np.ascontiguousarray(array.reshape(_numbers(found[2], "x")).transpose(_numbers(found[3], ".")))
+        raise ValueError(f"weight {name!r} has {array.nbytes} bytes, but its handle has {size_of(value)}")
+    if handle.permutation is not None:
+        array = np.ascontiguousarray(array.reshape(handle.shape).transpose(handle.permutation))
         name = f"{name}.transposed"
     return resource(array, name, value.type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -14,15 +14,15 @@ from fx_importer.mlir.bindings import ir
 _SMALLEST = 1024
 """In bytes. A smaller resource cannot be told from the rest of the bytecode by its size."""
 
-_LENT: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+_SHARED: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 """What contexts hold, by the address of the attribute. Nobody else has these arrays: they end with the context."""
 
 
 def resource(data: np.ndarray, name: str, type_: ir.Type) -> ir.Attribute:
     """Return ``data`` as a ``dense_resource`` called ``name``, without copying it: the context keeps it alive."""
-    lent = data.view()
-    made = ir.DenseResourceElementsAttr.get_from_buffer(lent, name, type_, context=type_.context)
-    _LENT[hash(made)] = lent
+    shared = data.view()
+    made = ir.DenseResourceElementsAttr.get_from_buffer(shared, name, type_, context=type_.context)
+    _SHARED[hash(made)] = shared
     return made
 
 
@@ -32,10 +32,10 @@ def resource_of(constant: ir.Operation, name: str = "value") -> ir.Attribute | N
     return value if value is not None and is_resource(value) else None
 
 
-def declared(key: str, type_: ir.Type) -> ir.Attribute:
-    """Return a ``dense_resource`` of ``type_`` that is called ``key`` and holds nothing.
+def elided_resource(key: str, type_: ir.Type) -> ir.Attribute:
+    """Return a ``dense_resource`` of ``type_`` without data, named ``key``.
 
-    Its name may get a number at the end, if its context has a resource of that name: `key_of` says what came of it.
+    MLIR adds a number to the name if the context has a resource of that name: `key_of` returns the actual one.
     """
     escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"\\{byte:02X}" for byte in key.encode())
     return ir.Attribute.parse(f'dense_resource<"{escaped}"> : {type_}', type_.context)
@@ -81,6 +81,17 @@ def constants_in(module: ir.Operation) -> list[Held]:
         module,
         lambda value: is_resource(value) or (isinstance(value, ir.DenseElementsAttr) and not value.is_splat),
     )
+
+
+def replace_constants(constants: Iterable[Held], replacement: Callable[[ir.Attribute], ir.Attribute | None]) -> None:
+    """Replace attributes by what ``replacement`` returns, which is called once for each value; None keeps it."""
+    made: dict[ir.Attribute, ir.Attribute | None] = {}
+    for op, name, value in constants:
+        if value not in made:
+            made[value] = replacement(value)
+        new = made[value]
+        if new is not None:
+            op.attributes[name] = new
 
 
 def size_of(constant: ir.Attribute) -> int:
@@ -141,9 +152,9 @@ def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
     Where `resource` made it, they are not copied. Else they are read from bytecode, in which each resource is written
     in one piece, and the rest of a module that holds nothing else is small.
     """
-    lent = _LENT.get(hash(value))
-    if lent is not None and lent.base is not None and lent.nbytes == size:
-        return lent.base.reshape(-1).view(np.uint8)
+    shared = _SHARED.get(hash(value))
+    if shared is not None and shared.base is not None and shared.nbytes == size:
+        return shared.base.reshape(-1).view(np.uint8)
     holder = ir.Module.create(ir.Location.unknown(value.context))
     holder.operation.attributes["value"] = value
     if size >= _SMALLEST:

@@ -21,7 +21,7 @@ from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Limits, RunOptions
-from fx_importer.pipelines.module_transfer import Carrier
+from fx_importer.pipelines.module_transfer import ModuleTransfer
 from fx_importer.pipelines.pipeline_parser import is_known, parse_steps
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import RewriteStep, Stage
@@ -76,7 +76,7 @@ class IsolatedStages:
         self._limits = limits
         self._scratch = Scratch()
         self._names = itertools.count()
-        self._carrier = Carrier(module.context)
+        self._transfer = ModuleTransfer(module.context)
         self._sent = False
 
     def run(self, stage: Stage, *, print_passes: bool = False) -> None:
@@ -96,7 +96,7 @@ class IsolatedStages:
         context = self._module.context
         given, made = (self._scratch.path / f"{next(self._names)}.mlirbc" for _ in range(2))
         if not self._sent:
-            self._carrier.write(self._module, given)
+            self._transfer.write(self._module, given)
             self._sent = True
         sent = given if given.exists() else None
         request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
@@ -104,7 +104,7 @@ class IsolatedStages:
         if print_passes:
             sys.stderr.write(self._child.said())
         _go_on(warned, failure)
-        replace_contents(self._module, self._carrier.read(made).operation)
+        replace_contents(self._module, self._transfer.read(made).operation)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from fx_importer.diagnostics.mlir_diagnostics import ReportedError, diagnostics_of
 from fx_importer.errors import ContractWarning, UsageError
 from fx_importer.mlir.bindings import ir, new_context
-from fx_importer.pipelines.module_transfer import Carrier
+from fx_importer.pipelines.module_transfer import ModuleTransfer
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
@@ -27,7 +27,7 @@ class Runner:
     def __init__(self, note: Note):
         self._note = note
         self._context = new_context()  # which takes longer to make than a small module to lower
-        self._carrier = Carrier(self._context)
+        self._transfer = ModuleTransfer(self._context)
         self._module: ir.Module | None = None
 
     def __call__(self, request: Any) -> Any:
@@ -44,11 +44,11 @@ class Runner:
     def _run(self, given: Path | None, name: str, text: str, made: Path, print_passes: bool) -> Ran:
         """Run a stage on the module in the file ``given``, or the one that the last stage left, and write it."""
         if given:
-            self._module = self._carrier.read(given)
+            self._module = self._transfer.read(given)
         assert self._module
         ran = self._stage(name, text, self._module, print_passes)
         if ran[1] is None:
-            self._carrier.write(self._module, made)
+            self._transfer.write(self._module, made)
         return ran
 
     def _probe(

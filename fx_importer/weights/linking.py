@@ -11,8 +11,9 @@ import torch
 from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
 from fx_importer.mlir.module_io import carried, manifest_path, read_module
-from fx_importer.mlir.resources import declared, key_of, resource, resources_in, size_of
+from fx_importer.mlir.resources import key_of, replace_constants, resource, resources_in, size_of
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import Source, check_manifest, read_weights, spelled
 
@@ -62,8 +63,9 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
         UsageError: if these are not the names, or the sizes, that the module has.
     """
     copy = module.operation.clone()
-    places = [(op, name, value, key_of(value)) for op, name, value in resources_in(copy)]
-    here = {key: value for *_, value, key in places if key in weights}
+    places = resources_in(copy)
+    keys = {value: key for value in dict.fromkeys(value for *_, value in places) if (key := key_of(value)) in weights}
+    here = {key: value for value, key in keys.items()}
     if here.keys() != weights.keys():
         missing = ", ".join(map(repr, sorted(weights.keys() - here.keys())))
         raise UsageError(
@@ -74,30 +76,22 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
     if others := [key for key, value in here.items() if size_of(value) != passed[key].nbytes]:  # MLIR does not ask
         listed = (f"'{key}' is {spelled(weights[key].type)} there, and {here[key].type} here" for key in others)
         raise UsageError("\n  ".join(["the manifest is of another module:", *listed]))
-    # A resource keeps its name only in a context that has none of that name: so they go as numbers, into a new one.
-    stand_ins: dict[ir.Attribute, ir.Attribute] = {}
-    keys: list[str] = []
-    for op, name, value, key in places:
-        if key in weights:
-            if value not in stand_ins:
-                stand_ins[value] = declared(f"{_STAND_IN}{len(keys)}/", value.type)
-                keys.append(key)
-            op.attributes[name] = stand_ins[value]
+    # A resource keeps its name only in a context that has none of that name: handles go into a new one.
+    numbers = {key: number for number, key in enumerate(weights)}
+    handles = {value: WeightHandle(HandleScope.LINK, numbers[key]).attribute(value.type) for value, key in keys.items()}
+    replace_constants(places, handles.get)
     new = carried(copy)
-    made: dict[int, ir.Attribute] = {}
-    for op, name, value in resources_in(new.operation):
-        found = key_of(value)
-        if not found.startswith(_STAND_IN):
-            continue
-        number = int(found.removeprefix(_STAND_IN).partition("/")[0])
-        if number not in made:
-            made[number] = _attribute(passed[keys[number]], keys[number], value.type)
-        op.attributes[name] = made[number]
+    names = list(weights)
+
+    def resolved(value: ir.Attribute) -> ir.Attribute | None:
+        handle = WeightHandle.of(value, HandleScope.LINK)
+        if handle is None:
+            return None
+        key = names[handle.number]
+        return _attribute(passed[key], key, value.type)
+
+    replace_constants(resources_in(new.operation), resolved)
     return new
-
-
-_STAND_IN = "fx-importer/weight/"
-"""A slash ends the number, since MLIR may add an underscore and another."""
 
 
 def as_passed(tensor: torch.Tensor, weight: Weight) -> torch.Tensor:

@@ -16,9 +16,9 @@ from fx_importer.mlir.resources import resource, resource_bytes
 def test_what_was_lent_is_not_copied(count: int):
     data = np.arange(count, dtype=np.float32)
     type_ = ir.RankedTensorType.get([count], ir.F32Type.get(context := new_context()), loc=ir.Location.unknown(context))
-    lent = resource(data, "w", type_)
+    shared = resource(data, "w", type_)
     other = ir.DenseResourceElementsAttr.get_from_buffer(data, "o", type_, context=context)
-    for value, shares in ((lent, True), (other, False)):
+    for value, shares in ((shared, True), (other, False)):
         found = resource_bytes(value, data.nbytes)
         assert found is not None
         assert np.shares_memory(found, data) == shares
@@ -26,15 +26,15 @@ def test_what_was_lent_is_not_copied(count: int):
         assert resource_bytes(value, data.nbytes + 4) is None
 
 
-def test_what_was_lent_is_forgotten_with_its_context():
+def test_shared_memory_is_forgotten_with_its_context():
     gc.collect()
-    before = len(resources._LENT)
+    before = len(resources._SHARED)
     data = np.zeros(1024, np.float32)
     kind = ir.RankedTensorType.get([1024], ir.F32Type.get(context := new_context()), loc=ir.Location.unknown(context))
     value = resource(data, "w", kind)
     held = resource_bytes(value, data.nbytes)
-    assert len(resources._LENT) == before + 1
+    assert len(resources._SHARED) == before + 1
     del value, kind, context
     gc.collect()
-    assert len(resources._LENT) == before  # though what was read is still there
+    assert len(resources._SHARED) == before  # though what was read is still there
     assert held is not None

@@ -11,7 +11,7 @@ import torch
 from fx_importer import Caller, Lowered, Manifest, UsageError, link, lower, read_weights
 from fx_importer.execution import JitBackend
 from fx_importer.mlir.bindings import ir, new_context
-from fx_importer.mlir.resources import declared, key_of, resources_in
+from fx_importer.mlir.resources import elided_resource, key_of, resources_in
 
 
 class Tied(torch.nn.Module):
@@ -259,7 +259,7 @@ def test_the_manifest_comes_back(saved):
 @pytest.mark.parametrize("name", ["a", "layer.0.weight", 'a"b\\c', "ä b", "1", "a>b", "x/y"])
 def test_any_name_is_a_resource(name):
     with new_context() as context:
-        value = declared(name, ir.Type.parse("tensor<2xf32>"))
+        value = elided_resource(name, ir.Type.parse("tensor<2xf32>"))
         assert key_of(value) == name
         module = ir.Module.parse("module {}")
         module.operation.attributes["test.held"] = value

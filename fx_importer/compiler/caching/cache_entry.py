@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from torch.export import ExportedProgram
 
 from fx_importer.compiler.caching.cache_key import key_of
-from fx_importer.compiler.caching.cached_weights import Withheld
+from fx_importer.compiler.caching.cached_weights import ElidedWeights
 from fx_importer.compiler.caching.disk_store import Store, users_store
 from fx_importer.compiler.caching.uncacheable import NotCached
 from fx_importer.importing import FxImporter
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir, load_dialects
-from fx_importer.mlir.elided_weights import link
+from fx_importer.mlir.elided_weights import link_elided
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Options
 
@@ -27,7 +27,7 @@ class Place:
 
     store: Store
     key: str
-    withheld: Withheld
+    elided: ElidedWeights
 
     def read(self, module: ir.Module) -> Manifest | None:
         """Fill ``module``, which is empty, with what is kept, and return its manifest; None if there is nothing."""
@@ -39,20 +39,20 @@ class Place:
             header, _, bytecode = data.partition(b"\n")
             manifest = Manifest.from_json(json.loads(header))
             found = ir.Module.parse(bytecode, module.context)
-            link(found, self.withheld.lent)
+            link_elided(found, self.elided.weights)
         except Exception:  # an entry that cannot be used is none, whatever is the matter
             return None
         replace_contents(module, found.operation)
         return manifest
 
     def give_weights(self, module: ir.Module) -> None:
-        link(module, self.withheld.lent)
+        link_elided(module, self.elided.weights)
 
     def __str__(self) -> str:
         return f"'{self.store.directory}', {self.key}"
 
     def write(self, module: ir.Module, manifest: Manifest) -> str:
-        """Keep ``module``, whose weights are withheld still; return what came of that, in words."""
+        """Keep ``module``, whose weights are still elided; return the outcome in words."""
         try:
             text = manifest.to_json()
             if Manifest.from_json(text) != manifest:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.caching.cached_weights import Withheld
+from fx_importer.compiler.caching.cached_weights import ElidedWeights
 from fx_importer.compiler.caching.option_digest import options_text
 from fx_importer.compiler.caching.program_digest import Digest
 from fx_importer.compiler.caching.versions import settings, versions
 from fx_importer.options import Options
 
 
-def key_of(programs: Mapping[str, ExportedProgram], options: Options) -> tuple[str, Withheld]:
+def key_of(programs: Mapping[str, ExportedProgram], options: Options) -> tuple[str, ElidedWeights]:
     """Return the key of lowering ``programs`` so, and the weights that count by their types only.
 
     Raises:
@@ -29,4 +29,4 @@ def key_of(programs: Mapping[str, ExportedProgram], options: Options) -> tuple[s
         digest.add("program", name)
         digest.program(program)
     digest.environments()
-    return digest.hexdigest(), digest.withheld
+    return digest.hexdigest(), digest.elided

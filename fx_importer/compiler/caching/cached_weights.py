@@ -1,4 +1,4 @@
-"""Which of a program's weights are withheld from what lowers."""
+"""The choice of weights that a cached lowering elides; `fx_importer.mlir.elided_weights` has their handles."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ from torch.export.graph_signature import InputKind, InputSpec
 
 from fx_importer.fx_graph.programs import LIFTED, place_of
 from fx_importer.importing.weight_attributes import is_splat
-from fx_importer.mlir.elided_weights import Lent
+from fx_importer.mlir.elided_weights import ElidedWeight
 from fx_importer.mlir.tensor_elements import as_array
 
 
 @dataclass
-class Withheld:
-    """Floating-point weights by number.
+class ElidedWeights:
+    """The elided weights of a lowering, by number: floating-point tensors.
 
-    Those that are one value throughout are not among them, since they are written as that, nor are integers, between
-    which bounds are found.
+    Splats are not elided, since they are imported as such; nor are integers, whose ranges are computed.
     """
 
-    lent: list[Lent] = field(default_factory=list[Lent])
+    weights: list[ElidedWeight] = field(default_factory=list[ElidedWeight])
     numbers: dict[object, int] = field(default_factory=dict[object, int])
-    """By the place of a tensor in memory and its name, and by its place: tied weights are called by the first that is
-    imported."""
+    """By the place of a tensor in memory and its name, and by its place: tied weights have the name of the first that
+    is imported."""
 
-    def takes(self, tensor: Tensor, spec: InputSpec) -> bool:
-        """Whether ``tensor`` is withheld, for which it gets a number."""
+    def elide(self, tensor: Tensor, spec: InputSpec) -> bool:
+        """Give ``tensor`` a number if it is to be elided, and return whether it is."""
         name, place = spec.target or "", place_of(tensor)
         if not tensor.is_floating_point() or not tensor.numel() or not any(tensor.stride()):
             return False
-        if name.startswith(LIFTED):  # it is written out if it is short
+        if name.startswith(LIFTED):  # a short one is imported as a literal
             return False
         if place not in self.numbers and is_splat(as_array(tensor.detach())):
             return False
-        self.numbers[place, name] = number = len(self.lent)
+        self.numbers[place, name] = number = len(self.weights)
         self.numbers.setdefault(place, number)
-        self.lent.append(Lent(name, partial(as_array, tensor.detach())))
+        self.weights.append(ElidedWeight(name, partial(as_array, tensor.detach())))
         return True
 
     @staticmethod
     def is_unread(spec: InputSpec) -> bool:
-        """Whether no stage before the import looks at the elements either; buffers and constants are folded there."""
+        """Whether no stage before the import reads the elements either; buffers and constants are folded there."""
         return spec.kind is InputKind.PARAMETER

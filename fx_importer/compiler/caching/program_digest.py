@@ -17,7 +17,7 @@ from torch.export.graph_signature import ConstantArgument, CustomObjArgument, In
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from fx_importer.compiler.caching.cached_weights import Withheld
+from fx_importer.compiler.caching.cached_weights import ElidedWeights
 from fx_importer.compiler.caching.uncacheable import NotCached
 from fx_importer.fx_graph.programs import fake_mode_of, held_value, place_of
 from fx_importer.importing.locations import module_name
@@ -60,7 +60,7 @@ class Digest:
     """A hash of programs, to which one is added after the other."""
 
     def __init__(self) -> None:
-        self.withheld = Withheld()
+        self.elided = ElidedWeights()
         self._hash = hashlib.sha256()
         self._targets: dict[Any, str] = {}
         self._environments: dict[int, ShapeEnv] = {}
@@ -175,15 +175,15 @@ class Digest:
         self._tensor(value, spec)
 
     def _tensor(self, tensor: Any, spec: InputSpec | None) -> None:
-        """Add a tensor: its elements too, unless they are withheld from what lowers."""
+        """Add a tensor: its elements too, unless the tensor is an elided weight."""
         if not _is_plain(tensor):
             raise NotCached(f"the program holds a {type(tensor).__name__} that is no plain tensor")
         storage = self._storages.setdefault(tensor.untyped_storage().data_ptr(), len(self._storages))
         place = storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
         self.add(place, tensor.requires_grad, tensor.is_conj(), tensor.is_neg())
-        if spec is not None and self.withheld.takes(tensor, spec):
-            self.add("withheld")
-            if self.withheld.is_unread(spec):
+        if spec is not None and self.elided.elide(tensor, spec):
+            self.add("elided")
+            if self.elided.is_unread(spec):
                 return
         self._read += tensor.nbytes
         if self._read > _LARGEST_READ:

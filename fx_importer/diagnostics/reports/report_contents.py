@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.resources import constants_in, is_resource, size_of
+from fx_importer.mlir.resources import constants_in, elided_resource, is_resource, replace_constants, size_of
 
 WEIGHTS_LIMIT = 16 * 2**20
 """Bytes of weights that a report keeps of a program, and again of a module."""
@@ -91,14 +91,14 @@ def save_bytecode(module: ir.Operation, path: Path, *, external: bool = False) -
 
 def _without_weights(module: ir.Operation) -> ir.Operation:
     bare = module.clone()
-    empty: dict[ir.Attribute, ir.Attribute] = {}
-    for op, name, value in constants_in(bare):
+
+    def elided(value: ir.Attribute) -> ir.Attribute | None:
         if size_of(value) < _SMALL:
-            continue
-        if value not in empty:
-            kind = ir.DenseResourceElementsAttr(value).type if is_resource(value) else value.type
-            empty[value] = ir.Attribute.parse(f'dense_resource<"left-out"> : {kind}', module.context)
-        op.attributes[name] = empty[value]
+            return None
+        kind = ir.DenseResourceElementsAttr(value).type if is_resource(value) else value.type
+        return elided_resource("left-out", kind)
+
+    replace_constants(constants_in(bare), elided)
     return bare
 
 

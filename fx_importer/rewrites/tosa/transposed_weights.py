@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.elided_weights import transposed_stand_in
+from fx_importer.mlir.elided_weights import transposed_handle
 from fx_importer.mlir.emit import operations, producer
 from fx_importer.mlir.resources import key_of, resource, resource_bytes, resource_of
 
@@ -122,8 +122,8 @@ def _transposed(
     values: ir.Attribute, shape: tuple[int, ...], order: tuple[int, ...], to: ir.Type
 ) -> ir.Attribute | None:
     """Return ``values``, in ``shape``, with its axes in another ``order``; None where it cannot be read."""
-    if (withheld := transposed_stand_in(values, shape, order, to)) is not None:
-        return withheld
+    if (handle := transposed_handle(values, shape, order, to)) is not None:
+        return handle
     width = _WIDTHS.get(str(ir.RankedTensorType(values.type).element_type))
     if width is None:
         return None
