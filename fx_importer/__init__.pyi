@@ -32,8 +32,8 @@ from .importing import NodeBuilder as NodeBuilder
 from .importing import UnsupportedNodeError as UnsupportedNodeError
 from .installation import Checkup as Checkup
 from .installation import doctor as doctor
-from .lowerings import Declined as Declined
 from .lowerings import Lowerings as Lowerings
+from .lowerings import NoMatch as NoMatch
 from .lowerings import external as external
 from .lowerings import lowers as lowers
 from .manifest import Manifest as Manifest

@@ -20,7 +20,7 @@ from fx_importer.errors import FxImporterError, UnsupportedNode
 from fx_importer.exporting import export_program
 from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.importing import FxImporter
-from fx_importer.lowerings import Lowerings, Rule, listed
+from fx_importer.lowerings import LoweringRule, Lowerings, listed
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import (
     DecompositionOptions,
@@ -45,7 +45,7 @@ def explain(
     weights: str | Weights = Weights.INLINE,
     keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
     extra: Mapping[Any, Callable[..., Any]] | None = None,
-    lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
+    lowerings: LoweringRule | Lowerings | str | Iterable[LoweringRule | Lowerings | str] = (),
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Explanation:

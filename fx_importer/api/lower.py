@@ -20,7 +20,7 @@ from fx_importer.diagnostics.progress import Follow, followed_by
 from fx_importer.errors import UsageError
 from fx_importer.exporting.example_inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
-from fx_importer.lowerings import Lowerings, Rule, listed
+from fx_importer.lowerings import LoweringRule, Lowerings, listed
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import (
     Contract,
@@ -96,7 +96,7 @@ def lower(
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
     unsupported: str | Unsupported = Unsupported.ERROR,
-    lowerings: Rule | Lowerings | str | Iterable[Rule | Lowerings | str] = (),
+    lowerings: LoweringRule | Lowerings | str | Iterable[LoweringRule | Lowerings | str] = (),
     fallback: str | OutputType | Iterable[str | OutputType] = (),
     narrow_integers: bool = False,
     tosa_target: str | TosaTarget | None = None,

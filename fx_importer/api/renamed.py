@@ -31,6 +31,7 @@ MODULES: Mapping[str, str] = {
 """Modules that the documentation of version 0.1 imported from, or that held public names, and where they are now."""
 
 NAMES: Mapping[str, str] = {
+    "Declined": "NoMatch",
     "Refusal": "UnsupportedNode",
     "Refused": "UnsupportedNodeError",
 }

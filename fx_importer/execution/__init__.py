@@ -4,9 +4,9 @@ from fx_importer.execution.backend import Backend, Loaded, Value
 from fx_importer.execution.backend_table import (
     BACKENDS,
     DEFAULTS,
-    FILLS_HOLES,
     ISOLATED,
     RUNS,
+    STUB_BACKEND,
     backend_named,
     default_for,
 )
@@ -22,9 +22,9 @@ from fx_importer.execution.xla import XlaBackend
 __all__ = [
     "BACKENDS",
     "DEFAULTS",
-    "FILLS_HOLES",
     "ISOLATED",
     "RUNS",
+    "STUB_BACKEND",
     "Backend",
     "Caller",
     "EagerBackend",

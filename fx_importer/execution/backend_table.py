@@ -51,10 +51,10 @@ def backend_named(name: str, stubs: Mapping[str, Callable[..., Any]] = MappingPr
     """
     if name not in BACKENDS:
         raise UsageError(f"unknown backend {name!r}: accepted are {', '.join(map(repr, BACKENDS))}, and 'eager'")
-    return JitBackend(stubs=stubs) if name == FILLS_HOLES else BACKENDS[name]()
+    return JitBackend(stubs=stubs) if name == STUB_BACKEND else BACKENDS[name]()
 
 
-FILLS_HOLES = "jit"
+STUB_BACKEND = "jit"
 """The backend that has PyTorch run what a module only declares: in this process, which has the operators. It also runs
 modules of several output types."""
 
@@ -68,4 +68,4 @@ def default_for(manifest: Manifest) -> str:
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
             "the program in PyTorch"
         )
-    return FILLS_HOLES if manifest.holes or manifest.fallback else DEFAULTS[output_type.root]
+    return STUB_BACKEND if manifest.holes or manifest.fallback else DEFAULTS[output_type.root]

@@ -1,18 +1,19 @@
-"""Lowerings of single operators in Python: as decompositions, as builders of the target's operations, as calls."""
+"""Users' lowerings of single operators: decompositions, builders of target operations, and external calls."""
 
+from fx_importer.errors import warn_renamed
 from fx_importer.lowerings.handlers import handlers_for
-from fx_importer.lowerings.lowering_registry import Lowerings, Rule, layers, listed, stubs_of, table_with
-from fx_importer.lowerings.lowering_rules import Declined, External, Lowering, external, lowers
+from fx_importer.lowerings.lowering_registry import LoweringRule, Lowerings, layers, listed, stubs_of, table_with
+from fx_importer.lowerings.lowering_rules import External, Lowering, NoMatch, external, lowers
 from fx_importer.lowerings.module_builder import CannotEmit
 from fx_importer.lowerings.target_emitter import TargetEmitter
 
 __all__ = [
     "CannotEmit",
-    "Declined",
     "External",
     "Lowering",
+    "LoweringRule",
     "Lowerings",
-    "Rule",
+    "NoMatch",
     "TargetEmitter",
     "external",
     "handlers_for",
@@ -22,3 +23,11 @@ __all__ = [
     "stubs_of",
     "table_with",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Return what a name of version 0.1 is called now."""
+    if name == "Declined":
+        warn_renamed("fx_importer.lowerings.Declined", "NoMatch")
+        return NoMatch
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

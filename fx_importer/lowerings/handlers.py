@@ -18,7 +18,7 @@ from fx_importer.importing.handlers.schema_operators import import_overload
 from fx_importer.importing.schema_arguments import plan_for
 from fx_importer.lowerings.external_calls import import_call_of, nested
 from fx_importer.lowerings.lowering_registry import Lowerings
-from fx_importer.lowerings.lowering_rules import EMITTERS, Declined, External, Lowering, NodeRule
+from fx_importer.lowerings.lowering_rules import EMITTERS, External, Lowering, NodeRule, NoMatch
 from fx_importer.lowerings.module_builder import CannotEmit
 from fx_importer.lowerings.symbol_table import SymbolTable
 from fx_importer.lowerings.target_emitter import TargetEmitter
@@ -51,7 +51,7 @@ BUILT_IN = ("aten", "prims")
 
 def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_type: OutputType) -> Handler:
     def import_by_rules(node: fx.Node, build: NodeBuilder) -> Any:
-        declined: list[str] = []
+        unmatched: list[str] = []
         for rule, into in rules:
             if isinstance(rule, External):
                 return import_call_of(rule, node, build)
@@ -59,12 +59,12 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
                 if into is not output_type:
                     return _elsewhere(rule, into, node, build)
                 return _Call(rule, node, build, EMITTERS[into.root]).lowered()
-            except Declined as reason:
-                declined.append(f"{rule} declined{f': {reason}' if str(reason) else ''}")
+            except NoMatch as reason:
+                unmatched.append(f"{rule} does not match{f': {reason}' if str(reason) else ''}")
         found = import_overload(node, build)
         first = next(iter([found] if isinstance(found, ir.Value) else found or ()), None)
         if first is not None:
-            said = ir.StringAttr.get("; ".join(declined), context=build.fx_importer.context)
+            said = ir.StringAttr.get("; ".join(unmatched), context=build.fx_importer.context)
             first.owner.attributes[DECLINED] = said
         return found
 
@@ -115,7 +115,7 @@ class _Call:
         """Return the results, as the torch dialect has them.
 
         Raises:
-            Declined: if the rule does; nothing is left of what it emitted.
+            NoMatch: if the rule does; nothing is left of what it emitted.
             UnsupportedNodeError: if it fails, or emits something else than the operator returns.
         """
         emit = self._emit
@@ -133,7 +133,7 @@ class _Call:
                     returned = self._rule.rule(self._node, SymbolTable(self._node, self._build, emit))
                 else:
                     returned = self._rule.rule(emit, *arguments, **keywords)
-        except Declined:
+        except NoMatch:
             emit.erase()
             raise
         except CannotEmit as error:

@@ -15,7 +15,7 @@ from fx_importer.output_types import OutputType
 GROUP = "fx_importer.lowerings"
 """The entry points by which packages offer lowerings: each is a `Lowerings`, or an iterable of rules."""
 
-Rule = Decomposition | Lowering | External
+LoweringRule = Decomposition | Lowering | External
 
 
 class Lowerings:
@@ -24,12 +24,12 @@ class Lowerings:
     A rule is what `decomposes`, `lowers` or `external` labels.
     """
 
-    def __init__(self, rules: Iterable[Rule] = ()):
+    def __init__(self, rules: Iterable[LoweringRule] = ()):
         """Raises `UsageError` for what is no rule, and for two that are for the same."""
         self._rules = tuple(rules)
-        taken: dict[tuple[Any, OutputType], Rule] = {}
+        taken: dict[tuple[Any, OutputType], LoweringRule] = {}
         for rule in self._rules:
-            if not isinstance(rule, Rule):
+            if not isinstance(rule, LoweringRule):
                 raise UsageError(
                     f"lowerings: {rule!r} is no rule; label a function with decomposes(op), lowers(op, into=...) or "
                     "external(op, symbol=...)"
@@ -43,18 +43,18 @@ class Lowerings:
                             "drop one; or pass them in two Lowerings, the one to ask first before the other"
                         )
 
-    def __iter__(self) -> Iterator[Rule]:
+    def __iter__(self) -> Iterator[LoweringRule]:
         return iter(self._rules)
 
     def __len__(self) -> int:
         return len(self._rules)
 
-    def adding(self, *rules: Rule) -> Lowerings:
+    def adding(self, *rules: LoweringRule) -> Lowerings:
         """Return these rules and more. Raises `UsageError` as the class does."""
         return Lowerings((*self._rules, *rules))
 
 
-def named(rule: Rule) -> str:
+def named(rule: LoweringRule) -> str:
     """Return what an error calls a rule: its function and where that is."""
     return described(rule.rule) if isinstance(rule, Decomposition) else str(rule)
 

@@ -25,7 +25,7 @@ EMITTERS: dict[OutputType, type[TargetEmitter]] = {
 """What emits for rules, by what they lower into."""
 
 
-class Declined(Exception):
+class NoMatch(Exception):
     """A rule does not lower this call: the next one is asked, and in the end what is built in."""
 
 
@@ -76,7 +76,7 @@ def lowers(
     The function takes an emitter, of `TargetEmitter`'s vocabulary, and the arguments of the operator, those that are
     only keywords by keyword: tensors as values of builtin tensor types, a number that is not known yet as a tensor of
     rank 0, lists as lists, everything else as in Python. It returns a value for each result, of the types in
-    ``emit.results``. To leave a call to others it raises `Declined`.
+    ``emit.results``. To leave a call to others it raises `NoMatch`.
 
     Raises:
         UsageError: for what is no operator, or an output type that has no emitter.

@@ -15,9 +15,9 @@ from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.execution import (
-    FILLS_HOLES,
     ISOLATED,
     RUNS,
+    STUB_BACKEND,
     Backend,
     Caller,
     EagerBackend,
@@ -142,7 +142,7 @@ def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, requ
         return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
     here = backend_named(backend, subject.stubs)  # the name is wrong here and now, or never
     # Another process has none of the user's operators.
-    stays = backend in ISOLATED or (backend == FILLS_HOLES and subject.manifest.holes)
+    stays = backend in ISOLATED or (backend == STUB_BACKEND and subject.manifest.holes)
     apart = None if worker is None or stays else IsolatedBackend(backend, worker)
     return Chosen(backend, (apart or here).load, required)
 

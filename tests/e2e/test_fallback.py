@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fx_importer import Declined, Manifest, StageFailed, UsageError, lower, lowers
+from fx_importer import Manifest, NoMatch, StageFailed, UsageError, lower, lowers
 from fx_importer.output_types import OutputType
 
 x = torch.linspace(-2, 2, 20).reshape(5, 4)
@@ -93,7 +93,7 @@ def test_a_rule_into_the_fallback(size):
     @lowers(torch.ops.fallback.halves.default, into="linalg")
     def into_linalg(emit, x):
         if len(emit.shape(x)) != 2:
-            raise Declined("it is for matrices")
+            raise NoMatch("it is for matrices")
         return emit.mul(x, 0.5), emit.sum(x, [1])
 
     def model(x):

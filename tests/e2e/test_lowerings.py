@@ -12,8 +12,8 @@ import torch
 
 import fx_importer.dynamo
 from fx_importer import (
-    Declined,
     Lowerings,
+    NoMatch,
     StageFailed,
     UnsupportedProgramError,
     UsageError,
@@ -171,7 +171,7 @@ def test_what_a_rule_declines_is_left_to_the_next_registry_and_then_to_what_is_b
         def declines(emit: TargetEmitter, x):
             asked.append(name)
             if not ok or len(emit.shape(x)) != 2:
-                raise Declined(f"{name} takes matrices")
+                raise NoMatch(f"{name} takes matrices")
             return emit.add(x, x)
 
         return declines
@@ -272,12 +272,12 @@ def test_explain_knows_rules():
     assert not explain(lambda x: twice(x), x, output_types=["linalg"])
 
 
-def test_a_rule_that_declines_everything_is_named():
+def test_a_rule_that_matches_nothing_is_named():
     @lowers(twice, into="linalg")
     def never(emit: TargetEmitter, x):
-        raise Declined("it is Monday")
+        raise NoMatch("it is Monday")
 
-    with pytest.raises(StageFailed, match="(?s)lowerings.twice.default.*never .*declined: it is Monday"):
+    with pytest.raises(StageFailed, match="(?s)lowerings.twice.default.*never .*does not match: it is Monday"):
         lower(lambda x: twice(x), x, output_type="linalg", lowerings=never)
 
 

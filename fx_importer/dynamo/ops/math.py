@@ -8,7 +8,7 @@ from torch._ops import OpOverload
 
 from fx_importer.dynamo.ops.registry import OpsRegistry
 from fx_importer.fx_graph.operators import aten
-from fx_importer.lowerings import Declined, Lowering, TargetEmitter
+from fx_importer.lowerings import Lowering, NoMatch, TargetEmitter
 from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 
@@ -36,7 +36,7 @@ _FUNCTIONS: dict[OpOverload, str] = {
 def _rule(operator: OpOverload, function: str) -> Lowering:
     def emit_math(emit: TargetEmitter, x: ir.Value) -> Any:
         if not emit.is_float(x) or x.type != emit.results[0]:
-            raise Declined(f"math.{function} is of floating point")
+            raise NoMatch(f"math.{function} is of floating point")
         return emit.value(f"math.{function}", x.type, x)
 
     return Lowering((operator,), (OutputType.LINALG_ON_TENSORS,), emit_math)
