@@ -24,8 +24,8 @@ from benchmarks.op_cases import calls, dtype_for, operators
 from benchmarks.zoo import ZOO
 from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, DecompositionTable
-from fx_importer.decompositions.engine.decompose import general, prepared
-from fx_importer.decompositions.engine.local import Declined, decompose_locally
+from fx_importer.decompositions.engine.decompose import prepare, retrace
+from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from tests.decompositions.engine.same_graph import differences
 
 TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}
@@ -34,15 +34,15 @@ TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}
 def outcome(program: ExportedProgram, table: DecompositionTable) -> tuple[str, str]:
     """Return what is to be said of the two graphs, in a word, and the reason if they are not the same."""
     try:
-        ours = canonicalize(decompose_locally(prepared(program), {**table}))
-    except Declined as reason:
+        ours = canonicalize(decompose_locally(prepare(program), {**table}))
+    except RetraceRequired as reason:
         return "declined", str(reason)
     except TimeoutError:
         raise
     except Exception as error:
         return "fails", f"{type(error).__name__}: {error}"
     try:
-        theirs = canonicalize(general(prepared(program), {**table}))
+        theirs = canonicalize(retrace(prepare(program), {**table}))
     except TimeoutError:
         raise
     except Exception as error:

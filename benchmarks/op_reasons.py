@@ -35,9 +35,7 @@ OF_GRADIENTS: Mapping[str, str] = {
     r"index_put": "with a mask, the number of rows with a gradient is data-dependent, which only linalg supports",
     r"index_fill": "it sums over distinct indices, whose number is data-dependent, as for masked_select",
     r"renorm": "torch's rule computes in float64, which TOSA lacks",
-    r"logcumsumexp": (
-        "torch's rule subtracts large exponentials: eager's error is 0.0017, ours 0.0019"
-    ),
+    r"logcumsumexp": ("torch's rule subtracts large exponentials: eager's error is 0.0017, ours 0.0019"),
 }
 """The same for the gradient of a name; tried before the others."""
 

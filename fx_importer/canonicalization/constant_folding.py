@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.node_rewriting import value_of
-from fx_importer.fx_graph.programs import as_held, with_graph, with_rewritten_graphs
+from fx_importer.fx_graph.programs import as_node_dtype, with_graph, with_rewritten_graphs
 
 _LARGEST = 1 << 16
 """In bytes, of a constant ..."""
@@ -71,7 +71,7 @@ def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node
         if spec.kind in _HELD and spec.target is not None and spec.target not in state:
             held = program.state_dict.get(spec.target, program.constants.get(spec.target))
             if type(held) is torch.Tensor and _is_small(held):
-                found[nodes[spec.arg.name]] = as_held(nodes[spec.arg.name], held)
+                found[nodes[spec.arg.name]] = as_node_dtype(nodes[spec.arg.name], held)
     with torch.no_grad():
         for node in program.graph.nodes:
             if _is_computable(node) and all(source in found for source in node.all_input_nodes):

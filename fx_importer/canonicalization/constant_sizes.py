@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fx_importer.canonicalization.node_rewriting import emit, value_of
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import as_held, with_rewritten_graphs
+from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
 from fx_importer.fx_graph.regions import inline_regions
 
 Numbers = dict[sympy.Symbol, sympy.Integer]
@@ -68,7 +68,7 @@ def _has_symbols(node: fx.Node) -> bool:
 def _settle(graph: fx.Graph, held: Mapping[str, Any], numbers: Numbers) -> None:
     """Compute what depends on no input, in order, and write the sizes that come of it."""
     known: dict[fx.Node, Any] = {
-        node: as_held(node, held[node.name]).clone()  # operators in place run too
+        node: as_node_dtype(node, held[node.name]).clone()  # operators in place run too
         for node in graph.find_nodes(op="placeholder")
         if type(held.get(node.name)) is Tensor
     }

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.canonicalization.node_rewriting import value_of
 from fx_importer.canonicalization.repeated_layers import Layer, repeated_layers
-from fx_importer.fx_graph.programs import SAME, graph_module, with_graph
+from fx_importer.fx_graph.programs import SAME_IN_ALL_CALLS, graph_module, with_graph
 
 INVOKE = torch.ops.higher_order.invoke_subgraph
 
@@ -97,7 +97,7 @@ class _Copy:
     def input(self, node: fx.Node, *, always: bool) -> None:
         """Take ``node`` as an input; ``always`` says that all calls give it."""
         made = self.values[node] = self.graph.placeholder(node.name)
-        made.meta |= {"val": value_of(node), SAME: always}
+        made.meta |= {"val": value_of(node), SAME_IN_ALL_CALLS: always}
 
     def node(self, node: fx.Node) -> None:
         for each in node.all_input_nodes:

@@ -24,11 +24,11 @@ from fx_importer.compiler.diagnose import causes_of, investigator, prober_for
 from fx_importer.compiler.fallback import check_fallback
 from fx_importer.compiler.outline import lower_imported
 from fx_importer.compiler.stages import admit, new_trace
-from fx_importer.decompositions import Changes, decompose
+from fx_importer.decompositions import Overrides, decompose
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, UnsupportedProgramError, UsageError, not_imported
 from fx_importer.exporting import export_program
-from fx_importer.fx_graph.programs import weights_of
+from fx_importer.fx_graph.programs import weight_names
 from fx_importer.importing import FxImporter
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.program_signature import mutated_state
@@ -68,7 +68,7 @@ def compile_programs(
 
     The record is ``trace``, if there is one; it then has what reports and explains.
     """
-    Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work, as the next does
+    Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work, as the next does
     layers(options.lowering.lowerings)
     check_fallback(options)
     target = target_for(options.output_type)
@@ -203,7 +203,7 @@ def import_canonical(
         if target.folds:
             inline = options.importing.weights is Weights.INLINE
             legal = {
-                name: fold_constants(program, state if inline else state | weights_of(program))
+                name: fold_constants(program, state if inline else state | weight_names(program))
                 for name, program in legal.items()
             }
         if options.importing.outline_layers:

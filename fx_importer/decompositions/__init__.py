@@ -7,8 +7,8 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.engine.decompose import by_overload, decompose
-from fx_importer.decompositions.engine.overrides import Changes
+from fx_importer.decompositions.engine.decompose import decompose, expand_packets
+from fx_importer.decompositions.engine.overrides import Overrides
 from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable, decomposes
 from fx_importer.decompositions.tables.base import BASE
 from fx_importer.decompositions.tables.linalg import LINALG
@@ -22,12 +22,12 @@ __all__ = [
     "STABLEHLO",
     "TORCH",
     "TOSA",
-    "Changes",
     "Decomposition",
     "DecompositionTable",
-    "by_overload",
+    "Overrides",
     "decompose",
     "decomposes",
+    "expand_packets",
     "get_decomposition_table",
 ]
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
-from fx_importer.fx_graph.programs import memory_of
+from fx_importer.fx_graph.programs import storage_key
 
 
 def separate(
@@ -31,7 +31,7 @@ def separate(
     seen: dict[int, list[torch.Tensor]] = {}  # by memory
 
     def is_new(tensor: torch.Tensor) -> bool:
-        there = seen.setdefault(memory_of(tensor), [])
+        there = seen.setdefault(storage_key(tensor), [])
         new = not any(_share(tensor, other) for other in there)
         there.append(tensor)
         return new
@@ -161,7 +161,7 @@ def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors reach into the same part of one storage. Strided ones may miss each other there."""
-    if memory_of(one) != memory_of(other):
+    if storage_key(one) != storage_key(other):
         return False
     (start, stop), (other_start, other_stop) = _extent(one), _extent(other)
     return start < other_stop and other_start < stop

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from fx_importer.fx_graph.programs import like, memory_of, with_rewritten_graphs, with_tensors
+from fx_importer.fx_graph.programs import empty_on, storage_key, with_rewritten_graphs, with_tensors
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
@@ -49,7 +49,7 @@ def on_the_cpu(
         if not is_hollow(tensor) or (isinstance(tensor, FakeTensor) and tensor.device == _CPU):
             return tensor
         if id(tensor) not in made:
-            made[id(tensor)] = tensor, like(tensor, _CPU, mode)
+            made[id(tensor)] = tensor, empty_on(tensor, _CPU, mode)
         return made[id(tensor)][1]
 
     def restored(program: ExportedProgram) -> ExportedProgram:
@@ -91,11 +91,11 @@ def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
         if not isinstance(tensor, FakeTensor):
             return tensor
         if id(tensor) not in made:  # what is one tensor stays one, and what shares memory does so
-            memory = memory_of(tensor)
+            memory = storage_key(tensor)
             if memory not in memories:
                 size = tensor.untyped_storage().nbytes()
                 memories[memory] = torch.empty(size, dtype=torch.uint8, device=_META)
-            made[id(tensor)] = like(tensor, _META, memory=memories[memory])
+            made[id(tensor)] = empty_on(tensor, _META, memory=memories[memory])
         return made[id(tensor)]
 
     if on_meta:
@@ -113,7 +113,9 @@ def _move(graph: fx.Graph) -> None:
     def moved(value: Any) -> Any:
         if isinstance(value, torch.device):
             return _CPU if value == _META else value
-        return like(value, _CPU, value.fake_mode) if isinstance(value, FakeTensor) and value.device == _META else value
+        return (
+            empty_on(value, _CPU, value.fake_mode) if isinstance(value, FakeTensor) and value.device == _META else value
+        )
 
     for node in graph.nodes:
         if "val" in node.meta:

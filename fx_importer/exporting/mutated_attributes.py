@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_importer.exporting.aliased_inputs import writes
-from fx_importer.fx_graph.programs import place_of, with_rewritten_graphs
+from fx_importer.fx_graph.programs import storage_view_key, with_rewritten_graphs
 
 
 def attributes_as_buffers(program: ExportedProgram) -> ExportedProgram:
@@ -60,4 +60,4 @@ def _is_one(a: object, b: object) -> bool:
     """Whether two tensors are one: the same memory, seen the same way."""
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
-    return place_of(a) == place_of(b)
+    return storage_view_key(a) == storage_view_key(b)

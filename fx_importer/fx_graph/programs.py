@@ -17,10 +17,10 @@ from torch.export.graph_signature import ConstantArgument, ExportGraphSignature,
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._pytree import tree_leaves
 
-SAME = "same_in_all_calls"
+SAME_IN_ALL_CALLS = "same_in_all_calls"
 """In the metadata of an input of a graph that is called: whether all calls give the same."""
 
-LIFTED = "lifted_tensor_"
+LIFTED_TENSOR_PREFIX = "lifted_tensor_"
 """How export's own names begin, of tensors that stood in the code."""
 
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
@@ -53,7 +53,7 @@ def with_graph(
     """
     changed = copy.copy(program)
     changed._graph_module = graph_module(program.graph_module, graph) if root is None else root
-    changed._graph_signature = signature_of(signature, graph)
+    changed._graph_signature = update_signature(signature, graph)
     if constants is not None:
         changed._constants = dict(constants)
     if verifiers is not None:
@@ -95,7 +95,7 @@ def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place
     return changed
 
 
-def signature_of(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
+def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
     """Return ``signature`` with the names of what ``graph`` returns now, and without the inputs that are gone."""
     results = graph.output_node().args[0]
     assert isinstance(results, list | tuple)
@@ -128,7 +128,7 @@ def is_weight(spec: InputSpec, tensor: torch.Tensor) -> bool:
     return kept or tensor.is_meta
 
 
-def weights_of(program: ExportedProgram) -> set[str]:
+def weight_names(program: ExportedProgram) -> set[str]:
     """Return the names of what ``program`` holds and may be held outside of a module."""
     held = [spec for spec in program.graph_signature.input_specs if spec.kind in _HELD and spec.target is not None]
     return {spec.target for spec in held if spec.target and is_weight(spec, held_value(program, spec))}
@@ -137,7 +137,7 @@ def weights_of(program: ExportedProgram) -> set[str]:
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
-def memory_of(tensor: torch.Tensor) -> int:
+def storage_key(tensor: torch.Tensor) -> int:
     """Return a number that tells one piece of memory from another, for as long as there are tensors in it."""
     storage = tensor.untyped_storage()
     if storage.device.type == "meta":  # there it has no address, and that of a fake tensor is not to be asked for
@@ -145,12 +145,12 @@ def memory_of(tensor: torch.Tensor) -> int:
     return storage.data_ptr() or storage._cdata
 
 
-def place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+def storage_view_key(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return what two tensors have in common if they are one."""
-    return memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+    return storage_key(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def as_held(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
+def as_node_dtype(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     """Return what ``node`` stands for, of a tensor that the program holds.
 
     Where their dtypes differ, it is the same bits, or the two parts of complex numbers along a new last axis.
@@ -171,7 +171,7 @@ def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) 
     return changed
 
 
-def like(
+def empty_on(
     tensor: torch.Tensor,
     device: torch.device,
     mode: FakeTensorMode | None = None,

@@ -8,7 +8,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.programs import held_value, memory_of
+from fx_importer.fx_graph.programs import held_value, storage_key
 from fx_importer.importing.program_signature import HELD, mutated_state
 
 
@@ -27,7 +27,7 @@ def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
                 continue
             tensor = held_value(program, spec)
             strided = tensor.layout is torch.strided  # a sparse tensor has several storages, and shows none
-            memory = memory_of(tensor) if strided else id(tensor)
+            memory = storage_key(tensor) if strided else id(tensor)
             other, name = names.setdefault(memory, (function, spec.target))
             if name != spec.target and other != function and state & {name, spec.target}:
                 raise UsageError(

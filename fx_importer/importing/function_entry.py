@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch.export import ExportedProgram
 
-from fx_importer.fx_graph.programs import LIFTED, as_held
+from fx_importer.fx_graph.programs import LIFTED_TENSOR_PREFIX, as_node_dtype
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.hooks import InputInfo
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
@@ -43,8 +43,8 @@ def bind_constant(constant: Constant, build: NodeBuilder, walker: Walker, progra
     build.location = build.fx_importer.locations.named(target)
     try:
         info = info_of(program, constant, build)
-        tensor = as_held(constant.node, constant.tensor)
-        name = None if target.startswith(LIFTED) and not constant.external else target
+        tensor = as_node_dtype(constant.node, constant.tensor)
+        name = None if target.startswith(LIFTED_TENSOR_PREFIX) and not constant.external else target
         walker.bind(constant.node, build.literal(tensor, name, info, external=constant.external))
     except UnsupportedNodeError as reason:
         walker.mark_unsupported(constant.node, f"'{target}': {reason}")

@@ -8,7 +8,7 @@ from torch import fx
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.diagnostics.progress import Countable, counted
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError, not_imported
-from fx_importer.fx_graph.programs import as_held
+from fx_importer.fx_graph.programs import as_node_dtype
 from fx_importer.importing.handlers import import_call
 from fx_importer.importing.locations import Locations
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
@@ -62,7 +62,7 @@ class Walker:
     def _get_attr(self, node: fx.Node) -> None:
         found = self._build.attribute_of_owner(str(node.target))
         if isinstance(found, torch.Tensor):
-            found = as_held(node, found)
+            found = as_node_dtype(node, found)
             self._build.environment.bind(node, self._build.literal(found, str(node.target)))
         elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
             raise UnsupportedNodeError(f"an attribute of type {type(found).__name__} cannot be imported")

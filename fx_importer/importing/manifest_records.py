@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer import manifest
-from fx_importer.fx_graph.programs import as_held, held_value, place_of
+from fx_importer.fx_graph.programs import as_node_dtype, held_value, storage_view_key
 from fx_importer.importing.program_signature import HELD, Signature
 from fx_importer.importing.pytrees import value_type
 from fx_importer.importing.weight_attributes import TensorAttributes
@@ -43,13 +43,13 @@ def weights_outside(
     names: dict[Any, list[str]] = {}
     for target, held in program.state_dict.items():
         if isinstance(held, torch.Tensor) and held.layout is torch.strided:
-            names.setdefault(place_of(held), []).append(target)
+            names.setdefault(storage_view_key(held), []).append(target)
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     for name, node, is_resource in (*passed, *named):
         held = held_value(program, specs[node.name])
-        given = as_held(node, held)
+        given = as_node_dtype(node, held)
         passed_as = None if given.dtype == held.dtype else str(given.dtype).removeprefix("torch.")
-        also = tuple(each for each in names.get(place_of(held), ()) if each != name)
+        also = tuple(each for each in names.get(storage_view_key(held), ()) if each != name)
         key = key_of(weights.external(given, name)) if is_resource else name
         yield key, manifest.Weight(name, value_type(held), passed_as, also)
 

@@ -14,7 +14,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
-from fx_importer.fx_graph.programs import held_value, is_empty, is_weight, place_of
+from fx_importer.fx_graph.programs import held_value, is_empty, is_weight, storage_view_key
 from fx_importer.importing.pytrees import symbol_ranges, tree_of, value_type
 from fx_importer.options import Mutation, Weights
 
@@ -114,7 +114,9 @@ def read_signature(
                 held = held_value(program, spec)
                 outside = weights is not Weights.INLINE and is_weight(spec, held)
                 if outside and weights is Weights.ARGS and name not in mutated:
-                    _add_weight(arguments, taken, Argument(node, spec.target or name, kind="weight"), place_of(held))
+                    _add_weight(
+                        arguments, taken, Argument(node, spec.target or name, kind="weight"), storage_view_key(held)
+                    )
                 else:
                     stored = writes.get(name)
                     external = outside and weights is Weights.EXTERNAL and stored is None

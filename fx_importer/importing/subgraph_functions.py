@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import fx
 
-from fx_importer.fx_graph.programs import SAME
+from fx_importer.fx_graph.programs import SAME_IN_ALL_CALLS
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import func_d, ir
 
@@ -45,7 +45,10 @@ class Callees:
             return found
         importer = self._importer
         inputs = module.graph.find_nodes(op="placeholder")
-        held = [node.meta.get(SAME) and _is_literal(value) for node, value in zip(inputs, operands, strict=True)]
+        held = [
+            node.meta.get(SAME_IN_ALL_CALLS) and _is_literal(value)
+            for node, value in zip(inputs, operands, strict=True)
+        ]
         passed = [position for position, is_held in enumerate(held) if not is_held]
         types = [operands[position].type for position in passed]
         with importer.context, importer.locations.unknown, ir.InsertionPoint(importer.module.body):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from fx_importer.fx_graph.programs import place_of
+from fx_importer.fx_graph.programs import storage_view_key
 from fx_importer.importing.types import TypeCache
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
@@ -36,7 +36,7 @@ class TensorAttributes:
         self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
         self.elided: Mapping[object, int] = {}
-        """The numbers of tensors that become weight handles, by `place_of` and name, and by `place_of`."""
+        """The numbers of tensors that become weight handles, by `storage_view_key` and name, and by `storage_view_key`."""
         self._external: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
@@ -49,7 +49,7 @@ class TensorAttributes:
         if tensor.is_meta and not tensor.numel():
             tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # it has all its elements
         check_importable(tensor)
-        key = place_of(tensor)
+        key = storage_view_key(tensor)
         if (found := self._known.get(key)) is not None:
             return found[1]
         if self.elided and (number := self.elided.get((key, name), self.elided.get(key))) is not None:
@@ -69,7 +69,7 @@ class TensorAttributes:
             UnimportableTensor: where a program that was imported before has another tensor of that name.
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
-        key = ("external", *place_of(tensor))
+        key = ("external", *storage_view_key(tensor))
         if (found := self._known.get(key)) is not None:
             return found[1]
         other, made = self._external.get(name, (None, None))

@@ -11,8 +11,8 @@ from torch.export import ExportedProgram
 
 from fx_importer import decompositions
 from fx_importer.canonicalization import Dtypes
-from fx_importer.decompositions import Changes, DecompositionTable, by_overload
-from fx_importer.decompositions.engine.library_composites import compositions
+from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets
+from fx_importer.decompositions.engine.library_composites import library_composites
 from fx_importer.decompositions.nn.quantization import quantization
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import aten
@@ -64,14 +64,14 @@ class Target:
             UsageError: for a table, or changes to it, that are none.
         """
         given = options.decompositions
-        changes = Changes.of(given.keep, given.extra)
+        changes = Overrides.of(given.keep, given.extra)
         if given.table is not None:
-            table = by_overload(given.table)
+            table = expand_packets(given.table)
         else:
             table = self.decompositions
             if self.output_type.root is not OutputType.RAW:
                 rules = {operator: each.rule for each in quantization() for operator in each.operators}
-                others = {} if program is None else compositions(program)
+                others = {} if program is None else library_composites(program)
                 known = DecompositionTable(others | rules, because="of another library: its definition")
                 table = known.updated(table)
         legal = {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}
@@ -154,4 +154,4 @@ def target_for(output_type: OutputType) -> Target:
     )
     if not isinstance(table, Mapping):
         raise UsageError(f"{output_type!r}: its decompositions are no table but {type(table).__name__}")
-    return replace(base, output_type=output_type, decompositions=by_overload(table))
+    return replace(base, output_type=output_type, decompositions=expand_packets(table))

@@ -380,7 +380,7 @@ def test_index_put_counts_negative_indices_from_the_end() -> None:
     x, indices = torch.zeros(2, 3, 4), [torch.tensor([-1]), None, torch.tensor([-2])]
     expected = aten.index_put(x, indices, torch.ones(()))
     assert_close(indexing.index_put(x, indices, torch.ones(())), expected)
-    (first, _, last) = indexing.from_the_start(x, indices)
+    (first, _, last) = indexing.nonnegative_indices(x, indices)
     assert (first, last) == (torch.tensor([1]), torch.tensor([2]))
 
 

@@ -14,15 +14,15 @@ from rich.text import Text
 from torch._ops import OpOverload
 
 from fx_importer.cli.commands.import_model import export_model
-from fx_importer.decompositions import Changes, decompose
-from fx_importer.decompositions.engine.op_diff import Difference, difference
-from fx_importer.decompositions.engine.table import Line
+from fx_importer.decompositions import Overrides, decompose
+from fx_importer.decompositions.engine.op_diff import OpDiff, diff_operators
+from fx_importer.decompositions.engine.table import TableLine
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.targets import target_for
 from fx_importer.verification.verdict import as_text
 
-Lines = Mapping[OpOverload, Line]
+Lines = Mapping[OpOverload, TableLine]
 
 WHOLE = 500
 """Characters: no line of text is cut off or folded."""
@@ -37,7 +37,7 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
     """
     if json_file is not None:
         check_writable(json_file)
-    Changes.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
+    Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
     target = target_for(options.output_type)
     found = None
     if model is None:
@@ -46,7 +46,7 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
     else:
         program = export_model(model, options)
         table = target.table(options, program)
-        lines, found = table.lines, difference(program, decompose(program, table))
+        lines, found = table.lines, diff_operators(program, decompose(program, table))
         _print(_comparison(found, lines), str(found))
     if json_file is not None:
         data: dict[str, Any] = {"output_type": options.output_type.value, "table": list(_rows(lines))}
@@ -57,7 +57,7 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
 
 def _rows(lines: Lines) -> Iterator[dict[str, str | None]]:
     for operator, line in sorted(lines.items(), key=lambda each: str(each[0])):
-        yield {"operator": str(operator), "decomposed by": line.by or None, "reason": line.reason}
+        yield {"operator": str(operator), "decomposed by": line.rule_name or None, "reason": line.reason}
 
 
 def _table(lines: Lines) -> Table:
@@ -69,7 +69,7 @@ def _table(lines: Lines) -> Table:
     return table
 
 
-def _comparison(found: Difference, lines: Lines) -> Table:
+def _comparison(found: OpDiff, lines: Lines) -> Table:
     """Return a row for each operator. The reason is that of the table's line for it, where there is one."""
     reasons = {str(operator): line.reason for operator, line in lines.items()}
     table = _with_columns("operator", "before", "after", "reason")

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 from torch.export.graph_signature import InputKind, InputSpec
 
-from fx_importer.fx_graph.programs import LIFTED, place_of
+from fx_importer.fx_graph.programs import LIFTED_TENSOR_PREFIX, storage_view_key
 from fx_importer.importing.weight_attributes import is_splat
 from fx_importer.mlir.elided_weights import ElidedWeight
 from fx_importer.mlir.tensor_elements import as_array
@@ -28,10 +28,10 @@ class ElidedWeights:
 
     def elide(self, tensor: Tensor, spec: InputSpec) -> bool:
         """Give ``tensor`` a number if it is to be elided, and return whether it is."""
-        name, place = spec.target or "", place_of(tensor)
+        name, place = spec.target or "", storage_view_key(tensor)
         if not tensor.is_floating_point() or not tensor.numel() or not any(tensor.stride()):
             return False
-        if name.startswith(LIFTED):  # a short one is imported as a literal
+        if name.startswith(LIFTED_TENSOR_PREFIX):  # a short one is imported as a literal
             return False
         if place not in self.numbers and is_splat(as_array(tensor.detach())):
             return False

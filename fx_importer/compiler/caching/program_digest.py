@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.compiler.caching.cached_weights import ElidedWeights
 from fx_importer.compiler.caching.uncacheable import NotCached
-from fx_importer.fx_graph.programs import fake_mode_of, held_value, place_of
+from fx_importer.fx_graph.programs import fake_mode_of, held_value, storage_view_key
 from fx_importer.importing.locations import module_name
 from fx_importer.mlir.tensor_elements import as_array
 
@@ -170,7 +170,9 @@ class Digest:
 
     def _held(self, spec: InputSpec, value: Any) -> None:
         known = self._names.setdefault(str(spec.target), value)
-        if known is not value and not (_is_plain(known) and _is_plain(value) and place_of(known) == place_of(value)):
+        if known is not value and not (
+            _is_plain(known) and _is_plain(value) and storage_view_key(known) == storage_view_key(value)
+        ):
             raise NotCached(f"'{spec.target}' is not the same tensor in all programs")
         self._tensor(value, spec)
 

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import count, fits, is_static
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits
 from fx_importer.fx_graph.operators import aten
 
 _MEAN, _MAX = 1, 2

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import of_axes, placed
-from fx_importer.decompositions.indexing.pairwise_masks import is_static
 from fx_importer.fx_graph.operators import aten
 
 

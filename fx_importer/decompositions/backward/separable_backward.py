@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import of_axes
-from fx_importer.decompositions.indexing.pairwise_masks import is_static
 from fx_importer.fx_graph.operators import aten
 
 Along = Callable[[Tensor, int], Tensor]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import is_empty
 from fx_importer.decompositions.linalg_dense.row_loops import positions, repeat
 from fx_importer.fx_graph.operators import aten
 

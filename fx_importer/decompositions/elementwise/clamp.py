@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.kept_operators import is_whole, whole
+from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -17,7 +17,7 @@ Number = int | float
 @decomposes(aten.clamp.default)
 def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     """``minimum(maximum(x, min), max)``; where no bound is given, infinity is one. Integers stay if both are whole."""
-    if is_whole(aten.clamp.default) or not all(isinstance(each, Number | None) for each in (min, max)):
+    if is_kept(aten.clamp.default) or not all(isinstance(each, Number | None) for each in (min, max)):
         return NotImplemented
     if not x.is_floating_point():
         if any(isinstance(each, float) for each in (min, max)):
@@ -26,7 +26,7 @@ def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> Te
     low, high = -math.inf if min is None else float(min), math.inf if max is None else float(max)
     if not low <= high:
         return _ordered(x, low, high)
-    with whole(aten.clamp.default):
+    with keep(aten.clamp.default):
         return torch.clamp(x, low, high)
 
 

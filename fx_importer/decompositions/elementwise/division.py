@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.elementwise.low_precision import HALVES
-from fx_importer.decompositions.engine.kept_operators import is_whole, whole
+from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -24,7 +24,7 @@ Magnitude = Callable[[Tensor, Tensor], Tensor]
 
 def by_remainder(a: Tensor, b: Tensor) -> Tensor:
     """Of operands that are not negative, truncated and floored remainders are one; lowerings may mean either."""
-    with whole(aten.remainder.Tensor):
+    with keep(aten.remainder.Tensor):
         return torch.remainder(a, b)
 
 
@@ -39,7 +39,7 @@ def by_quotient(a: Tensor, b: Tensor) -> Tensor:
 def _truncated(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     """``a - trunc(a / b) * b``, of two tensors of one dtype."""
     if not a.is_floating_point():
-        with whole(aten.div.Tensor_mode):
+        with keep(aten.div.Tensor_mode):
             return a - torch.div(a, b, rounding_mode="trunc") * b
     rest = magnitude(a.abs(), b.abs())
     return torch.where(a < 0, -rest, torch.where((a == 0) & (rest == 0), a, rest))
@@ -62,7 +62,7 @@ def _floored(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
 def _quotient(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     """``floor(a / b)``."""
     if not a.is_floating_point():
-        with whole(aten.div.Tensor_mode):
+        with keep(aten.div.Tensor_mode):
             quotient = torch.div(a, b, rounding_mode="trunc")
         return quotient - torch.where(_crosses_zero(a - quotient * b, b), 1, 0).to(a.dtype)
     rest = _truncated(a, b, magnitude)
@@ -92,7 +92,7 @@ def divisions(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition,
 
     @decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
     def remainder(a: Tensor | float, b: Tensor | float) -> Tensor:
-        if is_whole(aten.remainder.Tensor):
+        if is_kept(aten.remainder.Tensor):
             return NotImplemented
         if not remainders:
             return _wide(by_remainder, a, b)
@@ -106,9 +106,9 @@ def divisions(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition,
     def divide(a: Tensor | float, b: Tensor | float, *, rounding_mode: str | None = None) -> Any:
         if rounding_mode == "floor":
             return _wide(lambda a, b: _quotient(a, b, magnitude), a, b)
-        if is_whole(aten.div.Tensor_mode):
+        if is_kept(aten.div.Tensor_mode):
             return NotImplemented
-        with whole(aten.div.Tensor_mode):
+        with keep(aten.div.Tensor_mode):
             return _wide(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), a, b)
 
     return fmod, remainder, floor_divide, divide

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import fits, is_empty, is_static
+from fx_importer.decompositions.indexing.pairwise_masks import fits
 from fx_importer.decompositions.matmul import matmul
 from fx_importer.fx_graph.operators import aten
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
-from fx_importer.decompositions.engine.kept_operators import is_whole, whole
+from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -89,7 +89,7 @@ def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
 
 def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tensor:
     """The power where ``usual``, and any number elsewhere. TOSA's is defined for finite operands, of positive bases."""
-    with whole(aten.pow.Tensor_Tensor), whole(aten.pow.Tensor_Scalar):
+    with keep(aten.pow.Tensor_Tensor), keep(aten.pow.Tensor_Scalar):
         base = torch.where(usual, x, 1.0)
         return torch.pow(base, torch.where(usual, exponent, 1.0) if isinstance(exponent, Tensor) else exponent)
 
@@ -97,7 +97,7 @@ def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tenso
 @decomposes(aten.pow.Tensor_Scalar)
 def tosa_power(x: Tensor, exponent: float) -> Tensor:
     """Whole exponents as products, roots as roots, others by TOSA's power of positive numbers."""
-    if is_whole(aten.pow.Tensor_Scalar) or not isinstance(exponent, int | float) or x.is_complex():
+    if is_kept(aten.pow.Tensor_Scalar) or not isinstance(exponent, int | float) or x.is_complex():
         return NotImplemented
     result = power.rule(x, exponent)
     if result is not NotImplemented or not x.is_floating_point():
@@ -118,7 +118,7 @@ def tosa_power(x: Tensor, exponent: float) -> Tensor:
 @decomposes(aten.pow.Tensor_Tensor)
 def tosa_power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
     """The IEEE power, from TOSA's, which is defined for finite operands and positive bases."""
-    if is_whole(aten.pow.Tensor_Tensor):
+    if is_kept(aten.pow.Tensor_Tensor):
         return NotImplemented
     dtype = torch.result_type(x, exponent)
     if not dtype.is_floating_point:
@@ -147,7 +147,7 @@ def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
     if not 0 < base < math.inf:
         return tosa_power_of_tensors.rule(torch.full((), base, dtype=dtype), exponent)
     usual = exponent.abs() < math.inf
-    with whole(aten.pow.Tensor_Tensor):
+    with keep(aten.pow.Tensor_Tensor):
         result = torch.pow(torch.full((), base, dtype=dtype), torch.where(usual, exponent, 0.0))
     if base == 1:
         return result

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.decompositions.engine.view_to_reshape import memory_groups, written_arguments
+from fx_importer.fx_graph.aliasing import alias_sets, mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
 _CHECKS = frozenset((aten._assert_tensor_metadata.default,))  # hold for every input that the program was exported for
 
 
-def erase_unused(graph: fx.Graph) -> None:
+def eliminate_dead_code(graph: fx.Graph) -> None:
     """Erase the nodes that neither the results of ``graph`` nor its effects need.
 
     Unlike ``eliminate_dead_code``, this sees through writes to memory of the graph's own, and takes the nested batches
     of ``torch.vmap``, which open and close by calls without results, with the computation inside.
     """
-    groups = memory_groups(graph)
-    writers = {node: written for node in graph.nodes if (written := written_arguments(node))}
+    groups = alias_sets(graph)
+    writers = {node: written for node in graph.nodes if (written := mutated_arguments(node))}
     batches = [node for node in graph.nodes if "_functorch" in getattr(node.target, "__module__", "")]
     needed: set[fx.Node] = set()
     pending = [node for node in graph.nodes if _is_effect(node) and node not in writers]

@@ -12,14 +12,15 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
-from fx_importer.decompositions.engine.inline_composites import write_out_shadowed
-from fx_importer.decompositions.engine.local import Declined, decompose_locally
-from fx_importer.decompositions.engine.shape_generic import for_any_size
+from fx_importer.decompositions.engine.inline_composites import inline_composites
+from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
+from fx_importer.decompositions.engine.shape_generic import shape_generic_rules
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads
-from fx_importer.decompositions.engine.view_to_reshape import is_functional, respell_views
-from fx_importer.decompositions.nn.flex_attention import write_out_flex_attention
+from fx_importer.decompositions.engine.view_to_reshape import views_to_reshapes
+from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.programs import fake_mode_of, like, place_of, with_rewritten_graphs, with_tensors
+from fx_importer.fx_graph.aliasing import is_functional
+from fx_importer.fx_graph.programs import empty_on, fake_mode_of, storage_view_key, with_rewritten_graphs, with_tensors
 from fx_importer.fx_graph.regions import has_regions, inline_regions
 
 
@@ -36,24 +37,24 @@ def decompose(
     Raises:
         UsageError: for a key that is not an operator, or a value that cannot be called.
     """
-    program = prepared(program)
+    program = prepare(program)
     if not table and is_functional(program):
         return program
-    rules: dict[Any, Callable[..., Any]] = {**by_overload(table)}
+    rules: dict[Any, Callable[..., Any]] = {**expand_packets(table)}
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:
-        rules = for_any_size(rules, mode.shape_env)
+        rules = shape_generic_rules(rules, mode.shape_env)
     try:
         return decompose_locally(program, rules)
-    except Declined as reason:
+    except RetraceRequired as reason:
         if remark is not None:
             remark(f"the whole program was traced again: {reason}")
-    return general(program, rules)
+    return retrace(program, rules)
 
 
-def prepared(program: ExportedProgram) -> ExportedProgram:
+def prepare(program: ExportedProgram) -> ExportedProgram:
     """Return ``program`` without graphs of their own that need not be; the given program is left alone."""
-    program = write_out_flex_attention(program)
+    program = decompose_flex_attention(program)
     if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
     if any(_is_of_number(node) for node in program.graph.nodes):
@@ -72,13 +73,13 @@ def _fill(graph: fx.Graph, owner: fx.GraphModule) -> None:
         node.kwargs = {"dtype": node.meta["val"].dtype}
 
 
-def general(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
     """Return ``program``, as torch traces it again with ``rules``."""
-    program = write_out_shadowed(program, rules)
+    program = inline_composites(program, rules)
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        traced = respell_views(with_tensors(program, _fakes(program))).run_decompositions(rules)
+        traced = views_to_reshapes(with_tensors(program, _fakes(program))).run_decompositions(rules)
     held = {**program.constants, **program.state_dict}
     return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
 
@@ -90,12 +91,12 @@ def _fakes(program: ExportedProgram) -> dict[str, torch.Tensor]:
     made: dict[Any, torch.Tensor] = {}
     mode = fake_mode_of(program.graph) or FakeTensorMode()
     for each in hollow.values():
-        if (place := place_of(each)) not in made:
-            made[place] = like(each, torch.device("cpu"), mode)
-    return {name: made[place_of(each)] for name, each in hollow.items()}
+        if (place := storage_view_key(each)) not in made:
+            made[place] = empty_on(each, torch.device("cpu"), mode)
+    return {name: made[storage_view_key(each)] for name, each in hollow.items()}
 
 
-def by_overload(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:
+def expand_packets(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:
     """Return ``table`` with each packet spelled out as its overloads; what it says of an overload goes before it.
 
     Raises:

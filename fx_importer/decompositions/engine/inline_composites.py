@@ -23,7 +23,7 @@ from fx_importer.fx_graph.programs import with_rewritten_graphs
 Rules = Mapping[Any, Callable[..., Any]]
 
 
-def write_out_shadowed(program: ExportedProgram, rules: Rules) -> ExportedProgram:
+def inline_composites(program: ExportedProgram, rules: Rules) -> ExportedProgram:
     """Return ``program`` with ``rules`` applied to such operators; the given program is left alone."""
     modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
     if not any(_is_shadowed(node, rules) for each in modules for node in each.graph.nodes):

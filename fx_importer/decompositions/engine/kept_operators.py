@@ -8,19 +8,19 @@ from contextvars import ContextVar
 
 from torch._ops import OpOverload
 
-_WHOLE: ContextVar[frozenset[OpOverload]] = ContextVar("whole", default=frozenset())
+_KEPT: ContextVar[frozenset[OpOverload]] = ContextVar("kept_operators", default=frozenset())
 
 
-def is_whole(operator: OpOverload) -> bool:
+def is_kept(operator: OpOverload) -> bool:
     """Whether ``operator`` is to stay: its rule then returns ``NotImplemented``."""
-    return operator in _WHOLE.get()
+    return operator in _KEPT.get()
 
 
 @contextmanager
-def whole(operator: OpOverload) -> Iterator[None]:
+def keep(operator: OpOverload) -> Iterator[None]:
     """Let the rule of ``operator`` emit the operator itself."""
-    token = _WHOLE.set(_WHOLE.get() | {operator})
+    token = _KEPT.set(_KEPT.get() | {operator})
     try:
         yield
     finally:
-        _WHOLE.reset(token)
+        _KEPT.reset(token)

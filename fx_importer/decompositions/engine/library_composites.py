@@ -11,19 +11,19 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from fx_importer.decompositions.matmul.grouped_mm import FOREIGN
+from fx_importer.decompositions.matmul.grouped_mm import LIBRARY_RULES
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _TORCHS_OWN = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "sparse", "inductor"))
 
 
-def compositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
+def library_composites(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
     """Return those of other libraries' operators in ``program`` of which we know what they are made: they were
-    registered as compositions, or are in `FOREIGN`."""
+    registered as compositions, or are in `LIBRARY_RULES`."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
     found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCHS_OWN}
-    known = {each: FOREIGN[each.name()] for each in found if each.name() in FOREIGN}
+    known = {each: LIBRARY_RULES[each.name()] for each in found if each.name() in LIBRARY_RULES}
     made = {
         each: partial(each._op_dk, _COMPOSITE)  # `decompose` would find the rule, and call itself
         for each in found

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 
 @dataclass(frozen=True)
-class Difference:
+class OpDiff:
     """How often each operator is called, by its name, in the graph and in the graphs inside of it."""
 
     before: Mapping[str, int]
@@ -32,9 +32,9 @@ class Difference:
         return " before, ".join(sizes) + " after"
 
 
-def difference(before: ExportedProgram, after: ExportedProgram) -> Difference:
+def diff_operators(before: ExportedProgram, after: ExportedProgram) -> OpDiff:
     """Count the operators of two programs."""
-    return Difference(_count(before), _count(after))
+    return OpDiff(_count(before), _count(after))
 
 
 def _count(program: ExportedProgram) -> dict[str, int]:

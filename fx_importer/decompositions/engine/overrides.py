@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable, Rule, overloads
+from fx_importer.decompositions.engine.table import Decomposition, DecompositionRule, DecompositionTable, overloads
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 
 
 @dataclass(frozen=True)
-class Changes:
+class Overrides:
     """Operators that stay whole, and rules that go before a table's own."""
 
     keep: tuple[OpOverload, ...] = ()
     extra: tuple[Decomposition, ...] = ()
 
     @classmethod
-    def of(cls, keep: Iterable[Any], extra: Mapping[Any, Any]) -> Changes:
+    def of(cls, keep: Iterable[Any], extra: Mapping[Any, Any]) -> Overrides:
         """Read what a user wrote. An operator may be given by its name, ``aten.foo`` or ``aten.foo.default``.
 
         Raises:
@@ -32,7 +32,7 @@ class Changes:
         """
         wrong: list[str] = []
         kept = list(_found(keep, "keep", wrong))
-        rules: dict[Any, Rule] = {}
+        rules: dict[Any, DecompositionRule] = {}
         for key, rule in extra.items():
             found = list(_found([key], "extra", wrong))
             if not callable(rule):

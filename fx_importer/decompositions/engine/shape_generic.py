@@ -14,8 +14,8 @@ from typing import Any
 import sympy
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from fx_importer.decompositions.engine.local.rule_tracing import checks_operands, has_sizes
-from fx_importer.decompositions.engine.table import Layered
+from fx_importer.decompositions.engine.local.rule_tracing import has_symbolic_sizes, inferring_result_type
+from fx_importer.decompositions.engine.table import LayeredRule
 
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
@@ -24,15 +24,15 @@ class _Guarded(Exception):
     """A decision on a symbolic size that another size would turn around."""
 
 
-def for_any_size(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
+def shape_generic_rules(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
     """Return ``rules``, each of which returns ``NotImplemented`` where its graph would not be right for all sizes."""
     return {operator: _held(rule, env) for operator, rule in rules.items()}
 
 
 def _held(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
     """Return ``rule``, and of layers each, so that the next is asked."""
-    if isinstance(rule, Layered):
-        return Layered(_held(rule.first, env), _held(rule.otherwise, env))
+    if isinstance(rule, LayeredRule):
+        return LayeredRule(_held(rule.first, env), _held(rule.otherwise, env))
     return _ForAnySize(rule, env)
 
 
@@ -41,7 +41,7 @@ class _ForAnySize:
         self._rule, self._env = rule, env
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not has_sizes((args, kwargs)):
+        if not has_symbolic_sizes((args, kwargs)):
             return self._rule(*args, **kwargs)
         try:
             with _without_guards(self._env):
@@ -56,7 +56,7 @@ def _without_guards(env: ShapeEnv) -> Iterator[None]:
     checked = env._check_frozen
 
     def check(condition: sympy.Basic, value: sympy.Basic) -> None:
-        if not checks_operands.get() and not _goes_without_saying(condition, value):
+        if not inferring_result_type.get() and not _goes_without_saying(condition, value):
             raise _Guarded(f"{condition} is {value}")
         checked(condition, value)
 

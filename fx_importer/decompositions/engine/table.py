@@ -14,7 +14,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import MissingOperator
 
-Rule = Callable[..., Any]
+DecompositionRule = Callable[..., Any]
 """Takes an operator's arguments and computes its result with other operators."""
 Operator = OpOverload | OpOverloadPacket | HigherOrderOperator | MissingOperator
 """An overload, or a packet, which stands for all of its overloads."""
@@ -25,14 +25,14 @@ class Decomposition:
     """A rule, and the operators that it replaces. Calling it calls the rule."""
 
     operators: tuple[OpOverload, ...]
-    rule: Rule
+    rule: DecompositionRule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result of the operators."""
         return self.rule(*args, **kwargs)
 
 
-def decomposes(*operators: Operator) -> Callable[[Rule], Decomposition]:
+def decomposes(*operators: Operator) -> Callable[[DecompositionRule], Decomposition]:
     """Label a function as the decomposition of ``operators``. It enters a table by `DecompositionTable.adding`."""
     return lambda rule: Decomposition(tuple(overloads(operators)), rule)
 
@@ -57,34 +57,36 @@ def overloads(operators: Iterable[Operator]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """What a table says of an operator."""
 
-    rule: Rule | None
+    rule: DecompositionRule | None
     """None: the operator is left whole, whatever a table that this one is made from says."""
     reason: str = ""
 
     @property
-    def by(self) -> str:
+    def rule_name(self) -> str:
         """What computes the operator, by its name."""
-        return "" if self.rule is None else name_of(self.rule)
+        return "" if self.rule is None else name_of_rule(self.rule)
 
 
-class DecompositionTable(Mapping[OpOverload, Rule]):
+class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
     """An immutable table of rules by operator. Each method returns a new table.
 
     Each takes ``because``: the reason, which `lines` has beside the rule.
     """
 
-    def __init__(self, rules: Mapping[OpOverload, Rule] | None = None, *, because: str = ""):
-        self._lines: Mapping[OpOverload, Line] = {key: Line(rule, because) for key, rule in (rules or {}).items()}
+    def __init__(self, rules: Mapping[OpOverload, DecompositionRule] | None = None, *, because: str = ""):
+        self._lines: Mapping[OpOverload, TableLine] = {
+            key: TableLine(rule, because) for key, rule in (rules or {}).items()
+        }
 
     @property
-    def lines(self) -> Mapping[OpOverload, Line]:
+    def lines(self) -> Mapping[OpOverload, TableLine]:
         """Every operator that the table speaks of: those with a rule, and those that it leaves whole."""
         return MappingProxyType(dict(self._lines))
 
-    def __getitem__(self, operator: OpOverload) -> Rule:
+    def __getitem__(self, operator: OpOverload) -> DecompositionRule:
         if (rule := self._lines[operator].rule) is None:
             raise KeyError(operator)
         return rule
@@ -95,7 +97,7 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _with(self, lines: Mapping[OpOverload, Line]) -> DecompositionTable:
+    def _with(self, lines: Mapping[OpOverload, TableLine]) -> DecompositionTable:
         table = DecompositionTable()
         known = {key: line for key, line in lines.items() if not isinstance(key, MissingOperator)}
         table._lines = {**self._lines, **known}
@@ -107,7 +109,7 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
 
     def keeping(self, *operators: Operator, because: str = "") -> DecompositionTable:
         """Leave ``operators`` whole."""
-        return self._with(dict.fromkeys(overloads(operators), Line(None, because)))
+        return self._with(dict.fromkeys(overloads(operators), TableLine(None, because)))
 
     def adding(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
         """Add rules for operators that have none.
@@ -115,16 +117,16 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
         Raises:
             UsageError: for an operator that has a rule: `replacing` is for that.
         """
-        lines: dict[OpOverload, Line] = {}
+        lines: dict[OpOverload, TableLine] = {}
         for each in decompositions:
             for operator in each.operators:
                 there = lines.get(operator, self._lines.get(operator))
                 if there is not None and there.rule is not None:
                     raise UsageError(
-                        f"{operator} has two decompositions, {there.by} and {name_of(each.rule)}: "
+                        f"{operator} has two decompositions, {there.rule_name} and {name_of_rule(each.rule)}: "
                         "drop one, or say table.replacing(...) instead of table.adding(...)"
                     )
-                lines[operator] = Line(each.rule, because)
+                lines[operator] = TableLine(each.rule, because)
         return self._with(lines)
 
     def replacing(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
@@ -140,10 +142,10 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
             for operator in each.operators:
                 there = table._lines.get(operator)
                 if there is None or there.rule is None:
-                    line = Line(each.rule, because)
+                    line = TableLine(each.rule, because)
                 else:
                     reasons = dict.fromkeys(filter(None, (because, there.reason)))
-                    line = Line(Layered(each.rule, there.rule), "; else: ".join(reasons))
+                    line = TableLine(LayeredRule(each.rule, there.rule), "; else: ".join(reasons))
                 table = table._with({operator: line})
         return table
 
@@ -166,28 +168,28 @@ class DecompositionTable(Mapping[OpOverload, Rule]):
 
 
 @dataclass(frozen=True)
-class Layered:
+class LayeredRule:
     """Rules in layers: the second computes what the first returns ``NotImplemented`` for."""
 
-    first: Rule
-    otherwise: Rule
+    first: DecompositionRule
+    otherwise: DecompositionRule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self.first(*args, **kwargs)
         return self.otherwise(*args, **kwargs) if result is NotImplemented else result
 
 
-def overloads_only(rules: Mapping[Any, Rule]) -> dict[OpOverload, Rule]:
+def overloads_only(rules: Mapping[Any, DecompositionRule]) -> dict[OpOverload, DecompositionRule]:
     """Return the rules of ``rules`` whose key is an overload."""
     return {operator: rule for operator, rule in rules.items() if isinstance(operator, OpOverload)}
 
 
-def name_of(rule: Rule) -> str:
+def name_of_rule(rule: DecompositionRule) -> str:
     """Return the names of the functions that ``rule`` consists of."""
-    if isinstance(rule, Layered):
-        return f"{name_of(rule.first)}, else {name_of(rule.otherwise)}"
+    if isinstance(rule, LayeredRule):
+        return f"{name_of_rule(rule.first)}, else {name_of_rule(rule.otherwise)}"
     if isinstance(rule, Decomposition):
-        return name_of(rule.rule)
+        return name_of_rule(rule.rule)
     function = rule.func if isinstance(rule, partial) else rule
     name = str(getattr(function, "__qualname__", repr(function)))
     return f"{getattr(function, '__module__', '?')}.{name.partition('.<locals>')[0]}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.kept_operators import is_whole, whole
+from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -24,7 +24,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
         return by_mask(x, indices, values, accumulate)
     if _counted_from_the_start.get():
         return NotImplemented
-    return _put(x, *_of_rank_one(x, from_the_start(x, indices), values), accumulate)
+    return _put(x, *_of_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
 
 
 def _of_rank_one(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> tuple[Sequence[Tensor | None], Tensor]:
@@ -49,17 +49,17 @@ def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate
 @decomposes(aten.index.Tensor)
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Read at indices of 64 bits that count from the start; masks stay."""
-    if is_whole(aten.index.Tensor) or any(each is not None and each.dtype == torch.bool for each in indices):
+    if is_kept(aten.index.Tensor) or any(each is not None and each.dtype == torch.bool for each in indices):
         return NotImplemented
-    with whole(aten.index.Tensor):
-        return aten.index.Tensor(x, [None if each is None else each.long() for each in from_the_start(x, indices)])
+    with keep(aten.index.Tensor):
+        return aten.index.Tensor(x, [None if each is None else each.long() for each in nonnegative_indices(x, indices)])
 
 
 @decomposes(aten.index.Tensor)
 def wide_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Read at indices of 64 bits."""
     kinds = {each.dtype for each in indices if each is not None}
-    if is_whole(aten.index.Tensor) or not kinds & {torch.int8, torch.int16, torch.int32}:
+    if is_kept(aten.index.Tensor) or not kinds & {torch.int8, torch.int16, torch.int32}:
         return NotImplemented
     widened = [None if each is None or each.dtype == torch.bool else each.long() for each in indices]
     return aten.index.Tensor(x, widened) if torch.bool not in kinds else NotImplemented
@@ -103,7 +103,7 @@ def by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumul
     return torch.where(mask.reshape(*mask.shape, *[1] * rest), x + values if accumulate else values, x)
 
 
-def from_the_start(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+def nonnegative_indices(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Return ``indices`` of the first axes of ``x`` without negative ones."""
     sizes = x.shape[: len(indices)]
     return [
@@ -135,7 +135,7 @@ def index_put_of_leading_axes(
     middle = list(range(first, first + len(picked)))
     rest = list(range(first + len(picked), values.dim()))
     order = [*given, *before, *after]
-    # As `from_the_start`; the sum is known to stay in the bits that the indices have.
+    # As `nonnegative_indices`; the sum is known to stay in the bits that the indices have.
     rows = [
         torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
         for axis, index in zip(given, tensors, strict=True)

@@ -1,7 +1,7 @@
 """Comparing all pairs: what order, counts and accumulation come down to where a target has no sort and no scatter.
 
-A mask of all pairs has as many elements as its two sides multiplied. It is made up to `LARGEST`; a rule whose mask
-would be larger, or whose sizes are not known, leaves the operator whole.
+The mask has the product of both sides' elements, at most `MAX_MASK_ELEMENTS`. A rule whose mask would be larger, or
+whose sizes are dynamic, keeps the operator.
 """
 
 from __future__ import annotations
@@ -11,28 +11,13 @@ import math
 import torch
 from torch import Tensor
 
-LARGEST = 1 << 24
+MAX_MASK_ELEMENTS = 1 << 24
 """The number of elements of the largest mask."""
-
-
-def is_static(*tensors: Tensor | None) -> bool:
-    """Return whether every size is a number."""
-    return all(isinstance(size, int) for each in tensors if each is not None for size in each.shape)
-
-
-def are_known(*sizes: int) -> bool:
-    """Return whether every one of ``sizes`` is a number."""
-    return all(isinstance(size, int) for size in sizes)
-
-
-def is_empty(x: Tensor) -> bool:
-    """Return whether a size that is known is zero."""
-    return 0 in [size for size in x.shape if isinstance(size, int)]
 
 
 def fits(*sizes: int) -> bool:
     """Return whether a mask of ``sizes`` may be made; of those that are known."""
-    return math.prod(size for size in sizes if isinstance(size, int)) <= LARGEST
+    return math.prod(size for size in sizes if isinstance(size, int)) <= MAX_MASK_ELEMENTS
 
 
 def positions(size: int) -> Tensor:

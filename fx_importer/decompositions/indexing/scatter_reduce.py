@@ -10,17 +10,10 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.indexing import from_the_start, index_put_of_leading_axes
-from fx_importer.decompositions.indexing.pairwise_masks import (
-    LARGEST,
-    count,
-    fits,
-    is_empty,
-    is_static,
-    positions,
-    sums,
-)
+from fx_importer.decompositions.indexing.indexing import index_put_of_leading_axes, nonnegative_indices
+from fx_importer.decompositions.indexing.pairwise_masks import MAX_MASK_ELEMENTS, count, fits, positions, sums
 from fx_importer.fx_graph.operators import aten
 
 Number = int | float
@@ -56,7 +49,7 @@ def _combined(a: Tensor, b: Tensor, kind: str) -> Tensor:
     return a + b
 
 
-def reduce_where(
+def masked_reduce(
     hits: Tensor, source: Tensor, target: Tensor | None, kind: str, include_self: bool = True, empty: Number = 0
 ) -> Tensor:
     """Return the reduction along axis -2 of what of ``source`` is hit, together with ``target``.
@@ -111,7 +104,7 @@ def _by_places(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, 
     shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
     hits = index.movedim(dim, -1).unsqueeze(-1) == positions(size)
     target = corner(x, shape).movedim(dim, -1)
-    result = reduce_where(hits, source.unsqueeze(-1), target, reduce, include_self)
+    result = masked_reduce(hits, source.unsqueeze(-1), target, reduce, include_self)
     return in_corner(x, result.movedim(-1, dim))
 
 
@@ -148,7 +141,7 @@ def _rows_by_places(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tenso
     same = [axis for axis in range(x.dim()) if axis != dim and index.stride(axis) == 0 and index.shape[axis] > 1]
     others = [axis for axis in range(x.dim()) if axis != dim and axis not in same]
     size, number, lengths = x.shape[dim], index.shape[dim], [index.shape[axis] for axis in others]
-    share = LARGEST // max(math.prod(lengths) * size, 1)
+    share = MAX_MASK_ELEMENTS // max(math.prod(lengths) * size, 1)
     if not same or share * _MOST_SHARES < number:
         return None
     order = [*others, dim, *same]
@@ -222,7 +215,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
     axes = len(given)
     rest = x.shape[axes:]
     place = torch.zeros((), dtype=torch.int64)
-    for index, size in zip(from_the_start(x, tensors), x.shape, strict=False):
+    for index, size in zip(nonnegative_indices(x, tensors), x.shape, strict=False):
         assert index is not None
         place = place * size + index
     flat = x.reshape(math.prod(x.shape[:axes]), -1)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import is_static
 from fx_importer.fx_graph.operators import aten
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import is_empty
 from fx_importer.decompositions.linalg_dense.row_loops import (
     adjoint,
     column,

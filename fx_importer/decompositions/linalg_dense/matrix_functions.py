@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import is_empty
 from fx_importer.decompositions.linalg_dense.eigh_svd import of_triangle, singular, symmetric_eigen
 from fx_importer.decompositions.linalg_dense.row_loops import adjoint, identity, is_known, repeat, transposed
 from fx_importer.fx_graph.operators import aten

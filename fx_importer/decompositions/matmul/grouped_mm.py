@@ -50,7 +50,7 @@ def members(offs: Tensor, size: int) -> Tensor:
     return before_the_end & ~before_the_start
 
 
-FOREIGN: Mapping[str, Callable[..., Any]] = {
+LIBRARY_RULES: Mapping[str, Callable[..., Any]] = {
     "transformers::grouped_mm_fallback": grouped_mm.rule,
 }
 """Rules for operators of other libraries that are functions of Python, closed to tracing, by their names: the library

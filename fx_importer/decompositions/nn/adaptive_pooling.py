@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import are_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import are_known
 from fx_importer.fx_graph.operators import aten
 
 
 def _is_open(x: Tensor, output_size: Sequence[int]) -> bool:
     """Whether a size that is divided into windows is not known, and how many there are is."""
     divided = x.shape[-len(output_size) :]
-    return not are_known(*divided) and are_known(*output_size)
+    return not are_static(*divided) and are_static(*output_size)
 
 
 def _windows(size: Any, outputs: int) -> tuple[Tensor, Tensor]:

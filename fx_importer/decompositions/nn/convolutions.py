@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import of_axes, spread
-from fx_importer.decompositions.indexing.pairwise_masks import fits, is_static
+from fx_importer.decompositions.indexing.pairwise_masks import fits
 from fx_importer.fx_graph.operators import aten
 
 Sizes = Sequence[int]

@@ -18,14 +18,14 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from fx_importer.decompositions.engine.dce import erase_unused
+from fx_importer.decompositions.engine.dce import eliminate_dead_code
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
 FLEX_ATTENTION = torch.ops.higher_order.flex_attention
 
 
-def write_out_flex_attention(program: ExportedProgram) -> ExportedProgram:
+def decompose_flex_attention(program: ExportedProgram) -> ExportedProgram:
     """Return ``program`` without ``flex_attention``; the given program is left alone, the weights are shared."""
     modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
     if not any(each.graph.find_nodes(op="call_function", target=FLEX_ATTENTION) for each in modules):
@@ -38,7 +38,7 @@ def _write_out(graph: fx.Graph, owner: fx.GraphModule) -> None:
     for node in found:
         _replace(node, owner)
     if found:
-        erase_unused(graph)  # how its mask was made; torch cannot trace that again inside of a branch
+        eliminate_dead_code(graph)  # how its mask was made; torch cannot trace that again inside of a branch
 
 
 def _replace(node: fx.Node, owner: fx.GraphModule) -> None:

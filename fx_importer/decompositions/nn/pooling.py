@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import of_axes
-from fx_importer.decompositions.indexing.pairwise_masks import is_static
 from fx_importer.fx_graph.operators import aten
 
 _for_values: ContextVar[bool] = ContextVar("for_values", default=False)

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import count, fits, is_empty, is_static, positions, sums
-from fx_importer.decompositions.indexing.scatter_reduce import reduce_where
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits, positions, sums
+from fx_importer.decompositions.indexing.scatter_reduce import masked_reduce
 from fx_importer.decompositions.sort.searchsorted import searchsorted
 from fx_importer.fx_graph.operators import aten
 
@@ -132,10 +133,10 @@ def segment_reduce(
     kind = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     empty = {"sum": 0.0, "prod": 1.0, "mean": math.nan, "amax": -math.inf, "amin": math.inf}[kind]
     if initial is None:
-        result = reduce_where(hits.unsqueeze(-3), rows.unsqueeze(-1), None, kind, empty=empty)
+        result = masked_reduce(hits.unsqueeze(-3), rows.unsqueeze(-1), None, kind, empty=empty)
     else:
         target = torch.full((), initial, dtype=data.dtype)
-        result = reduce_where(hits.unsqueeze(-3), rows.unsqueeze(-1), target, "sum" if kind == "mean" else kind)
+        result = masked_reduce(hits.unsqueeze(-3), rows.unsqueeze(-1), target, "sum" if kind == "mean" else kind)
         if kind == "mean":
             number = count(hits, -2).unsqueeze(-2)
             result = torch.where(number > 0, result / torch.clamp(number, min=1).to(data.dtype), result)
@@ -178,7 +179,7 @@ def embedding_bag(
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     if mode == 2:
-        result = reduce_where(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
+        result = masked_reduce(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
         result = result.transpose(0, 1)
         largest = inside.unsqueeze(-1) & (rows.unsqueeze(0) == result.unsqueeze(1))  # [bags, number, width]
         first = torch.amin(torch.where(largest, place.unsqueeze(-1), number - 1), 1)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import are_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import are_known
 from fx_importer.fx_graph.operators import aten
 
 
@@ -53,7 +53,7 @@ def nearest_exact_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequen
 
 
 def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
-    if are_known(*x.shape[2:], *(output_size or ())):
+    if are_static(*x.shape[2:], *(output_size or ())):
         return NotImplemented
     scales = scale_factors or [None] * (x.dim() - 2)
     for axis, scale in enumerate(scales, 2):

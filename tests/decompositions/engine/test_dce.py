@@ -4,14 +4,14 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fx_importer.decompositions.engine.dce import erase_unused
+from fx_importer.decompositions.engine.dce import eliminate_dead_code
 
 aten = torch.ops.aten
 
 
 def left_of(function, *inputs) -> list[object]:
     graph: fx.Graph = make_fx(function)(*inputs).graph
-    erase_unused(graph)
+    eliminate_dead_code(graph)
     graph.lint()
     return [node.target for node in graph.nodes if node.op == "call_function"]
 

@@ -13,8 +13,8 @@ from benchmarks.zoo import ZOO
 from fx_importer import lower
 from fx_importer.canonicalization import canonicalize
 from fx_importer.decompositions import BASE, LINALG, STABLEHLO, TOSA, decompose, decomposes
-from fx_importer.decompositions.engine.decompose import general, prepared
-from fx_importer.decompositions.engine.local import Declined, decompose_locally
+from fx_importer.decompositions.engine.decompose import prepare, retrace
+from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from tests.decompositions.engine.same_graph import differences
 
 aten = torch.ops.aten
@@ -41,9 +41,9 @@ def targets(program: ExportedProgram) -> list[Any]:
 
 def assert_same_as_torch(program: ExportedProgram, table: Any) -> None:
     """The graph is that of ``run_decompositions``, but for how sizes are computed and what is in normal form anyway."""
-    program = prepared(program)
+    program = prepare(program)
     ours = canonicalize(decompose_locally(program, {**table}))
-    theirs = canonicalize(general(program, {**table}))
+    theirs = canonicalize(retrace(program, {**table}))
     assert differences(ours, theirs) == []
 
 
@@ -159,7 +159,7 @@ NORM = nn.BatchNorm1d(4)
 )
 def test_what_is_not_decomposed_alone(function: Callable[..., Any], rule: Any, reason: str) -> None:
     table = rule if rule is LINALG else {} if rule is None else {aten.relu.default: rule}
-    with pytest.raises(Declined, match=reason):
+    with pytest.raises(RetraceRequired, match=reason):
         decompose_locally(exported(function, X.clone()), table)
 
 
@@ -170,7 +170,7 @@ class Wrapped(Tensor):
 def test_tensors_that_tracing_takes_apart_are_declined() -> None:
     program = exported(lambda x: x + 1, X)
     program.constants["wrapped"] = X.as_subclass(Wrapped)
-    with pytest.raises(Declined, match="'wrapped' is of type Wrapped"):
+    with pytest.raises(RetraceRequired, match="'wrapped' is of type Wrapped"):
         decompose_locally(program, {})
 
 
@@ -178,7 +178,7 @@ def test_programs_without_example_values_are_declined() -> None:
     program = exported(lambda x: x + 1, X)
     for node in program.graph.nodes:
         node.meta.pop("val", None)
-    with pytest.raises(Declined, match="its nodes have no example values"):
+    with pytest.raises(RetraceRequired, match="its nodes have no example values"):
         decompose_locally(program, {})
 
 
@@ -242,7 +242,7 @@ def test_buffers_and_inputs_that_are_written_to_are_results(table: Any) -> None:
     inputs = torch.randn(1, 1, 4), torch.tensor([3]), torch.ones(3)
     program = export(Decoder(), inputs, strict=False)
     assert_same_as_torch(program, table)
-    for result in (decompose_locally(program, {**table}), general(program, {**table})):
+    for result in (decompose_locally(program, {**table}), retrace(program, {**table})):
         assert [*result.graph_signature.buffers_to_mutate.values()] == ["keys", "values", "count"]
         assert [*result.graph_signature.user_inputs_to_mutate.values()] == ["scratch"]
 

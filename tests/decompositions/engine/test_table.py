@@ -79,15 +79,15 @@ def test_a_line_has_its_reason() -> None:
     table = DecompositionTable({aten.square.default: square.rule}, because="for the test").keeping(
         aten.relu.default, because="it is fine"
     )
-    assert {str(key): (line.by.rpartition(".")[2], line.reason) for key, line in table.lines.items()} == {
+    assert {str(key): (line.rule_name.rpartition(".")[2], line.reason) for key, line in table.lines.items()} == {
         "aten.square.default": ("square", "for the test"),
         "aten.relu.default": ("", "it is fine"),
     }
     assert list(table) == [aten.square.default]
     layered = table.preferring(another_square, because="better").lines[aten.square.default]
     assert layered.reason == "better; else: for the test"
-    assert layered.by.endswith(".square")
-    assert ".another_square, else " in layered.by
+    assert layered.rule_name.endswith(".square")
+    assert ".another_square, else " in layered.rule_name
 
 
 @pytest.mark.parametrize("table", [BASE, LINALG, TOSA, STABLEHLO], ids=["base", "linalg", "tosa", "stablehlo"])

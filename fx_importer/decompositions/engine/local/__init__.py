@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.engine.local.decompose_locally import decompose_locally
-from fx_importer.decompositions.engine.local.rule_tracing import Declined
+from fx_importer.decompositions.engine.local.rule_tracing import RetraceRequired
 
-__all__ = ["Declined", "decompose_locally"]
+__all__ = ["RetraceRequired", "decompose_locally"]

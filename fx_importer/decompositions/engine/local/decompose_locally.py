@@ -19,8 +19,8 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
-from fx_importer.decompositions.engine.local.graph_copy import Pieces, Walk
-from fx_importer.decompositions.engine.local.rule_tracing import Declined, Rules
+from fx_importer.decompositions.engine.local.graph_copy import GraphCopy, ReplacementCache
+from fx_importer.decompositions.engine.local.rule_tracing import RetraceRequired, Rules
 from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import fake_mode_of, with_graph
@@ -36,15 +36,15 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
     """Return ``program`` made functional, with ``rules`` applied to the fixpoint; the given program is left alone.
 
     Raises:
-        Declined: where a node, or the program, is not one that this is right for.
+        RetraceRequired: where a node, or the program, is not one that this is right for.
     """
     if program.graph_signature.backward_signature is not None:
-        raise Declined("it is a joint graph")
+        raise RetraceRequired("it is a joint graph")
     for name, held in {**program.state_dict, **program.constants}.items():
         if isinstance(held, Tensor) and type(held) not in (Tensor, torch.nn.Parameter):
-            raise Declined(f"'{name}' is of type {type(held).__name__}, which tracing takes apart")
+            raise RetraceRequired(f"'{name}' is of type {type(held).__name__}, which tracing takes apart")
     old, graph = program.graph, fx.Graph()
-    walk = Walk(graph, Pieces(rules, _mode(old)), SizeNodes(graph))
+    walk = GraphCopy(graph, ReplacementCache(rules, _mode(old)), SizeNodes(graph))
     placeholders = old.find_nodes(op="placeholder")
     walk.run(placeholders, old)
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -69,11 +69,11 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
 
 def _mode(graph: fx.Graph) -> FakeTensorMode:
     if (mode := fake_mode_of(graph)) is None:
-        raise Declined("its nodes have no example values")
+        raise RetraceRequired("its nodes have no example values")
     return mode
 
 
-def _signature_of(program: ExportedProgram, walk: Walk, written: Mapping[str, fx.Node]) -> ExportGraphSignature:
+def _signature_of(program: ExportedProgram, walk: GraphCopy, written: Mapping[str, fx.Node]) -> ExportGraphSignature:
     signature = program.graph_signature
     made = [
         InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.name)
@@ -88,5 +88,5 @@ def _signature_of(program: ExportedProgram, walk: Walk, written: Mapping[str, fx
     return ExportGraphSignature([specs[name] for name in names], [*mutations, *signature.output_specs])
 
 
-def _constants(program: ExportedProgram, walk: Walk) -> dict[str, Any]:
+def _constants(program: ExportedProgram, walk: GraphCopy) -> dict[str, Any]:
     return {**program.constants, **{node.name: tensor for tensor, node in walk.constants.values()}}

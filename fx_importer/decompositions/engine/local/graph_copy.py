@@ -13,25 +13,25 @@ from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from fx_importer.decompositions.engine.local.mutations import SCATTERS, Writes
+from fx_importer.decompositions.engine.local.mutations import VIEW_SCATTERS, Mutations
 from fx_importer.decompositions.engine.local.operator_properties import (
     functional_form,
-    has_something_to_do,
-    is_ordered,
-    updates_statistics,
+    has_ordered_effect,
+    is_decomposed,
+    updates_running_statistics,
 )
 from fx_importer.decompositions.engine.local.rule_tracing import (
-    Declined,
-    Piece,
+    Replacement,
+    RetraceRequired,
     Rules,
-    Sizes,
-    Symbolic,
-    number_of,
-    record,
+    SymbolicNumber,
+    SymNumber,
+    size_expression,
+    trace_rule,
 )
 from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
-from fx_importer.decompositions.engine.view_to_reshape import written_arguments
 from fx_importer.diagnostics.progress import counted
+from fx_importer.fx_graph.aliasing import mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
 _CONSTANTS = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, slice, type(None))
@@ -39,7 +39,7 @@ _NOT_KEPT = frozenset(("val", "unbacked_bindings", "tensor_meta", "eager_input_v
 
 
 @dataclass(frozen=True)
-class Call:
+class SyntheticCall:
     """What an operator is called with, where the old graph has no node for it."""
 
     args: tuple[Any, ...]
@@ -47,21 +47,21 @@ class Call:
     meta: Mapping[str, Any]
 
 
-class Pieces:
+class ReplacementCache:
     """What operators are decomposed to, by operator and arguments."""
 
     def __init__(self, rules: Rules, mode: FakeTensorMode):
         self.rules = rules
         self._mode = mode
-        self._known: dict[Any, Piece] = {}
+        self._known: dict[Any, Replacement] = {}
         self._types: dict[int, tuple[Tensor, Any]] = {}
         """What `_type_key` says of example values, by identity; which stays theirs while they are here."""
 
-    def of(self, target: OpOverload, node: fx.Node | Call) -> tuple[Piece, list[fx.Node]]:
+    def of(self, target: OpOverload, node: fx.Node | SyntheticCall) -> tuple[Replacement, list[fx.Node]]:
         """Return what ``target`` is of the arguments of ``node``, and the nodes that its inputs stand for.
 
         Raises:
-            Declined: if its rule has to be traced with the rest of the program.
+            RetraceRequired: if its rule has to be traced with the rest of the program.
         """
         inputs: list[fx.Node] = []
         key = target, self._key(node.args, inputs), self._key(node.kwargs, inputs)
@@ -70,7 +70,7 @@ class Pieces:
             piece = self._known[key] = self._record(target, node, inputs)
         return piece, inputs
 
-    def _record(self, target: OpOverload, node: fx.Node | Call, inputs: list[fx.Node]) -> Piece:
+    def _record(self, target: OpOverload, node: fx.Node | SyntheticCall, inputs: list[fx.Node]) -> Replacement:
         values: dict[fx.Node, Tensor] = {}
         for each in inputs:
             value = each.meta["val"]
@@ -79,11 +79,11 @@ class Pieces:
                     value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
             values[each] = value
         args, kwargs = (_examples(each, values) for each in (node.args, node.kwargs))
-        piece = record(target, args, kwargs, list(values.values()), self.rules, self._mode)
-        if any(written_arguments(each) for each in piece.steps):
+        piece = trace_rule(target, args, kwargs, list(values.values()), self.rules, self._mode)
+        if any(mutated_arguments(each) for each in piece.steps):
             piece = self._functional(piece)
         if not _is_alike(piece.result, node.meta.get("val")):
-            raise Declined("its rule computes a result of another type")
+            raise RetraceRequired("its rule computes a result of another type")
         return piece
 
     def _key(self, argument: Any, inputs: list[fx.Node]) -> Any:
@@ -92,7 +92,7 @@ class Pieces:
             value = argument.meta.get("val")
             if not isinstance(value, Tensor):
                 if isinstance(value, tuple | list):
-                    raise Declined("it takes all results of an operator at once")
+                    raise RetraceRequired("it takes all results of an operator at once")
                 return self._key(value, inputs)
             if argument not in inputs:
                 inputs.append(argument)
@@ -103,20 +103,20 @@ class Pieces:
             return type(argument), *(self._key(each, inputs) for each in argument)
         if isinstance(argument, dict):
             return tuple((key, self._key(each, inputs)) for key, each in argument.items())
-        if isinstance(argument, Symbolic):
+        if isinstance(argument, SymbolicNumber):
             return self._key(argument.number, inputs)
-        if isinstance(argument, Sizes):
+        if isinstance(argument, SymNumber):
             return type(argument), argument.node.expr
         if isinstance(argument, float | complex):
             return repr(argument)  # zero is not minus zero
         if isinstance(argument, _CONSTANTS):
             return type(argument), argument
-        raise Declined(f"it takes a value of type {type(argument).__name__}")
+        raise RetraceRequired(f"it takes a value of type {type(argument).__name__}")
 
-    def _functional(self, piece: Piece) -> Piece:
+    def _functional(self, piece: Replacement) -> Replacement:
         """Return ``piece`` without operators that write to memory."""
         graph = fx.Graph()
-        walk = Walk(graph, self, None)
+        walk = GraphCopy(graph, self, None)
         constants: dict[fx.Node, Tensor] = {}
         for given in (*piece.inputs, *piece.constants):
             walk.values[given] = graph.node_copy(given)
@@ -127,13 +127,13 @@ class Pieces:
             constants[placeholder] = tensor
         steps = tuple(each for each in graph.nodes if each.op != "placeholder")
         inputs = tuple(walk.values[given] for given in piece.inputs)
-        return Piece(inputs, constants, steps, walk.result(piece.result))
+        return Replacement(inputs, constants, steps, walk.result(piece.result))
 
 
-class Walk:
+class GraphCopy:
     """One pass over the nodes of a graph, from the first to the last."""
 
-    def __init__(self, graph: fx.Graph, pieces: Pieces, sizes: SizeNodes | None):
+    def __init__(self, graph: fx.Graph, pieces: ReplacementCache, sizes: SizeNodes | None):
         self.graph = graph
         self.values: dict[fx.Node, Any] = {}
         """What stands for each node in the new graph: a node, a constant, or a sequence of these."""
@@ -145,46 +145,48 @@ class Walk:
         """The placeholders that nodes may write to: what they become is then their value."""
         self._pieces = pieces
         self._sizes = sizes
-        """None: symbolic sizes stay `Symbolic`."""
+        """None: symbolic sizes stay `SymbolicNumber`."""
 
     def run(self, nodes: Iterable[fx.Node], old: fx.Graph, result: Any = None) -> None:
         """Write ``nodes``, which are in ``old``; where they are not all of it, ``result`` is read after them."""
         nodes = list(nodes)
-        writes = Writes(nodes, old, result, self.writable) if any(written_arguments(each) for each in nodes) else None
+        writes = (
+            Mutations(nodes, old, result, self.writable) if any(mutated_arguments(each) for each in nodes) else None
+        )
         for node in counted(nodes, "nodes"):
             try:
                 self._write(node, writes)
-            except Declined as reason:
-                raise Declined(f"{node.name} ({node.target}): {reason}") from reason
+            except RetraceRequired as reason:
+                raise RetraceRequired(f"{node.name} ({node.target}): {reason}") from reason
 
-    def _write(self, node: fx.Node, writes: Writes | None) -> None:
+    def _write(self, node: fx.Node, writes: Mutations | None) -> None:
         target: Any = node.target
         if isinstance(target, HigherOrderOperator):
-            raise Declined("an operator of higher order has graphs of its own")
+            raise RetraceRequired("an operator of higher order has graphs of its own")
         if not isinstance(target, OpOverload):
             source = self.values.get(node.args[0]) if target is operator.getitem else None  # type: ignore[call-overload]
             if isinstance(source, tuple | list):
                 self.values[node] = source[node.args[1]]  # type: ignore[index]
             else:
                 self._keep(node)
-        elif updates_statistics(target, node.args):
-            raise Declined("it updates running statistics")
-        elif is_ordered(target):
-            raise Declined("its effect is kept in order")
+        elif updates_running_statistics(target, node.args):
+            raise RetraceRequired("it updates running statistics")
+        elif has_ordered_effect(target):
+            raise RetraceRequired("its effect is kept in order")
         elif target is aten.detach_.default:
             self.values[node] = self.values[node.args[0]]  # type: ignore[index]
-        elif written_arguments(node):
+        elif mutated_arguments(node):
             assert writes is not None
             form = functional_form(target)
             if form is None:
-                raise Declined("it writes to memory, and has no form that returns the result instead")
+                raise RetraceRequired("it writes to memory, and has no form that returns the result instead")
             names, *wholes = writes.of(node)
             result = self._put(*self._pieces.of(form, node), node)
             self.values.update(dict.fromkeys(names, result))
             for whole in wholes:
                 self._put_part(names[0], whole, node)
                 names = whole
-        elif not has_something_to_do(target, self._pieces.rules):
+        elif not is_decomposed(target, self._pieces.rules):
             self._keep(node)
         else:
             piece, inputs = self._pieces.of(target, node)
@@ -200,7 +202,7 @@ class Walk:
         if self._sizes is not None:
             self._sizes.remember(kept)
 
-    def _put(self, piece: Piece, inputs: Sequence[fx.Node], node: fx.Node | Call) -> Any:
+    def _put(self, piece: Replacement, inputs: Sequence[fx.Node], node: fx.Node | SyntheticCall) -> Any:
         """Write ``piece`` in the place of ``node``."""
         values: dict[fx.Node, Any] = {
             given: self.values[each] for given, each in zip(piece.inputs, inputs, strict=True)
@@ -220,8 +222,8 @@ class Walk:
     def _put_part(self, part: fx.Node, whole: Sequence[fx.Node], writer: fx.Node) -> None:
         """Let ``whole``, names of one tensor, stand for what it is with what ``part``, a view of it, is now."""
         args = part.args[0], part, *part.args[1:]
-        call = Call(args, part.kwargs, {**writer.meta, "val": whole[0].meta["val"]})
-        result = self._put(*self._pieces.of(SCATTERS[part.target], call), call)
+        call = SyntheticCall(args, part.kwargs, {**writer.meta, "val": whole[0].meta["val"]})
+        result = self._put(*self._pieces.of(VIEW_SCATTERS[part.target], call), call)
         self.values.update(dict.fromkeys(whole, result))
 
     def _of(self, argument: Any, values: Mapping[fx.Node, Any]) -> Any:
@@ -233,7 +235,7 @@ class Walk:
             return tuple(items) if isinstance(argument, tuple) else items
         if isinstance(argument, dict):
             return {key: self._of(each, values) for key, each in argument.items()}
-        if isinstance(argument, Symbolic) and self._sizes is not None:
+        if isinstance(argument, SymbolicNumber) and self._sizes is not None:
             return self._sizes.node_of(argument.number)
         return argument
 
@@ -255,7 +257,7 @@ def _examples(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
     """Return ``argument`` with example values, those of ``values`` first, in the places of nodes."""
     if isinstance(argument, fx.Node):
         return values.get(argument, argument.meta["val"])
-    if isinstance(argument, Symbolic):
+    if isinstance(argument, SymbolicNumber):
         return argument.number
     if isinstance(argument, tuple | list):
         items = [_examples(each, values) for each in argument]
@@ -268,14 +270,14 @@ def _examples(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
 def _type_key(value: Tensor) -> Any:
     """Return what a rule can tell a tensor by."""
     if type(value) is not FakeTensor:
-        raise Declined(f"it takes a tensor of type {type(value).__name__}")
+        raise RetraceRequired(f"it takes a tensor of type {type(value).__name__}")
     if value.layout is not torch.strided:
         return id(value)
     shape, strides = tuple(value.shape), value.stride()
     if any(type(each) is not int for each in (*shape, *strides)):
-        shape, strides = (tuple(map(number_of, each)) for each in (shape, strides))
+        shape, strides = (tuple(map(size_expression, each)) for each in (shape, strides))
     complex_bits = value.dtype.is_complex and value.is_conj(), value.is_neg()
-    return value.dtype, shape, strides, number_of(value.storage_offset()), value.device, complex_bits
+    return value.dtype, shape, strides, size_expression(value.storage_offset()), value.device, complex_bits
 
 
 def _is_alike(result: Any, value: Any) -> bool:
@@ -285,14 +287,14 @@ def _is_alike(result: Any, value: Any) -> bool:
     if isinstance(value, Tensor):
         found = result.meta["val"] if isinstance(result, fx.Node) else None
         return isinstance(found, Tensor) and same_type(found, value) and found.layout == value.layout
-    if isinstance(value, Sizes):
-        return (result.number.node.expr if isinstance(result, Symbolic) else result) == value.node.expr
+    if isinstance(value, SymNumber):
+        return (result.number.node.expr if isinstance(result, SymbolicNumber) else result) == value.node.expr
     return value is None or result == value
 
 
 def same_type(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are of one type and one shape; unlike ``==``, this makes no guard."""
-    return a.dtype == b.dtype and [*map(number_of, a.shape)] == [*map(number_of, b.shape)]
+    return a.dtype == b.dtype and [*map(size_expression, a.shape)] == [*map(size_expression, b.shape)]
 
 
 def _name_type(result: Any, value: Any, values: Mapping[fx.Node, Any], steps: frozenset[fx.Node]) -> None:

@@ -8,26 +8,26 @@ from typing import Any
 from torch import fx
 from torch.fx.node import map_arg
 
-from fx_importer.decompositions.engine.local.operator_properties import renamed
-from fx_importer.decompositions.engine.local.rule_tracing import Declined
-from fx_importer.decompositions.engine.view_to_reshape import memory_groups, written_arguments
+from fx_importer.decompositions.engine.local.operator_properties import alias_source
+from fx_importer.decompositions.engine.local.rule_tracing import RetraceRequired
+from fx_importer.fx_graph.aliasing import alias_sets, mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
-SCATTERS = {aten.select.int: aten.select_scatter.default, aten.slice.Tensor: aten.slice_scatter.default}
+VIEW_SCATTERS = {aten.select.int: aten.select_scatter.default, aten.slice.Tensor: aten.slice_scatter.default}
 """Views of a part, and what puts a new part in the place of the old one: it takes the same arguments."""
 
 
-class Writes:
+class Mutations:
     """Whether what nodes write to memory can be said without memory: nobody reads it under another name."""
 
     def __init__(self, nodes: Sequence[fx.Node], graph: fx.Graph, result: Any, writable: Collection[fx.Node]):
         self._writable = writable
-        self._groups = memory_groups(graph)
+        self._groups = alias_sets(graph)
         self._order = {node: position for position, node in enumerate(nodes)}
         self._same: dict[fx.Node, list[fx.Node]] = {}
         """The nodes that are names of one tensor."""
         for node in graph.nodes:
-            if (source := renamed(node)) is not None:
+            if (source := alias_source(node)) is not None:
                 same = self._same[node] = self._same.setdefault(source, [source])
                 same.append(node)
         self._results: set[fx.Node] = set()
@@ -37,11 +37,11 @@ class Writes:
         """Return the names of the tensor that ``node`` writes to, of that which it is a part of, and so on.
 
         Raises:
-            Declined: if the memory is neither the graph's own nor what may be written to, or is read later by another
-                view.
+            RetraceRequired: if the memory belongs neither to the graph nor to a writable placeholder, or is read later
+                through another view.
         """
-        chain = [self._same[written_arguments(node)[0]]]
-        while (view := chain[-1][0]).target in SCATTERS:
+        chain = [self._same[mutated_arguments(node)[0]]]
+        while (view := chain[-1][0]).target in VIEW_SCATTERS:
             whole: Any = view.args[0]
             chain.append(self._same.get(whole, [whole]))
         known = set().union(*chain)
@@ -50,9 +50,11 @@ class Writes:
             if each in known and (each.op == "call_function" or each in self._writable):
                 continue
             if each.op != "call_function":
-                raise Declined(f"it writes to the memory of '{each.name}'")
+                raise RetraceRequired(f"it writes to the memory of '{each.name}'")
             if self._order.get(each, now) < now:
                 readers = [f", by {user.name}" for user in each.users if self._order.get(user, -1) > now]
                 if readers or each in self._results:
-                    raise Declined(f"it writes to memory that is read as '{each.name}' later{''.join(readers[:1])}")
+                    raise RetraceRequired(
+                        f"it writes to memory that is read as '{each.name}' later{''.join(readers[:1])}"
+                    )
         return chain

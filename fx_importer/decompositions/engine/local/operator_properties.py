@@ -12,7 +12,7 @@ from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._higher_order_ops.effects import _get_effect
 from torch._ops import OpOverload, OpOverloadPacket
 
-from fx_importer.decompositions.engine.view_to_reshape import written_arguments
+from fx_importer.fx_graph.aliasing import mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
 # Any view is a reshape to us: torch's composite would only find out whether it has to copy.
@@ -34,16 +34,16 @@ def is_composite(operator: OpOverload) -> bool:
     return operator not in _KEPT and _is_cia_op(operator) and not _is_preservable_cia_op(operator)
 
 
-def is_same(operator: Any) -> bool:
+def is_identity(operator: Any) -> bool:
     """Whether ``operator`` returns its argument."""
     return operator in _SAME
 
 
-def renamed(node: fx.Node) -> fx.Node | None:
+def alias_source(node: fx.Node) -> fx.Node | None:
     """Return the argument that ``node`` is another name for: it returns it, or writes to all of it and returns it."""
     if not isinstance(node.target, OpOverload) or not node.args or not isinstance(source := node.args[0], fx.Node):
         return None
-    if is_same(node.target) or source in written_arguments(node):
+    if is_identity(node.target) or source in mutated_arguments(node):
         return source
     return source if node.target.overloadpacket is aten.to and _converts_nothing(node, source) else None
 
@@ -58,7 +58,7 @@ def _converts_nothing(node: fx.Node, source: fx.Node) -> bool:
 
 
 @cache
-def is_ordered(operator: OpOverload) -> bool:
+def has_ordered_effect(operator: OpOverload) -> bool:
     """Whether calls of ``operator`` have an effect whose order counts: torch passes a token from one to the next."""
     try:
         return _get_effect(operator) is not None
@@ -66,7 +66,7 @@ def is_ordered(operator: OpOverload) -> bool:
         return False
 
 
-def updates_statistics(operator: OpOverload, args: Sequence[Any]) -> bool:
+def updates_running_statistics(operator: OpOverload, args: Sequence[Any]) -> bool:
     """Whether a normalization writes to its running statistics, which its schema does not say."""
     if operator not in _UPDATE_STATISTICS:
         return False
@@ -110,6 +110,6 @@ def _writes_to_first_only(operator: OpOverload) -> bool:
     return writes[0] and not any(writes[1:])
 
 
-def has_something_to_do(operator: OpOverload, rules: Mapping[Any, Any]) -> bool:
+def is_decomposed(operator: OpOverload, rules: Mapping[Any, Any]) -> bool:
     """Whether a functional ``operator`` is decomposed."""
     return operator in rules or is_composite(operator)

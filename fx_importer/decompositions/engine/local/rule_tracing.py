@@ -19,37 +19,37 @@ from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx_importer.decompositions.engine.local.operator_properties import (
+    has_ordered_effect,
     is_composite,
-    is_ordered,
-    is_same,
-    updates_statistics,
+    is_identity,
+    updates_running_statistics,
     view_form,
 )
 from fx_importer.errors import FxImporterError
 from fx_importer.fx_graph.operators import aten
 
 Rules = Mapping[Any, Callable[..., Any]]
-Sizes = SymInt | SymFloat | SymBool
+SymNumber = SymInt | SymFloat | SymBool
 
-checks_operands: ContextVar[bool] = ContextVar("checks_operands", default=False)
+inferring_result_type: ContextVar[bool] = ContextVar("inferring_result_type", default=False)
 """Set while an operator that stays finds the type of its result: what it asks of sizes, it asks of its operands."""
 
 _METADATA = frozenset((torch.ops.prim.device.default, *FunctionalTensor.metadata_fns))
 
 
-class Declined(Exception):
+class RetraceRequired(Exception):
     """A node, or a program, is not one that can be decomposed locally; the message says why."""
 
 
 @dataclass(frozen=True)
-class Symbolic:
+class SymbolicNumber:
     """A symbolic number among the arguments of a piece, where it is no node yet."""
 
-    number: Sizes
+    number: SymNumber
 
 
 @dataclass(frozen=True)
-class Piece:
+class Replacement:
     """What takes the place of a node."""
 
     inputs: tuple[fx.Node, ...]
@@ -57,14 +57,14 @@ class Piece:
     constants: Mapping[fx.Node, Tensor]
     """Stand for tensors that the rule made of numbers."""
     steps: tuple[fx.Node, ...]
-    """Calls, in order. Symbolic sizes are `Symbolic` in their arguments."""
+    """Calls, in order. Symbolic sizes are `SymbolicNumber` in their arguments."""
     result: Any
     """Nodes, numbers, sizes or None; in a tuple or list, where the operator returns one."""
     is_whole: bool = False
     """Whether the rules leave the operator as it is."""
 
 
-class Recorder(TorchDispatchMode):
+class RuleTracer(TorchDispatchMode):
     """Decomposes what is computed under it as ``rules`` say, and records what is left."""
 
     supports_higher_order_operators = True
@@ -89,14 +89,14 @@ class Recorder(TorchDispatchMode):
         """Decompose a call, or record it."""
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
-            raise Declined(f"its rule calls {func}, an operator of higher order")
+            raise RetraceRequired(f"its rule calls {func}, an operator of higher order")
         if func in _METADATA:
             return func(*args, **kwargs)
-        if updates_statistics(func, args):
-            raise Declined("it updates running statistics")
-        if is_ordered(func):
-            raise Declined(f"its rule calls {func}, whose effect is kept in order")
-        if is_same(func) or _is_other_spelling(func, args):
+        if updates_running_statistics(func, args):
+            raise RetraceRequired("it updates running statistics")
+        if has_ordered_effect(func):
+            raise RetraceRequired(f"its rule calls {func}, whose effect is kept in order")
+        if is_identity(func) or _is_other_spelling(func, args):
             return args[0] if isinstance(args[0], FakeTensor) else self._constant(func, args[0])
         if (view := view_form(func)) is not None:
             return self._become(view, func, args, kwargs)
@@ -112,13 +112,13 @@ class Recorder(TorchDispatchMode):
         return self._record(func, args, kwargs)
 
     def nodes_of(self, value: Any) -> Any:
-        """Return ``value`` with nodes in the place of tensors, and sizes as `Symbolic`."""
-        if isinstance(value, Sizes):
-            return Symbolic(value)
+        """Return ``value`` with nodes in the place of tensors, and sizes as `SymbolicNumber`."""
+        if isinstance(value, SymNumber):
+            return SymbolicNumber(value)
         if isinstance(value, Tensor):
             found = self._known.get(id(value))
             if found is None:
-                raise Declined("its rule reads a tensor that it did not compute")
+                raise RetraceRequired("its rule reads a tensor that it did not compute")
             return found[1]
         if isinstance(value, tuple | list):
             items = [self.nodes_of(each) for each in value]
@@ -132,11 +132,11 @@ class Recorder(TorchDispatchMode):
         node = self.graph.create_node(
             "call_function", func, operands, self.nodes_of(kwargs), func.overloadpacket.__name__
         )
-        token = checks_operands.set(True)
+        token = inferring_result_type.set(True)
         try:
             result = func(*args, **kwargs)
         finally:
-            checks_operands.reset(token)
+            inferring_result_type.reset(token)
         self._remember(node, result)
         return result
 
@@ -145,7 +145,7 @@ class Recorder(TorchDispatchMode):
         value: Tensor = args[0]
         node = self.nodes_of(value)
         if node.op == "placeholder":
-            raise Declined("its rule changes the type of an argument in place")
+            raise RetraceRequired("its rule changes the type of an argument in place")
         with self:
             changed = self.nodes_of(view(*args, **kwargs))
         node.meta["val"] = value.detach()
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
             self._known[id(value)] = value, node
         elif isinstance(value, tuple | list):
             for index, each in enumerate(value):
-                if isinstance(each, Tensor | Sizes):
+                if isinstance(each, Tensor | SymNumber):
                     self._remember(self.graph.call_function(operator.getitem, (node, index)), each)
 
     def _constant(self, func: OpOverload, value: Tensor) -> Tensor:
@@ -168,39 +168,39 @@ class Recorder(TorchDispatchMode):
         return fake
 
 
-def record(
+def trace_rule(
     target: OpOverload, args: Any, kwargs: Any, inputs: list[Tensor], rules: Rules, mode: FakeTensorMode
-) -> Piece:
+) -> Replacement:
     """Return what ``target`` is of these arguments, of which ``inputs`` are the tensors.
 
     Raises:
-        Declined: where that depends on more than the arguments, or cannot be found out.
+        RetraceRequired: where that depends on more than the arguments, or cannot be found out.
     """
-    recorder = Recorder(rules)
+    recorder = RuleTracer(rules)
     given = tuple(map(recorder.input, inputs))
     fresh = [] if mode.shape_env is None else mode.shape_env.pending_fresh_unbacked_symbols
     before = len(fresh)
-    symbolic = enable_python_dispatcher() if has_sizes((args, kwargs)) else nullcontext()
+    symbolic = enable_python_dispatcher() if has_symbolic_sizes((args, kwargs)) else nullcontext()
     try:
         below_autograd = torch._C._AutoDispatchBelowAutograd()  # where composites are still whole
         with torch.no_grad(), _without_onednn(), mode, symbolic, recorder, below_autograd:
             computed = target(*args, **kwargs)
         result = recorder.nodes_of(computed)
-    except (Declined, FxImporterError):
+    except (RetraceRequired, FxImporterError):
         raise
     except Exception as error:
-        raise Declined(f"its rule raises {type(error).__name__}: {error}") from error
+        raise RetraceRequired(f"its rule raises {type(error).__name__}: {error}") from error
     finally:
         new = fresh[before:]
         del fresh[before:]
     if new:
-        raise Declined("its rule makes sizes that depend on values")
-    steps = needed_steps(recorder.graph, result)
+        raise RetraceRequired("its rule makes sizes that depend on values")
+    steps = live_calls(recorder.graph, result)
     whole = len(steps) == 1 and steps[0] is result and steps[0].target is target
     same = whole and repr((steps[0].args, steps[0].kwargs)) == repr(
         (recorder.nodes_of(args), recorder.nodes_of(kwargs))
     )
-    return Piece(given, recorder.constants, steps, result, is_whole=same)
+    return Replacement(given, recorder.constants, steps, result, is_whole=same)
 
 
 @contextmanager
@@ -220,19 +220,19 @@ def _is_other_spelling(func: OpOverload, args: Any) -> bool:
         return False
     value: Tensor = args[0]
     offset = args[3] if len(args) > 3 else None
-    if offset is not None and number_of(offset) != number_of(value.storage_offset()):
+    if offset is not None and size_expression(offset) != size_expression(value.storage_offset()):
         return False
     old, new = zip(value.shape, value.stride(), strict=True), zip(args[1], args[2], strict=True)
-    axes = [tuple(map(number_of, (*x, *y))) for x, y in zip(old, new, strict=False)]
+    axes = [tuple(map(size_expression, (*x, *y))) for x, y in zip(old, new, strict=False)]
     return len(args[1]) == value.dim() and all(x[0] == x[2] and (x[0] == 1 or x[1] == x[3]) for x in axes)
 
 
-def number_of(size: int | SymInt) -> Any:
+def size_expression(size: int | SymInt) -> Any:
     """Return a size as a number or an expression, which can be compared without making a guard."""
     return size if isinstance(size, int) else size.node.expr
 
 
-def needed_steps(graph: fx.Graph, result: Any) -> tuple[fx.Node, ...]:
+def live_calls(graph: fx.Graph, result: Any) -> tuple[fx.Node, ...]:
     """Return the calls of ``graph`` that ``result`` needs, and those that have effects, in order."""
     needed: set[fx.Node] = set()
     map_arg(result, needed.add)
@@ -248,12 +248,12 @@ def _writes(node: fx.Node) -> bool:
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
-def has_sizes(value: Any) -> bool:
+def has_symbolic_sizes(value: Any) -> bool:
     """Whether a size of a tensor in ``value``, or a number in it, is symbolic."""
     if isinstance(value, Tensor):
         return any(type(size) is not int for size in value.shape)
     if isinstance(value, dict):
-        return any(map(has_sizes, value.values()))
+        return any(map(has_symbolic_sizes, value.values()))
     if isinstance(value, tuple | list):
-        return any(map(has_sizes, value))
-    return isinstance(value, Sizes)
+        return any(map(has_symbolic_sizes, value))
+    return isinstance(value, SymNumber)

@@ -14,7 +14,7 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from fx_importer.decompositions.engine.local.rule_tracing import Declined
+from fx_importer.decompositions.engine.local.rule_tracing import RetraceRequired
 from fx_importer.fx_graph.operators import aten
 
 
@@ -64,7 +64,7 @@ class SizeNodes:
         """Return a node that computes ``number``, or the number itself if it is known.
 
         Raises:
-            Declined: where a symbol in it is the size of nothing in the graph.
+            RetraceRequired: where a symbol in it is the size of nothing in the graph.
         """
         expression = number.node.expr
         if expression.is_number or expression in (sympy.true, sympy.false):
@@ -78,12 +78,12 @@ class SizeNodes:
         for symbol in expression.free_symbols:
             assert isinstance(symbol, sympy.Symbol)
             if (node := self._known(symbol)) is None:
-                raise Declined(f"its rule computes with {symbol}, which is the size of nothing")
+                raise RetraceRequired(f"its rule computes with {symbol}, which is the size of nothing")
             symbols[symbol] = fx.Proxy(node, tracer)
         try:
             made = sympy_interp(_Calls, symbols, expression).node
         except Exception as error:
-            raise Declined(f"its rule computes with {expression}, which has no spelling: {error}") from error
+            raise RetraceRequired(f"its rule computes with {expression}, which has no spelling: {error}") from error
         while (last := last.next) is not self._graph._root:
             if "val" not in last.meta:
                 args = map_arg(last.args, lambda each: each.meta["val"])

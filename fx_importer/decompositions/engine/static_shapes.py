@@ -1,0 +1,20 @@
+"""Whether shapes are static: symbolic sizes are ``SymInt``, static ones ``int``."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def is_static(*tensors: Tensor | None) -> bool:
+    """Return whether the shapes of all given tensors are static."""
+    return all(isinstance(size, int) for each in tensors if each is not None for size in each.shape)
+
+
+def are_static(*sizes: int) -> bool:
+    """Return whether all ``sizes`` are static."""
+    return all(isinstance(size, int) for size in sizes)
+
+
+def is_empty(x: Tensor) -> bool:
+    """Return whether a static size of ``x`` is zero."""
+    return 0 in [size for size in x.shape if isinstance(size, int)]

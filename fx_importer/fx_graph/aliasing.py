@@ -1,0 +1,76 @@
+"""Alias analysis of FX graphs: which nodes may share memory, and which arguments an operator mutates."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._export.utils import _is_cia_op
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.export import ExportedProgram
+
+from fx_importer.fx_graph.operators import aten
+
+
+def is_functional(program: ExportedProgram) -> bool:
+    """Whether no operator of ``program`` writes to its arguments."""
+    return not any(mutated_arguments(node) for graph in graphs_of(program.graph_module) for node in graph.nodes)
+
+
+def graphs_of(module: fx.GraphModule) -> Iterable[fx.Graph]:
+    """Yield the graph of ``module`` and those of the subgraphs of its higher-order operators."""
+    return (each.graph for each in module.modules() if isinstance(each, fx.GraphModule))
+
+
+def mutated_arguments(node: fx.Node) -> list[fx.Node]:
+    """Return the arguments that ``node`` writes to."""
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return []
+    return [value for value, alias in _arguments(node) if alias is not None and alias.is_write]
+
+
+def alias_sets(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
+    """Return, for each node, the nodes that may share its memory, itself among them."""
+    groups: dict[fx.Node, set[fx.Node]] = {}
+    for node in graph.nodes:
+        groups[node] = {node}
+        for base in _bases(node):
+            if groups[base] is not groups[node]:
+                small, large = sorted((groups[base], groups[node]), key=len)
+                large |= small
+                groups.update(dict.fromkeys(small, large))
+    return groups
+
+
+def _bases(node: fx.Node) -> list[fx.Node]:
+    """Return the arguments whose memory the result of ``node`` may share."""
+    if node.target is operator.getitem and _is_new(node.args[0]):
+        return []
+    if node.target is operator.getitem or isinstance(node.target, HigherOrderOperator):
+        return node.all_input_nodes
+    if not isinstance(node.target, OpOverload):
+        return []
+    if torch.Tag.maybe_aliasing_or_mutating in node.target.tags or node.target is aten.type_as.default:
+        return node.all_input_nodes[:1]  # at times, though its schema does not say so
+    return [value for value, alias in _arguments(node) if alias is not None]
+
+
+def _is_new(results: Any) -> bool:
+    """Whether each of ``results``, of one node, has memory of its own: composites may not say that theirs do not."""
+    if not isinstance(results, fx.Node) or not isinstance(results.target, OpOverload) or _is_cia_op(results.target):
+        return False
+    aliases = [each.alias_info for each in results.target._schema.returns]
+    return not any(aliases) and torch.Tag.maybe_aliasing_or_mutating not in results.target.tags
+
+
+def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, Any]]:
+    """Yield the nodes among the arguments of ``node``, each with what the schema says of its memory."""
+    assert isinstance(node.target, OpOverload)
+    for position, formal in enumerate(node.target._schema.arguments):
+        value = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, fx.Node):
+                yield each, formal.alias_info
