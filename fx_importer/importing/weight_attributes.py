@@ -36,7 +36,7 @@ class TensorAttributes:
         self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
         self.elided: Mapping[object, int] = {}
-        """The numbers of tensors that become weight handles, by `storage_view_key` and name, and by `storage_view_key`."""
+        """The numbers of tensors that become weight handles, by `storage_view_key` and name, and by key alone."""
         self._external: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
 
     def attribute(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute:
