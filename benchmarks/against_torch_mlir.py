@@ -39,7 +39,7 @@ PROGRESS = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run, and all runs of a side on a case, may take."""
+    """Limits of one run, and of all runs of a side on a case."""
 
     repetitions: int
     budget: float

@@ -1,4 +1,4 @@
-"""Whether programs become the graphs that torch makes of them: PyTorch's operators, and the models of the zoo.
+"""Compare locally decomposed graphs with those of `run_decompositions`: OpInfo's operators, and the zoo's models.
 
     python -m benchmarks.decomposed_graphs                        # OpInfo's first samples, to every table
     python -m benchmarks.decomposed_graphs --models               # the zoo, as it is and with a dynamic batch
@@ -32,7 +32,7 @@ TABLES = {"base": BASE, "linalg": LINALG, "tosa": TOSA, "stablehlo": STABLEHLO}
 
 
 def outcome(program: ExportedProgram, table: DecompositionTable) -> tuple[str, str]:
-    """Return what is to be said of the two graphs, in a word, and the reason if they are not the same."""
+    """Return a verdict on the two graphs in a word, and the reason if they differ."""
     try:
         ours = canonicalize(decompose_locally(prepare(program), {**table}))
     except RetraceRequired as reason:
@@ -77,7 +77,7 @@ def _too_long(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what is not the same, and counts; the exit code is 1 if one of ours is another, or none."""
+    """Print differences and counts; exit with 1 if one of our graphs differs or is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", action="store_true", help="the models of the zoo instead of operators")
     parser.add_argument("--tables", default=",".join(TABLES), help=f"of {', '.join(TABLES)}")

@@ -1,4 +1,4 @@
-"""What a Llama of 70 billion parameters takes, without its weights: by depth, with its layers as functions and in line.
+"""Measure the cost of a Llama of 70 billion parameters on the meta device: by depth, with outlined layers and in line.
 
     python -m benchmarks.deep_models --json deep.json           # each row in a process of its own
     python -m benchmarks.deep_models --json deep.json --write   # renew docs/layers.md from the file
@@ -91,7 +91,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the file does not hold yet, or write the page."""
+    """Measure the cases that the file lacks, or write the page."""
     parser = parser_of(__doc__, PAGE)
     parser.add_argument("--case", type=int, help="measure this one here, and print it")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Every dtype in every role to every output type: what comes out is exact, or a sentence that names the dtype.
+"""Check every dtype in every role and output type: the result is exact, or an error names the dtype.
 
 python -m benchmarks.dtype_matrix            # print the table of docs/dtypes.md
 python -m benchmarks.dtype_matrix --write    # renew it there
@@ -69,7 +69,7 @@ class Model(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Cell:
-    """What becomes of a dtype in one output type: for each role that eager knows, a verdict."""
+    """A dtype in one output type: a verdict for each role that eager supports."""
 
     verdicts: dict[str, str]
 
@@ -85,7 +85,7 @@ class Cell:
 
 
 def cell(dtype: torch.dtype, output_type: OutputType) -> Cell:
-    """Judge ``dtype`` in ``output_type``: all roles at once, and where that is not exact, one by one."""
+    """Check ``dtype`` in ``output_type``: all roles at once, and one by one if that is not exact."""
     roles = tuple(role for role in ROLES if _eager_knows(dtype, role))
     together = verdict(dtype, roles, output_type)
     if together in ("exact", "exact, not run"):
@@ -94,7 +94,7 @@ def cell(dtype: torch.dtype, output_type: OutputType) -> Cell:
 
 
 def verdict(dtype: torch.dtype, roles: tuple[str, ...], output_type: OutputType) -> str:
-    """Return ``exact``, ``exact, not run``, or ``refused``; anything else is a fault, and says which."""
+    """Return ``exact``, ``exact, not run``, or ``refused``; anything else describes a bug."""
     model, x = Model(dtype, roles), sample(dtype)
     try:
         lowered = lower(model, x, output_type=output_type)

@@ -1,4 +1,4 @@
-"""Where an output type is not eager's on an edge: what comes out instead, and why it stays so."""
+"""Known differences from eager for special values: the result, and the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINALG, STABLEHLO, TOSA = OutputType.LINALG_ON_TENSORS, OutputType.STABLEHLO, Ou
 
 @dataclass(frozen=True)
 class Deviation:
-    """What differs in a row of `benchmarks.edges`."""
+    """A known difference in a row of `benchmarks.edges`."""
 
     output_types: tuple[OutputType, ...]
     case: str

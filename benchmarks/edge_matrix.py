@@ -1,4 +1,4 @@
-"""Every edge case to every output type that runs: what comes out is eager's, or a deviation that is written down.
+"""Check special values in every output type: results equal eager's, or differ as `edge_deviations` says.
 
 python -m benchmarks.edge_matrix --output-type linalg-on-tensors --backend jit [--only NAME,...]
 """
@@ -33,7 +33,7 @@ class Batch(torch.nn.Module):
 
 
 def verdicts(rows: Sequence[Row], output_type: OutputType, backend: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield each row's name and what is wrong, or nothing: together, and where that fails, in halves."""
+    """Yield each row's name and its difference, if any: all rows in one program, split in two if that fails."""
     inputs = [list(row.inputs) for row in rows]
     try:
         lowered = lower(Batch(rows), inputs, output_type=output_type)
@@ -51,7 +51,7 @@ def verdicts(rows: Sequence[Row], output_type: OutputType, backend: str | None =
 
 
 def difference(row: Row, ours: Sequence[Any]) -> str:
-    """Return where ``ours`` differs from eager, and how; nothing if it does not."""
+    """Return where and how ``ours`` differs from eager; an empty string if it does not."""
     eager = tree_leaves(row.compute(*row.inputs))
     said = [
         f"result {i}: {text}" for i, (a, e) in enumerate(zip(ours, eager, strict=True)) if (text := _apart(row, a, e))
@@ -83,7 +83,7 @@ def _apart(row: Row, ours: Tensor, eager: Tensor) -> str:
 
 
 def isolated(rows: Sequence[Row], output_type: str, backend: str | None) -> dict[str, str]:
-    """Return the verdicts of ``rows`` from a process of their own; where a signal ends it, from one for each half."""
+    """Return the verdicts of ``rows`` from a process of their own; if it crashes, from one for each half."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.edge_matrix", "--here", "--output-type", output_type]
     command += ["--only", ",".join(row.name for row in rows), *(["--backend", backend] if backend else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Operators on the edges of their domains: NaN, infinities, signed zeros, the ends of ranges, ties, half precision."""
+"""Operators on special values: NaN, infinities, signed zeros, limits of ranges, ties, half precision."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch import Tensor
 
 EXACT = (0.0, 0.0)
 FLOAT = (2e-5, 1e-37)
-"""Relative and absolute: what is near zero has to be right in proportion, too."""
+"""Relative and absolute tolerance: values near zero have to be right in proportion, too."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One operation, or some of a kind, on edge values. Eager says what is right."""
+    """One operation, or several of a kind, on special values, compared with eager."""
 
     name: str
     compute: Callable[..., Any]
     inputs: tuple[Tensor, ...]
     tolerance: tuple[float, float] = FLOAT
     zeros: bool = True
-    """Whether the sign of a zero counts. Not where eager's depends on how a loop is vectorized."""
+    """Whether the sign of a zero is compared. Not if eager's depends on vectorization."""
 
 
 FLOATS = torch.tensor(
@@ -408,7 +408,7 @@ def _indexing() -> Iterator[Row]:
 
 
 def _half(dtype: torch.dtype) -> Iterator[Row]:
-    """What eager accumulates in float32: a result in half precision is off by a unit of its last place, no more."""
+    """Operators that eager accumulates in float32: the tolerance is one unit in the last place."""
     kind = _short(dtype)
     unit = (torch.finfo(dtype).eps, 1e-7)
     long = torch.full((1, 4096), 0.3, dtype=dtype)

@@ -1,4 +1,4 @@
-"""`fx_importer.explain` against what then comes of lowering: models × output types; the table in docs/failures.md.
+"""Compare `fx_importer.explain` with the outcome of lowering: models × output types; the table in docs/failures.md.
 
     python -m benchmarks.explain_accuracy --json explain.json             # all; goes on where it stopped
     python -m benchmarks.explain_accuracy --models 'gpt2.*'
@@ -31,7 +31,7 @@ PAGE = DOCS / "failures.md"
 
 
 class Tail(nn.Module):
-    """A small network, and what is to be refused behind it."""
+    """A small network, followed by an unsupported operator."""
 
     def __init__(self, last: Callable[[torch.Tensor], Any]):
         super().__init__()
@@ -84,7 +84,7 @@ _TAILS: Mapping[str, Callable[[torch.Tensor], Any]] = {
 
 
 def models() -> dict[str, Callable[[], ExportedProgram]]:
-    """Return how the program of each model is made, by name."""
+    """Return a function that makes the program, for each model by name."""
     found: dict[str, Callable[[], ExportedProgram]] = {}
     for name, last in _TAILS.items():
         found[f"tail_{name}"] = partial(_tail, last, None)
@@ -110,7 +110,7 @@ def _zoo(name: str, dynamic: bool) -> ExportedProgram:
 
 
 def measure(name: str, build: Callable[[], ExportedProgram]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each output type: what was foreseen, and what came."""
+    """Yield a row for each output type: what was foreseen, and the outcome."""
     try:
         program = build()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""One model of `benchmarks.families` to one output type: exported once, lowered, run, held against eager."""
+"""Export a model of `benchmarks.families` once, lower it to an output type, run it, and compare it with eager."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fx_importer import FxImporterError, StageFailed, UnsupportedProgramError, l
 from fx_importer.execution import backend_named
 
 BACKENDS = {"linalg-on-tensors": ("jit",), "tosa": ("jit", "tosa_reference"), "stablehlo": ("xla",)}
-"""What runs an output type: the next one where the one before cannot: MLIR's passes from TOSA lack some ops."""
+"""Backends of each output type, in order of preference: MLIR's passes from TOSA lack some operations."""
 
 Outcome = dict[str, str]
 
 
 class Exported:
-    """A model, what eager makes of its inputs, and its program."""
+    """A model, eager's results, and the exported program."""
 
     def __init__(self, name: str):
         self.refused: Outcome | None = None
-        """What became of it, where there is nothing to lower."""
+        """The outcome if there is nothing to lower."""
         with torch.no_grad():
             self.model, self.args, self.kwargs = FAMILIES[name].build()
             self.expected = self.model(*_copied(self.args), **_copied(self.kwargs))

@@ -1,4 +1,4 @@
-"""Models of many families × output types: lowered, run, and held against eager; the last section of docs/models.md.
+"""Lower and run models of many families × output types, and compare with eager; the last section of docs/models.md.
 
     python -m benchmarks.family_matrix --json families.json              # all of them; goes on where it stopped
     python -m benchmarks.family_matrix --models 'Mixtral.*|c3d' --output-types tosa
@@ -90,7 +90,7 @@ def _text(row: Row | None) -> str:
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Return how many models have which status, by output type."""
+    """Return the number of models by status and output type."""
     rows = list(rows)
     lines = ["| output type | pass | of | other |", "|---|---|---|---|"]
     for output_type in OUTPUT_TYPES:

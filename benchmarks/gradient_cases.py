@@ -1,4 +1,4 @@
-"""The gradients of one operator of OpInfo as a program: what a joint graph computes for it."""
+"""The gradients of one operator of OpInfo as a program, as in a joint graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Gradients(nn.Module):
 
 
 def direction(x: Tensor) -> Tensor:
-    """Return what ``x`` is weighted with: numbers between -1 and 1 that are not alike."""
+    """Return distinct weights for ``x``, between -1 and 1."""
     return torch.arange(x.numel(), dtype=x.dtype).add(1).mul(0.7).cos().reshape(x.shape)
 
 
@@ -53,6 +53,6 @@ class ExportedGradients(Exported):
         return [each for each in found if all(tensor.numel() for tensor in each.tensors())][:samples]
 
     def export(self, call: Any, inputs: tuple[Tensor, ...]) -> ExportedProgram:
-        """Trace through autograd, which torch.export does not, and export the graph that comes of it."""
+        """Trace through autograd, which torch.export does not, and export the resulting graph."""
         graph = make_fx(call, tracing_mode="fake")(*(each.clone() for each in inputs))
         return torch.export.export(graph, inputs)

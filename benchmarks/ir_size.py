@@ -1,4 +1,4 @@
-"""How many operations a module has, beside `torch_mlir.fx` on the same exported program: the small models of the zoo.
+"""Count a module's operations beside `torch_mlir.fx`'s for the same exported program: the small models of the zoo.
 
 python -m benchmarks.ir_size                       # a table in Markdown
 python -m benchmarks.ir_size --models lstm,unet --by-name

@@ -44,7 +44,7 @@ Cell = Row
 
 
 def export(name: str, dynamic: bool, folder: Path) -> tuple[Path, Path]:
-    """Write the program of the model ``name``, and its input sets."""
+    """Save the program of the model ``name``, and its input sets."""
     import torch
 
     from benchmarks.zoo import ZOO

@@ -1,4 +1,4 @@
-"""One operator of PyTorch's OpInfo database to one output type: exported, lowered, run, held against eager."""
+"""Export one operator of PyTorch's OpInfo database, lower it to one output type, run it, and compare it with eager."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from fx_importer.verification import compare
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 
 STATUSES = ("pass", "export", "import", "lower", "contract", "run", "mismatch", "crash", "timeout", "skip")
-"""What can become of a case. ``export``: torch.export refuses it; ``skip``: there is nothing to compare with."""
+"""The outcomes of a case. ``export``: torch.export rejects it; ``skip``: there is nothing to compare with."""
 
 PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
 """An operator is tried with the first of these that it takes, unless a dtype is asked for."""
 
 UP_TO_SIGN = ("linalg.eigh", "linalg.svd", "svd")
-"""What returns vectors that may have the other sign: OpInfo says what of its results is unique."""
+"""Operators whose vectors may have the other sign: OpInfo says which part of the results is unique."""
 
 IN_ANY_ORDER = ("linalg.eig", "linalg.eigvals")
-"""What returns eigenvalues that have no order, and vectors of which each may have another phase."""
+"""Operators that return unordered eigenvalues, and vectors with arbitrary phase."""
 
 UNDOUBLED = ("nn.functional.embedding_bag", "linalg.ldl_solve", "linalg.cholesky_ex")
-"""What twice as large inputs would be no inputs of: offsets rise, pivots are places, and matrices positive definite."""
+"""Operators for which doubled inputs are invalid: offsets increase, pivots are indices, matrices positive definite."""
 
 UNDEFINED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
-"""What returns whatever was in memory."""
+"""Operators that return uninitialized memory."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case, or of the first of its samples that did not pass."""
+    """The outcome of a case: that of the first sample that did not pass."""
 
     status: str
     reason: str = ""
@@ -91,7 +91,7 @@ class Call(nn.Module):
         return self._unique(results, tensors) if self._unique else results
 
     def forward(self, *tensors: Tensor) -> Any:
-        """Call the operator with ``tensors`` in the places of its own."""
+        """Call the operator with ``tensors`` for its own."""
         given = iter(tensors)
         leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
@@ -106,7 +106,7 @@ def calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
 
 
 def _unique(name: str, sample: Any) -> Unique | None:
-    """Return what of the results is unique, where not all of it is: which of equal elements comes first is open."""
+    """Return the part of the results that is unique: the order of equal elements is not."""
     if name == "topk":
         dim = sample.kwargs.get("dim", sample.args[1] if len(sample.args) > 1 else -1)
         return lambda results, tensors: (results[0], torch.gather(tensors[0], dim, results[1]))
@@ -148,7 +148,7 @@ def _in_order(results: Any, _: tuple[Tensor, ...]) -> Any:
 
 
 class NothingToExport(Exception):
-    """A sample says nothing of what is measured."""
+    """The sample cannot be measured."""
 
 
 class Exported:
@@ -158,7 +158,7 @@ class Exported:
         self.ready: list[tuple[int, Call, ExportedProgram, tuple[Tensor, ...], Any]] = []
         self.name = name
         self.outcome: Outcome | None = None
-        """What became of it, where there is nothing to lower."""
+        """The outcome if there is nothing to lower."""
         refused: Outcome | None = None
         try:
             tried = self.calls(operators()[name], dtype, samples)
@@ -285,7 +285,7 @@ def _run(lowered: Any, output_type: str, inputs: tuple[Tensor, ...]) -> Any:
 
 
 def differences(results: Any, expected: Any) -> str:
-    """Return how ``results`` differ from ``expected``, of the first leaf that does; nothing if none does."""
+    """Return how ``results`` differ from ``expected``, for the first leaf that does; empty if none does."""
     got, wanted = pytree.tree_leaves(results), pytree.tree_leaves(expected)
     if len(got) != len(wanted):
         return f"{len(got)} results where {len(wanted)} are expected"

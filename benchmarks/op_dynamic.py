@@ -1,4 +1,4 @@
-"""The matrix of operators with dynamic sizes: every size that may be is dynamic, and twice as large at run time.
+"""The matrix of operators with dynamic sizes: every size that can be is dynamic, and doubled at run time.
 
     python -m benchmarks.op_dynamic --json dynamic.json              # everything; goes on where it stopped
     python -m benchmarks.op_dynamic --json dynamic.json --write      # renew the table of docs/op-dynamic.md
@@ -34,7 +34,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the options say."""
+    """Run the command."""
     parser = parser_of_operators(__doc__, PAGE)
     parser.set_defaults(samples=1, workers=1, output_types=",".join(OUTPUT_TYPES))
     options = parser.parse_args(arguments)

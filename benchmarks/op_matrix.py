@@ -1,4 +1,4 @@
-"""Operator × output type over OpInfo, PyTorch's own operator database: lowered, run, and held against eager.
+"""Lower and run OpInfo's operators × output types, and compare with eager.
 
     python -m benchmarks.op_matrix --json ops.json                   # everything; goes on where it stopped
     python -m benchmarks.op_matrix --ops 'linalg\\..*' --output-types tosa
@@ -150,7 +150,7 @@ def measure(requests: Sequence[dict[str, Any]], workers: int, seconds: float) ->
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Return how many operators have which status, by output type; those that torch.export refuses are left out."""
+    """Return the number of operators by status and output type, without those that torch.export rejects."""
     counts: dict[str, Counter[str]] = {}
     for row in rows:
         counts.setdefault(row["output_type"], Counter())[row["status"]] += 1
@@ -219,7 +219,7 @@ def _passes(found: dict[str, Row]) -> bool:
 
 
 def recorded() -> dict[tuple[str, str], str]:
-    """Return what the page says of operators that do not pass: a status for each operator and output type."""
+    """Return the statuses on the page of operators that do not pass, by operator and output type."""
     found: dict[tuple[str, str], str] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         for status, text in _LEFT_OUT.items():
@@ -245,7 +245,7 @@ def parser_of_operators(doc: str | None, page: Path) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace, operators: Iterable[str], **request: Any) -> None:
-    """Run what is not in the file yet; print each row that does not pass, and the counts. ``request`` is in each."""
+    """Run the requests that the file lacks; print each row that does not pass, and the counts. ``request`` is in each."""
     again = set(filter(None, options.again.split(",")))
     kept = [
         row for row in read_rows(options.json) if row["status"] not in again or not re.fullmatch(options.ops, row["op"])
@@ -268,7 +268,7 @@ def run(options: argparse.Namespace, operators: Iterable[str], **request: Any) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the options say."""
+    """Run the command."""
     parser = parser_of_operators(__doc__, PAGE)
     parser.add_argument("--dtype", default="", help="instead of float32, or what the operator has instead")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)

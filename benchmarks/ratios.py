@@ -1,4 +1,4 @@
-"""Fail where fx_importer is no longer as much faster than torch_mlir.fx as it was, or larger graphs cost more.
+"""Fail if fx_importer gains less over torch_mlir.fx than it did, or if larger graphs cost more per node.
 
 Small programs, each side in a process of its own: only ratios of CPU times of one run count, and the floors are about
 half of what was measured, so that a busy machine is no failure. It takes a minute of CPU time.
@@ -29,16 +29,16 @@ FLOORS: dict[tuple[str, str], float] = {
     ("elementwise_1000", "stablehlo"): 7.0,
     ("weights_64mb_fp32", "raw"): 40.0,
 }
-"""By program and output type: how many times less CPU time than torch_mlir.fx takes. Raise one when it is beaten."""
+"""By program and output type: the least ratio of torch_mlir.fx's CPU time to ours. Raise one when it is exceeded."""
 
 MOST_GROWTH = 1.6
-"""What a node of 8000 elementwise ones may cost, over one of 1000: caches of a processor are felt, squares are not."""
+"""The greatest cost per node of 8000 elementwise nodes over that of 1000: room for processor caches, not for quadratic cost."""
 
 ROUNDS = 3
 
 
 def measure(side: str, path: str) -> None:
-    """Carry every program to its output types with ``side``, ``ROUNDS`` times; write the CPU seconds. In a process."""
+    """Lower every program to its output types with ``side``, ``ROUNDS`` times; write the CPU seconds. Runs in a process."""
     import torch
 
     from benchmarks.comparison import cases

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: in a file of JSON lines, from which it goes on, and as tables between marks of a page."""
+"""Rows of a benchmark: in a file of JSON lines, from which a run resumes, and as tables between markers of a page."""
 
 from __future__ import annotations
 

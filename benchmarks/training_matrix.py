@@ -1,4 +1,4 @@
-"""The gradients of every operator of OpInfo × output type: lowered, run, and held against eager's.
+"""Lower and run the gradients of OpInfo's operators × output types, and compare with eager's.
 
     python -m benchmarks.training_matrix --json gradients.json --ops 'nn\\..*'
     python -m benchmarks.training_matrix --json gradients.json --write    # renew the tables of docs/training.md
@@ -19,7 +19,7 @@ PAGE = DOCS / "training.md"
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Return a table of every operator that does not pass, where it stopped and why; and those that torch refuses."""
+    """Return a table of every operator that does not pass, its stage and reason; and those that torch rejects."""
     by_op: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_op.setdefault(row["op"], {})[row["output_type"]] = row
@@ -33,7 +33,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the options say."""
+    """Run the command."""
     parser = parser_of_operators(__doc__, PAGE)
     parser.set_defaults(samples=2, workers=1)
     options = parser.parse_args(arguments)

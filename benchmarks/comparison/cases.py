@@ -1,4 +1,4 @@
-"""What is compared: programs, and the output type that each is carried to."""
+"""The cases: programs, and the output type that each is lowered to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEBI = 2**20
 
 @dataclass(frozen=True)
 class Case:
-    """One program and where it is carried to."""
+    """One program and an output type."""
 
     program: str
     """The name of one of `PROGRAMS`."""

@@ -42,7 +42,7 @@ def _read(program: str) -> ExportedProgram:
 
 
 def measure(side: str, output_type: str, program_path: str, result_path: str) -> None:
-    """Carry the saved program to ``output_type`` with ``side`` and write what that took."""
+    """Lower the saved program to ``output_type`` with ``side`` and write its cost."""
     torch.set_num_threads(1)
     clock = StageClock()
     lower = SIDES[side](clock)

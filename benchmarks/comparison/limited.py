@@ -1,4 +1,4 @@
-"""A child process that is stopped before it takes the machine down."""
+"""A child process with limits of memory and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run measured, put into the documentation: nothing there is copied by hand."""
+"""Write the measurements of a run into the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, drawn."""
+"""Plots of the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two sides, each with its stages timed from the outside: neither knows that it is measured."""
+"""The two sides, with stages timed by wrapping their functions."""
 
 from __future__ import annotations
 

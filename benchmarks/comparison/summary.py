@@ -1,4 +1,4 @@
-"""What was measured, and what is said about it: medians, their spread, and ratios."""
+"""Measurements, their medians, spread, and ratios."""
 
 from __future__ import annotations
 
