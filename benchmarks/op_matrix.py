@@ -245,7 +245,7 @@ def parser_of_operators(doc: str | None, page: Path) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace, operators: Iterable[str], **request: Any) -> None:
-    """Run the requests that the file lacks; print each row that does not pass, and the counts. ``request`` is in each."""
+    """Run the requests that the file lacks; print rows that do not pass, and the counts. ``request`` is in each."""
     again = set(filter(None, options.again.split(",")))
     kept = [
         row for row in read_rows(options.json) if row["status"] not in again or not re.fullmatch(options.ops, row["op"])

@@ -32,13 +32,13 @@ FLOORS: dict[tuple[str, str], float] = {
 """By program and output type: the least ratio of torch_mlir.fx's CPU time to ours. Raise one when it is exceeded."""
 
 MOST_GROWTH = 1.6
-"""The greatest cost per node of 8000 elementwise nodes over that of 1000: room for processor caches, not for quadratic cost."""
+"""The greatest cost per node at 8000 elementwise nodes over that at 1000: room for caches, not for quadratic cost."""
 
 ROUNDS = 3
 
 
 def measure(side: str, path: str) -> None:
-    """Lower every program to its output types with ``side``, ``ROUNDS`` times; write the CPU seconds. Runs in a process."""
+    """Lower every program to its output types with ``side``, ``ROUNDS`` times; write the CPU seconds."""
     import torch
 
     from benchmarks.comparison import cases
