@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from fx_importer.decompositions.complex import complex_numbers
-from fx_importer.decompositions.elementwise import powers, scalars, unsigned
+from fx_importer.decompositions.elementwise import arithmetic, clamp, comparisons, division, powers, unsigned
 from fx_importer.decompositions.indexing import copies, indexing, shapes, strided_views
 from fx_importer.decompositions.matmul import matmul
 from fx_importer.decompositions.nn import attention, normalization
-from fx_importer.decompositions.reduction import variance
+from fx_importer.decompositions.reduction import sum_mean_prod, variance
 from fx_importer.decompositions.special import polar_coordinates
 
 aten = torch.ops.aten
@@ -189,7 +189,15 @@ def test_powers_that_stay() -> None:
 
 @pytest.mark.parametrize("x", [SPECIAL, torch.tensor([-3, 0, 5]), torch.tensor([True, False])])
 @pytest.mark.parametrize("number", [0, 2, -1.5, torch.inf])
-@pytest.mark.parametrize("rule", [*scalars.ARITHMETIC, *scalars.COMPARISONS], ids=lambda rule: str(rule.operators[0]))
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *arithmetic.SCALAR_ARITHMETIC,
+        *(clamp.clamp_by_scalars, sum_mean_prod.mean, division.divide_by_scalar, powers.power_of_scalar),
+        *comparisons.SCALAR_COMPARISONS,
+    ],
+    ids=lambda rule: str(rule.operators[0]),
+)
 def test_numbers_as_tensors(rule, x: torch.Tensor, number: float) -> None:
     # Computing the reference may itself be an error: of -1 to a negative power, of a bool minus a number.
     for operator in rule.operators:
@@ -211,14 +219,14 @@ def test_numbers_as_tensors(rule, x: torch.Tensor, number: float) -> None:
 
 def test_numbers_times_alpha() -> None:
     x = torch.tensor([1.0, 2.0])
-    assert_close(scalars.add(x, 3, alpha=2), torch.add(x, 3, alpha=2))
-    assert_close(scalars.sub(x, 3, alpha=2), torch.sub(x, 3, alpha=2))
-    assert_close(scalars.rsub(x, 3, alpha=2), torch.rsub(x, 3, alpha=2))
+    assert_close(arithmetic.add(x, 3, alpha=2), torch.add(x, 3, alpha=2))
+    assert_close(arithmetic.sub(x, 3, alpha=2), torch.sub(x, 3, alpha=2))
+    assert_close(arithmetic.rsub(x, 3, alpha=2), torch.rsub(x, 3, alpha=2))
 
 
 def test_two_tensors_stay() -> None:
-    assert all(rule(SPECIAL, SPECIAL.clone()) is NotImplemented for rule in scalars.COMPARISONS)
-    assert scalars.add(SPECIAL, SPECIAL) is NotImplemented
+    assert all(rule(SPECIAL, SPECIAL.clone()) is NotImplemented for rule in comparisons.SCALAR_COMPARISONS)
+    assert arithmetic.add(SPECIAL, SPECIAL) is NotImplemented
 
 
 @pytest.mark.parametrize("shifts, dims", [([1], [0]), ([-2, 7], [0, 1]), ([0], [1]), ([5], ()), ([6], [1])])

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from fx_importer.decompositions.complex import complex_logsumexp
 from fx_importer.decompositions.indexing import scatter_reduce
-from fx_importer.decompositions.sort import searchsorted, sorting
+from fx_importer.decompositions.reduction import cumulative
+from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 
 TIES = torch.randint(0, 4, (4, 7), generator=torch.Generator().manual_seed(0))
 NORMAL = torch.randn(4, 7, generator=torch.Generator().manual_seed(0))
@@ -27,10 +28,10 @@ def same(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("few", [sorting.FEW, 0], ids=["counting", "network"])
+@pytest.mark.parametrize("few", [sorting.MAX_PAIRS, 0], ids=["counting", "network"])
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort(name: str, few: int, descending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "FEW", few)
+    monkeypatch.setattr(sorting, "MAX_PAIRS", few)
     x = ROWS[name]
     for dim in (0, -1):
         expected = torch.sort(x, dim=dim, descending=descending, stable=True)
@@ -38,7 +39,7 @@ def test_sort(name: str, few: int, descending: bool, monkeypatch: pytest.MonkeyP
         if few == 0:
             continue  # C++ looks for a few among many
         kept = min(3, x.shape[dim]) if x.dim() else 1
-        found = sorting.topk(x, kept, dim, descending)
+        found = topk.topk(x, kept, dim, descending)
         same(found, tuple(each.narrow(dim, 0, kept) if x.dim() else each for each in expected))
 
 
@@ -46,11 +47,11 @@ def test_sort(name: str, few: int, descending: bool, monkeypatch: pytest.MonkeyP
 def test_running(name: str) -> None:
     x = ROWS[name]
     for dim in (0, -1):
-        same(searchsorted.cummax(x, dim), torch.cummax(x, dim))
-        same(searchsorted.cummin(x, dim), torch.cummin(x, dim))
-        same(sorting.cumprod(x, dim), torch.cumprod(x, dim))
+        same(cumulative.cummax(x, dim), torch.cummax(x, dim))
+        same(cumulative.cummin(x, dim), torch.cummin(x, dim))
+        same(cumulative.cumprod_by_scan(x, dim), torch.cumprod(x, dim))
         if x.is_floating_point():
-            same(searchsorted.logcumsumexp(x * 100, dim), torch.logcumsumexp(x * 100, dim))
+            same(cumulative.logcumsumexp(x * 100, dim), torch.logcumsumexp(x * 100, dim))
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 9, 2), (2, 0), ()])
@@ -69,10 +70,10 @@ def test_running_of_complex_infinities() -> None:
 @pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])
 def test_middles(name: str) -> None:
     x = ROWS[name]
-    same(searchsorted.median(x), torch.median(x))
-    same(searchsorted.nanmedian(x), torch.nanmedian(x))
+    same(median.median(x), torch.median(x))
+    same(median.nanmedian(x), torch.nanmedian(x))
     for dim in (0, -1):
-        for rule, eager in ((searchsorted.median_along, torch.median), (searchsorted.nanmedian_along, torch.nanmedian)):
+        for rule, eager in ((median.median_dim, torch.median), (median.nanmedian_dim, torch.nanmedian)):
             found, expected = rule(x, dim), eager(x, dim)
             same(found[0], expected[0])
             if name != "ties":
@@ -82,14 +83,14 @@ def test_middles(name: str) -> None:
 @pytest.mark.parametrize("name", ["ties", "flags", "normal", "one"])
 def test_mode(name: str) -> None:
     for dim in (0, -1):
-        same(searchsorted.mode(ROWS[name], dim), torch.mode(ROWS[name], dim))
-        same(searchsorted.mode(ROWS[name], dim, True), torch.mode(ROWS[name], dim, True))
+        same(median.mode(ROWS[name], dim), torch.mode(ROWS[name], dim))
+        same(median.mode(ROWS[name], dim, True), torch.mode(ROWS[name], dim, True))
 
 
 @pytest.mark.parametrize("few", [1 << 18, 0], ids=["at_once", "by_halves"])
 @pytest.mark.parametrize("right", [False, True])
 def test_places(few: int, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searchsorted, "FEW", few)
+    monkeypatch.setattr(searchsorted, "MAX_COMPARISONS", few)
     rows = torch.sort(NORMAL, -1)[0]
     values = torch.cat([rows[:, 1:4], NORMAL, torch.tensor([[math.nan, 9, -9]] * 4)], 1)
     same(searchsorted.searchsorted(rows, values, right=right), torch.searchsorted(rows, values, right=right))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count
-from fx_importer.decompositions.reduction.histogram import last_axis, segments_of
+from fx_importer.decompositions.reduction.segment_reduce import inner_axes_merged, segment_mask
 from fx_importer.fx_graph.operators import aten
 
 
@@ -29,11 +29,11 @@ def segment_reduce_backward(
 
     As in eager, only a gradient that is positive is divided among the largest.
     """
-    hits = segments_of(data, lengths, offsets, axis)
+    hits = segment_mask(data, lengths, offsets, axis)
     if hits is None:
         return NotImplemented
     hits = hits.unsqueeze(-3)  # [..., 1, size, segments]
-    x, zero = last_axis(data, axis), torch.zeros((), dtype=data.dtype)
+    x, zero = inner_axes_merged(data, axis), torch.zeros((), dtype=data.dtype)
 
     def spread(of_segments: Tensor) -> Tensor:
         return torch.sum(torch.where(hits, of_segments.unsqueeze(-2), zero), -1)
@@ -41,15 +41,15 @@ def segment_reduce_backward(
     def number(mask: Tensor) -> Tensor:
         return count(hits & mask.unsqueeze(-1), -2)
 
-    given = last_axis(grad, axis)
+    given = inner_axes_merged(grad, axis)
     if reduce == "sum":
         found = spread(given)
     elif reduce == "mean":
         found = spread(given / torch.clamp(count(hits, -2), min=1).to(grad.dtype))
     elif reduce == "prod":
-        found = spread(given) * _of_others(x, hits, spread, number, last_axis(output, axis), initial)
+        found = spread(given) * _of_others(x, hits, spread, number, inner_axes_merged(output, axis), initial)
     else:
-        result = last_axis(output, axis)
+        result = inner_axes_merged(output, axis)
         largest = (x == spread(result)) | torch.isnan(x)
         share = given / torch.clamp(number(largest), min=1).to(grad.dtype)
         found = torch.where(largest, spread(torch.where(given > 0, share, given)), zero)

@@ -28,15 +28,8 @@ from fx_importer.decompositions.complex.complex_numbers import (
 )
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.matmul import matmul
-from fx_importer.decompositions.sort import sorting
+from fx_importer.decompositions.reduction import cumulative
 from fx_importer.fx_graph.operators import aten
-
-
-@decomposes(aten.polar.default)
-def polar(size: Tensor, angle: Tensor) -> Tensor:
-    """The complex number of this size and angle."""
-    size, angle = torch.broadcast_tensors(size, angle)
-    return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
 
 
 def _asked(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Decomposition]:
@@ -187,7 +180,7 @@ def product_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dt
 @decomposes(aten.cumprod.default)
 def cumulative_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """The products of all elements up to each."""
-    return sorting.cumprod(x, dim, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
+    return cumulative.cumprod_by_scan(x, dim, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
 
 
 @decomposes(aten.eye.default, aten.eye.m)
@@ -266,7 +259,7 @@ _OF_TRUTHS = (
 BEYOND_PRODUCTS = (
     *COMPLEX_FUNCTIONS,
     *COMPLEX_SUMS,
-    *(polar, isnan, isinf, isfinite, logical_not, power, power_of_tensors, ldexp),
+    *(isnan, isinf, isfinite, logical_not, power, power_of_tensors, ldexp),
     *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all, cumulative_product, eye, copy),
     *map(_on_truths, _OF_TRUTHS),
     *map(_on_both_parts, _ALIKE),

@@ -13,7 +13,7 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _of_truths(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
+def on_bools(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
     @decomposes(operator)
     def ordered(a: Tensor, b: Tensor) -> Any:
         return rule(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
@@ -21,48 +21,39 @@ def _of_truths(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -
     return ordered
 
 
-CLAMPED_TRUTHS = (
-    _of_truths(aten.clamp_min.Tensor, torch.logical_or),
-    _of_truths(aten.clamp_max.Tensor, torch.logical_and),
-)
-ORDER_OF_TRUTHS = (
-    *CLAMPED_TRUTHS,
-    _of_truths(aten.lt.Tensor, lambda a, b: torch.logical_and(torch.logical_not(a), b)),
-    _of_truths(aten.le.Tensor, lambda a, b: torch.logical_or(torch.logical_not(a), b)),
-    _of_truths(aten.gt.Tensor, lambda a, b: torch.logical_and(a, torch.logical_not(b))),
-    _of_truths(aten.ge.Tensor, lambda a, b: torch.logical_or(a, torch.logical_not(b))),
-)
-
-
-def _as_numbers(operator: OpOverload) -> Decomposition:
+def _as_int32(operator: OpOverload) -> Decomposition:
     """Return the rule that has integers of 32 bits for truths; the first result is whether they are not zero."""
 
     @decomposes(operator)
     def rule(x: Tensor, *args: Any, **settings: Any) -> Any:
         if x.dtype is not torch.bool:
             return NotImplemented
-        settings = {key: each.int() if _is_truth(each) else each for key, each in settings.items()}
-        found = operator(x.int(), *(each.int() if _is_truth(each) else each for each in args), **settings)
+        settings = {key: each.int() if _is_bool(each) else each for key, each in settings.items()}
+        found = operator(x.int(), *(each.int() if _is_bool(each) else each for each in args), **settings)
         return (found[0] != 0, *found[1:]) if isinstance(found, tuple) else found != 0
 
     return rule
 
 
-def _is_truth(x: Any) -> bool:
+def _is_bool(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype is torch.bool
 
 
 @decomposes(aten.index_put.default)
-def index_put(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+def index_put_accumulate(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     """Added up; what is written stays."""
     if not accumulate or x.dtype is not torch.bool:
         return NotImplemented
     return aten.index_put(x.int(), indices, values.int(), True) != 0
 
 
-ADDED_TRUTHS = (
-    *map(_as_numbers, (aten.scatter_add.default, aten.scatter_reduce.two, aten.index_add.default)),
-    index_put,
+BOOL_ACCUMULATION = (
+    *map(_as_int32, (aten.scatter_add.default, aten.scatter_reduce.two, aten.index_add.default)),
+    index_put_accumulate,
 )
-LARGEST_TRUTHS = tuple(map(_as_numbers, (aten.max.dim, aten.min.dim)))
-SORTED_TRUTHS = (_as_numbers(aten.sort.default),)
+
+
+BOOL_EXTREMA = tuple(map(_as_int32, (aten.max.dim, aten.min.dim)))
+
+
+BOOL_SORTS = (_as_int32(aten.sort.default),)

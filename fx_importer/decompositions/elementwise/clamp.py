@@ -1,36 +1,41 @@
-"""Bounds that TOSA's ``clamp`` keeps: the C++ lowerings make the largest finite number the bound that is not given."""
+"""Rules of clamp, clamp_min and clamp_max."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
+from fx_importer.decompositions.elementwise.bools import on_bools
+from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.elementwise.scalars import Number, scalar_like
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
-Number = int | float
-
 
 @decomposes(aten.clamp.default)
-def clamp(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
+def clamp_with_infinite_bounds(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     """``minimum(maximum(x, min), max)``; where no bound is given, infinity is one. Integers stay if both are whole."""
     if is_kept(aten.clamp.default) or not all(isinstance(each, Number | None) for each in (min, max)):
         return NotImplemented
     if not x.is_floating_point():
         if any(isinstance(each, float) for each in (min, max)):
             return torch.clamp(x.to(torch.get_default_dtype()), min, max)
-        return _ordered(x, min, max) if min is not None and max is not None and min > max else NotImplemented
+        return (
+            _maximum_then_minimum(x, min, max) if min is not None and max is not None and min > max else NotImplemented
+        )
     low, high = -math.inf if min is None else float(min), math.inf if max is None else float(max)
     if not low <= high:
-        return _ordered(x, low, high)
+        return _maximum_then_minimum(x, low, high)
     with keep(aten.clamp.default):
         return torch.clamp(x, low, high)
 
 
-def _ordered(x: Tensor, low: Number, high: Number) -> Tensor:
+def _maximum_then_minimum(x: Tensor, low: Number, high: Number) -> Tensor:
     """One after the other: the upper bound wins, and a bound may be NaN."""
     bounds = (torch.full((), each, dtype=x.dtype) for each in (low, high))
     return torch.minimum(torch.maximum(x, next(bounds)), next(bounds))
@@ -55,10 +60,50 @@ def clamp_tensors(x: Tensor, min: Tensor | None = None, max: Tensor | None = Non
     return x if max is None else torch.minimum(x, max)
 
 
-@decomposes(aten.relu.default)
-def relu(x: Tensor) -> Tensor:
-    """A clamp from zero on."""
-    return torch.clamp(x, min=0) if x.is_floating_point() else torch.maximum(x, torch.full((), 0, dtype=x.dtype))
+TOSA_CLAMPS: tuple[Decomposition, ...] = (clamp_with_infinite_bounds, clamp_min, clamp_max, clamp_tensors)
 
 
-BOUNDS: tuple[Decomposition, ...] = (clamp, clamp_min, clamp_max, clamp_tensors, relu)
+@decomposes(aten.clamp.default)
+def clamp_by_scalars(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
+    """The smaller of ``max`` and the larger of ``min`` and ``x``; not a number stays so."""
+    if min is not None:
+        x = torch.maximum(x, scalar_like(min, x))
+    if max is not None:
+        x = torch.minimum(x, scalar_like(max, x))
+    return x
+
+
+@decomposes(aten.clamp.default)
+def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
+    """Of whole numbers between floats, which the C++ lowering compares as they are; or a bound is NaN. Others stay."""
+    if any(isinstance(each, float) and math.isnan(each) for each in (min, max)):
+        return torch.full_like(x, math.nan, dtype=torch.result_type(x, math.nan))
+    if x.is_floating_point() or not any(isinstance(each, float) for each in (min, max)):
+        return NotImplemented
+    return torch.clamp(x.to(torch.get_default_dtype()), min, max)
+
+
+@decomposes(aten.clamp.Tensor)
+def clamp_mixed_dtypes(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
+    """Between tensors of another dtype than that of ``x``, all in the dtype of the result. Others stay."""
+    bounds = [each for each in (min, max) if each is not None]
+    _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
+    if all(each.dtype == dtype for each in (x, *bounds)):
+        return NotImplemented
+    return torch.clamp(x.to(dtype), *(None if each is None else each.to(dtype) for each in (min, max)))
+
+
+@decomposes(aten.clamp.default)
+def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """Of integers: C++ cuts the bounds off at 32 bits."""
+    if not is_integer(x) or isinstance(min, float) or isinstance(max, float):
+        return NotImplemented
+    if min is not None:
+        x = torch.maximum(x, torch.full((), min, dtype=x.dtype))
+    return x if max is None else torch.minimum(x, torch.full((), max, dtype=x.dtype))
+
+
+BOOL_CLAMPS = (
+    on_bools(aten.clamp_min.Tensor, torch.logical_or),
+    on_bools(aten.clamp_max.Tensor, torch.logical_and),
+)

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.elementwise.integers import is_integer
 from fx_importer.decompositions.elementwise.low_precision import HALVES
+from fx_importer.decompositions.elementwise.scalars import with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -112,3 +114,48 @@ def divisions(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition,
             return _wide(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), a, b)
 
     return fmod, remainder, floor_divide, divide
+
+
+divide_by_scalar = with_scalar(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar)
+
+
+@decomposes(aten.remainder.Tensor, aten.remainder.Scalar)
+def remainder_integers(x: Tensor, by: Tensor | int) -> Tensor:
+    """Of integers: what is left of ``x``, with the sign of ``by``."""
+    if not is_integer(x) or not (is_integer(by) or type(by) is int):
+        return NotImplemented
+    x, divisor = _promoted(x, by)
+    rest = x - torch.div(x, divisor, rounding_mode="trunc") * divisor
+    return torch.where((rest != 0) & torch.logical_xor(rest < 0, divisor < 0), rest + divisor, rest)
+
+
+@decomposes(aten.floor_divide.default, aten.div.Tensor_mode, aten.div.Scalar_mode)
+def floor_divide_integers(x: Tensor, by: Tensor | int, *, rounding_mode: str | None = "floor") -> Tensor:
+    """Of integers: the quotient, rounded down. C++ asks for the sign of the product, which may have more bits."""
+    if rounding_mode != "floor" or not is_integer(x) or not (is_integer(by) or type(by) is int):
+        return NotImplemented
+    x, divisor = _promoted(x, by)
+    quotient = torch.div(x, divisor, rounding_mode="trunc")
+    rest = x - quotient * divisor
+    return torch.where((rest != 0) & torch.logical_xor(rest < 0, divisor < 0), quotient - 1, quotient)
+
+
+def _promoted(x: Tensor, by: Tensor | int) -> tuple[Tensor, Tensor]:
+    """Return both as tensors of the type that arithmetic of them has."""
+    dtype = torch.result_type(x, by)
+    return x.to(dtype), by.to(dtype) if isinstance(by, Tensor) else torch.full((), by, dtype=dtype)
+
+
+@decomposes(aten.reciprocal.default)
+def reciprocal(x: Tensor) -> Any:
+    """``1 / x``: the C++ lowering asserts that there is no zero."""
+    if x.is_complex():
+        return NotImplemented
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    return torch.ones((), dtype=x.dtype) / x
+
+
+@decomposes(aten.reciprocal.default)
+def reciprocal_of_integers(x: Tensor) -> Any:
+    """``1 / x``, as a float; others stay."""
+    return reciprocal(x) if not x.is_floating_point() else NotImplemented

@@ -14,6 +14,7 @@ from fx_importer.fx_graph.operators import aten
 
 HALVES = (torch.float16, torch.bfloat16)
 
+
 _ADDS_UP = (
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.prod.default, aten.prod.dim_int),
     *(aten.linalg_vector_norm.default, aten.norm.Scalar, aten.norm.ScalarOpt_dim),
@@ -48,3 +49,10 @@ def _widened(operator: OpOverload) -> Decomposition:
 
 ACCUMULATING = in_float32(*_ADDS_UP)
 """What adds up many values."""
+
+
+@decomposes(aten._to_copy.default)
+def convert_half_precision(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """One half precision to the other by way of float32, to which TOSA converts both."""
+    halves = {x.dtype, dtype} == {torch.float16, torch.bfloat16}
+    return x.float().to(dtype) if halves else NotImplemented

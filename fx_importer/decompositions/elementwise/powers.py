@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
+from fx_importer.decompositions.elementwise.scalars import with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -19,6 +20,8 @@ _SIMPLE: Mapping[float, Callable[[Tensor], Tensor]] = {
     2: lambda x: x * x,
     3: lambda x: x * x * x,
 }
+
+
 _SIMPLE_OF_FLOATS: Mapping[float, Callable[[Tensor], Tensor]] = {
     0.5: torch.sqrt,
     -0.5: torch.rsqrt,
@@ -155,43 +158,17 @@ def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
     return torch.where(usual, result, torch.where(torch.isnan(exponent), math.nan, edge).to(dtype))
 
 
-@decomposes(aten.exp2.default)
-def tosa_exp2(x: Tensor) -> Tensor:
-    """A power of two."""
-    return tosa_power_of_number.rule(2.0, x)
-
-
 @decomposes(aten.sqrt.default)
 def tosa_sqrt(x: Tensor) -> Tensor:
     """``1 / rsqrt(x)``, since TOSA has no root but that, and no power of negative numbers."""
     return torch.reciprocal(torch.rsqrt(x)) if x.is_floating_point() else NotImplemented
 
 
-@decomposes(aten.expm1.default)
-def tosa_expm1(x: Tensor) -> Tensor:
-    """``exp(x) - 1``, next to zero too: W. Kahan's ``(u - 1) * x / log(u)`` where ``u = exp(x)``."""
-    if not x.is_floating_point():
-        return NotImplemented
-    grown = torch.exp(x)
-    small = (x.abs() < 1.0) & (grown != 1.0)
-    near = (grown - 1.0) * x / torch.log(torch.where(small, grown, 2.0))
-    return torch.where(x.abs() < 1.0, torch.where(small, near, x), grown - 1.0)
+power_of_scalar = with_scalar(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 
 
-@decomposes(aten.log1p.default)
-def tosa_log1p(x: Tensor) -> Tensor:
-    """``log(1 + x)``, next to zero too: W. Kahan's ``log(u) * x / (u - 1)`` where ``u = 1 + x``."""
-    if not x.is_floating_point():
-        return NotImplemented
-    moved = x + 1.0
-    small = (x.abs() < 1.0) & (moved != 1.0)
-    near = torch.log(moved) * (x / torch.where(small, moved - 1.0, 1.0))
-    return torch.where(x.abs() < 1.0, torch.where(small, near, x), torch.log(moved))
-
-
-IN_TOSA: tuple[Decomposition, ...] = (
+TOSA_POWERS: tuple[Decomposition, ...] = (
     power_of_integers,
-    *(tosa_power, tosa_power_of_tensors, tosa_power_of_number, tosa_exp2),
-    *(tosa_sqrt, tosa_expm1, tosa_log1p),
+    *(tosa_power, tosa_power_of_tensors, tosa_power_of_number, tosa_sqrt),
 )
 """TOSA has exponentials and logarithms, reciprocal roots, and powers of positive numbers."""

@@ -142,3 +142,22 @@ def index_put_of_leading_axes(
     ]
     written = _put(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
     return written.permute([order.index(axis) for axis in range(x.dim())])
+
+
+_MAX_INDEXED_RANK = 4
+"""Largest rank of a result of indexing that C++ lowers within the six axes that TOSA has."""
+
+
+@decomposes(aten.index.Tensor)
+def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """With indices of many axes: C++ joins them along one axis more, of which there may be six."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    tensors = [each for each in indices if each is not None]
+    if not given or given != list(range(given[0], given[-1] + 1)) or any(t.dtype is torch.bool for t in tensors):
+        return NotImplemented
+    shape = torch.broadcast_shapes(*(each.shape for each in tensors))
+    result = (*x.shape[: given[0]], *shape, *x.shape[given[-1] + 1 :])
+    if len(shape) < 2 or len(result) <= _MAX_INDEXED_RANK or not all(isinstance(size, int) for size in result):
+        return NotImplemented
+    flat = [each.expand(shape).reshape(-1) for each in tensors]
+    return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -120,24 +119,4 @@ _SQUARINGS = 24
 """Enough for norms up to 2**23."""
 
 
-@decomposes(aten.linalg_norm.default, aten.linalg_norm.ord_str)
-def norm(
-    x: Tensor,
-    ord: float | str | None = None,
-    dim: Sequence[int] | None = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Any:
-    """The norm of the matrices along two axes, or of vectors, or of all elements, as torch documents it."""
-    if not is_known(x):
-        return NotImplemented
-    along = list(range(x.dim())) if dim is None else list(dim)
-    if ord is not None and len(along) == 2:
-        return torch.linalg.matrix_norm(x, ord, (along[0], along[1]), keepdim, dtype=dtype)
-    if isinstance(ord, str):
-        return NotImplemented
-    return torch.linalg.vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
-
-
-FUNCTIONS: tuple[Decomposition, ...] = (pinv, old_pinv, matrix_rank, old_matrix_rank, matrix_exp, norm)
+FUNCTIONS: tuple[Decomposition, ...] = (pinv, old_pinv, matrix_rank, old_matrix_rank, matrix_exp)

@@ -1,13 +1,64 @@
-"""Scans of half precision, which eager accumulates in float32; one sort for all, and the k-th value by it."""
+"""Rules of cumulative sums, products, extrema and logsumexp."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
-from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.engine.static_shapes import is_empty
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import positions
 from fx_importer.fx_graph.operators import aten
+
+
+def scan(tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """Combine each element with all before it along ``dim``, in as many steps as the size has binary digits.
+
+    ``combine(before, after)`` takes and returns tuples as long as ``tensors``, and is associative. (Hillis and Steele,
+    "Data parallel algorithms", 1986.)
+    """
+    size, shift = tensors[0].shape[dim], 1
+    if not isinstance(size, int):
+        return _scan_dynamic(tensors, dim, combine)
+    while shift < size:
+        before = tuple(each.narrow(dim, 0, size - shift) for each in tensors)
+        after = tuple(each.narrow(dim, shift, size - shift) for each in tensors)
+        combined = combine(before, after)
+        done = (each.narrow(dim, 0, shift) for each in tensors)
+        tensors = tuple(torch.cat([a, b], dim) for a, b in zip(done, combined, strict=True))
+        shift *= 2
+    return tensors
+
+
+def _scan_dynamic(
+    tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """The same for a size that is not known: each step is one of a loop."""
+    size = tensors[0].shape[dim]
+    along = [-1 if axis == dim % tensors[0].dim() else 1 for axis in range(tensors[0].dim())]
+    places = torch.arange(size, device=tensors[0].device)
+
+    def more(shift: Tensor, *rest: Tensor) -> Tensor:
+        return torch.any(rest[-1] >= shift)
+
+    def step(shift: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        *now, places = rest
+        before = tuple(each.index_select(dim, torch.clamp(places - shift, min=0)) for each in now)
+        changed = (places >= shift).reshape(along)
+        combined = zip(combine(before, tuple(now)), now, strict=True)
+        return shift * 2, *(torch.where(changed, new, old) for new, old in combined)
+
+    loop: Any = while_loop_op
+    start = torch.ones((), dtype=torch.int64, device=tensors[0].device)
+    return tuple(loop(more, step, (start, *(each.contiguous() for each in tensors)), (places,))[1:])
+
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -30,20 +81,69 @@ def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim).to(kind)  # whole numbers become int64
 
 
-@decomposes(aten.sort.stable)
-def stable_sort(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """The other overload, whose lowering is stable."""
-    return torch.sort(x, dim, descending)
+@decomposes(aten.cumsum.default)
+def cumsum_integers(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The running sum of integers in 64 bits, as eager computes it."""
+    if not is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
+        return NotImplemented
+    return torch.cumsum(x.long(), dim)
 
 
-@decomposes(aten.kthvalue.default)
-def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The k-th value, from 1, of each row sorted along ``dim``, and where it is."""
-    if not x.dim():
+@decomposes(aten.cumprod.default)
+def cumprod_by_scan(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """The products of all elements up to each."""
+    kind = dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64)
+    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+    x = x.to(wide)
+    if x.dim() == 0:
+        return x.to(kind)
+    return scan((x,), dim, lambda before, after: (before[0] * after[0],))[0].to(kind)
+
+
+def _cumulative_extremum(x: Tensor, dim: int, wins: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    """The last of equal elements wins, as does not a number, which nothing takes the place of."""
+    if x.dim() == 0 or is_empty(x):
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
-    values, indices = torch.sort(x, dim=dim)
-    value, index = values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1)
-    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+    shape = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
+    places = positions(x.shape[dim]).reshape(shape).expand(x.shape)
+
+    def combine(before: tuple[Tensor, ...], after: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        later = wins(after[0], before[0])
+        if x.is_floating_point():
+            later = later | (after[0] != after[0])
+        return torch.where(later, after[0], before[0]), torch.where(later, after[1], before[1])
+
+    source = x.to(torch.int32) if x.dtype == torch.bool else x
+    values, indices = scan((source, places), dim, combine)
+    return values.to(x.dtype), indices.to(torch.int64)
 
 
-SCANS: tuple[Decomposition, ...] = (cumsum, cumprod, stable_sort, kthvalue)
+@decomposes(aten.cummax.default)
+def cummax(x: Tensor, dim: int) -> Any:
+    """The largest element up to each, and where it is."""
+    return _cumulative_extremum(x, dim, torch.ge)
+
+
+@decomposes(aten.cummin.default)
+def cummin(x: Tensor, dim: int) -> Any:
+    """The smallest element up to each, and where it is."""
+    return _cumulative_extremum(x, dim, torch.le)
+
+
+@decomposes(aten.logcumsumexp.default)
+def logcumsumexp(x: Tensor, dim: int) -> Any:
+    """The logarithm of the running sum of exponentials, each of which may be beyond all numbers."""
+    if x.is_complex():
+        return NotImplemented
+    if x.dim() == 0 or is_empty(x):
+        return x.clone()
+    return scan((x,), dim, _logaddexp)[0]
+
+
+def _logaddexp(before: tuple[Tensor, ...], after: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    largest = torch.maximum(before[0], after[0])
+    rest = torch.log1p(torch.exp(-torch.abs(before[0] - after[0])))
+    return (torch.where(torch.abs(largest) == math.inf, largest, largest + rest),)
+
+
+SCANS = (cummax, cummin, logcumsumexp)

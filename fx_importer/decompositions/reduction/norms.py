@@ -1,4 +1,4 @@
-"""Norms of vectors by sums and roots: the C++ lowerings raise to a power, which TOSA has of positive numbers only."""
+"""Rules of vector norms, and of distances, which are norms of differences."""
 
 from __future__ import annotations
 
@@ -10,13 +10,48 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.linalg_dense.row_loops import is_known
 from fx_importer.fx_graph.operators import aten
+
+
+def p_norm(x: Tensor, p: float, dims: Sequence[int], keepdim: bool = False) -> Tensor:
+    """The p-norm of floats over ``dims``: for 0 the count of what is not zero, for infinity the largest size."""
+    dims = list(dims)
+    if p == 0:
+        return torch.sum((x != 0).to(x.dtype), dims, keepdim)
+    if p == math.inf:
+        return torch.amax(x.abs(), dims, keepdim)
+    if p == -math.inf:
+        return torch.amin(x.abs(), dims, keepdim)
+    if p == 1:
+        return torch.sum(x.abs(), dims, keepdim)
+    if p == 2:
+        return torch.sqrt(torch.sum(x * x, dims, keepdim))
+    return torch.pow(torch.sum(torch.pow(x.abs(), p), dims, keepdim), 1 / p)
+
+
+@decomposes(aten.linalg_vector_norm.default)
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """The p-norm over ``dim``, or over all axes; half precision is accumulated in float32."""
+    kind = dtype or x.dtype
+    if x.is_complex() or not kind.is_floating_point or not isinstance(ord, int | float) or not x.dim():
+        return NotImplemented
+    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+    return p_norm(x.to(wide), ord, range(x.dim()) if dim is None else dim or range(x.dim()), keepdim).to(kind)
+
 
 Axes = Sequence[int] | None
 
 
 @decomposes(aten.linalg_vector_norm.default)
-def vector_norm(
+def float_vector_norm(
     x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
     """``sum(|x|**ord) ** (1 / ord)`` over ``dim``, all axes if none is given; the largest for an infinite ``ord``."""
@@ -35,15 +70,60 @@ def vector_norm(
 
 
 @decomposes(aten.norm.ScalarOpt_dim)
-def norm_along(x: Tensor, p: float | None, dim: Axes, keepdim: bool = False) -> Any:
+def float_norm_dim(x: Tensor, p: float | None, dim: Axes, keepdim: bool = False) -> Any:
     """`vector_norm`, under its older name."""
-    return vector_norm(x, 2.0 if p is None else p, dim, keepdim)
+    return float_vector_norm(x, 2.0 if p is None else p, dim, keepdim)
 
 
 @decomposes(aten.norm.Scalar)
-def norm(x: Tensor, p: float = 2) -> Any:
+def float_norm(x: Tensor, p: float = 2) -> Any:
     """`vector_norm`, of all elements."""
-    return vector_norm(x, p)
+    return float_vector_norm(x, p)
 
 
-NORMS = (vector_norm, norm_along, norm)
+FLOAT_NORMS = (float_vector_norm, float_norm_dim, float_norm)
+
+
+@decomposes(aten.linalg_norm.default, aten.linalg_norm.ord_str)
+def linalg_norm(
+    x: Tensor,
+    ord: float | str | None = None,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """The norm of the matrices along two axes, or of vectors, or of all elements, as torch documents it."""
+    if not is_known(x):
+        return NotImplemented
+    along = list(range(x.dim())) if dim is None else list(dim)
+    if ord is not None and len(along) == 2:
+        return torch.linalg.matrix_norm(x, ord, (along[0], along[1]), keepdim, dtype=dtype)
+    if isinstance(ord, str):
+        return NotImplemented
+    return torch.linalg.vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+
+
+@decomposes(aten.dist.default)
+def dist(a: Tensor, b: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of the difference."""
+    return torch.linalg.vector_norm(a - b, p)
+
+
+@decomposes(aten._cdist_forward.default)
+def cdist(a: Tensor, b: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """The p-norm of the difference of each row of a and each of b. Never by a product: it is more exact, and larger."""
+    del compute_mode
+    return p_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, [-1])
+
+
+@decomposes(aten._pdist_forward.default)
+def pdist(x: Tensor, p: float = 2) -> Any:
+    """The p-norm of the difference of each row and each later one."""
+    if not isinstance(x.shape[0], int):
+        return NotImplemented
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1).unbind()
+    return p_norm(x[first] - x[second], p, [-1])
+
+
+DISTANCES = (dist, cdist, pdist)

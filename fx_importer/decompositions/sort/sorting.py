@@ -1,9 +1,4 @@
-"""Sorting for a target that has no sort, and running products.
-
-Short rows count, for each element, those that come before it: all pairs are compared at once. Longer ones go through a
-bitonic network (Batcher, "Sorting networks and their applications", 1968). Equal elements keep their order, and not a
-number is greater than any, as in torch.
-"""
+"""Rules of sort."""
 
 from __future__ import annotations
 
@@ -16,11 +11,17 @@ from torch import Tensor
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, positions
-from fx_importer.decompositions.sort.searchsorted import scan
 from fx_importer.fx_graph.operators import aten
 
+MAX_PAIRS = 1 << 22
+"""The number of pairs that are compared at once."""
 
-def _ordered(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
+
+MAX_ROW = 1 << 16
+"""The length of the longest row that is sorted."""
+
+
+def leading_of_sorted(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
     """Return the first ``kept`` of ``x`` in order along ``dim``, and where they were."""
     if not is_static(x):
         return NotImplemented
@@ -29,25 +30,19 @@ def _ordered(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
     size = x.shape[dim]
     if size == 1:  # of such the C++ lowering of the comparison of all pairs ends in an invalid reshape
         return x.narrow(dim, 0, kept).clone(), torch.zeros_like(x.narrow(dim, 0, kept), dtype=torch.int64)
-    if x.numel() == 0 or size > LONGEST:
+    if x.numel() == 0 or size > MAX_ROW:
         return NotImplemented
     rows = x.movedim(dim, -1)
     keys = rows.to(torch.int32) if x.dtype == torch.bool else rows
-    if x.numel() * size <= FEW:
-        order = _by_counting(keys, kept, descending)
+    if x.numel() * size <= MAX_PAIRS:
+        order = _argsort_by_counting(keys, kept, descending)
     else:
-        order = _by_network(keys, descending).narrow(-1, 0, kept)
+        order = _argsort_bitonic(keys, descending).narrow(-1, 0, kept)
     indices = order.to(torch.int64)
     return rows.gather(-1, indices).movedim(-1, dim), indices.movedim(-1, dim)
 
 
-FEW = 1 << 22
-"""The number of pairs that are compared at once."""
-LONGEST = 1 << 16
-"""The length of the longest row that is sorted."""
-
-
-def _by_counting(keys: Tensor, kept: int, descending: bool) -> Tensor:
+def _argsort_by_counting(keys: Tensor, kept: int, descending: bool) -> Tensor:
     place = positions(keys.shape[-1])
     later = _comes_after(keys.unsqueeze(-1), keys.unsqueeze(-2), place.unsqueeze(-1), place, descending)
     here = count(later).unsqueeze(-2) == positions(kept).unsqueeze(-1)
@@ -64,10 +59,10 @@ def _comes_after(a: Tensor, b: Tensor, place_a: Tensor, place_b: Tensor, descend
     return after | (same & (place_a > place_b))
 
 
-def _by_network(keys: Tensor, descending: bool) -> Tensor:
+def _argsort_bitonic(keys: Tensor, descending: bool) -> Tensor:
     size, rows = keys.shape[-1], keys.shape[:-1]
     full = 1 << (size - 1).bit_length()
-    pad = torch.full((*rows, full - size), _last(keys.dtype, descending), dtype=keys.dtype)
+    pad = torch.full((*rows, full - size), _greatest_key(keys.dtype, descending), dtype=keys.dtype)
     keys = torch.cat([keys, pad], -1)
     places = positions(full).expand(keys.shape)
     run = 2
@@ -87,7 +82,7 @@ def _by_network(keys: Tensor, descending: bool) -> Tensor:
     return places.narrow(-1, 0, size)
 
 
-def _last(dtype: torch.dtype, descending: bool) -> float:
+def _greatest_key(dtype: torch.dtype, descending: bool) -> float:
     """Return a value that nothing of ``dtype`` comes after."""
     if dtype.is_floating_point:
         return -math.inf if descending else math.nan
@@ -97,7 +92,7 @@ def _last(dtype: torch.dtype, descending: bool) -> float:
 @decomposes(aten.sort.default)
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
     """All elements in order, and where they were."""
-    return _ordered(x, x.shape[dim] if x.dim() else 1, dim, descending)
+    return leading_of_sorted(x, x.shape[dim] if x.dim() else 1, dim, descending)
 
 
 @decomposes(aten.sort.stable)
@@ -106,23 +101,9 @@ def stable_sort(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bo
     return sort(x, dim, descending)
 
 
-@decomposes(aten.topk.default)
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The first ``k`` elements in order, and where they were. The C++ lowering looks for one after the other."""
-    if k <= 64 and is_static(x) and x.numel() * (x.shape[dim] if x.dim() else 1) > FEW:
-        return NotImplemented
-    return _ordered(x, k, dim, largest)
-
-
-@decomposes(aten.cumprod.default)
-def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """The products of all elements up to each."""
-    kind = dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64)
-    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
-    x = x.to(wide)
-    if x.dim() == 0:
-        return x.to(kind)
-    return scan((x,), dim, lambda before, after: (before[0] * after[0],))[0].to(kind)
-
-
-SORTING = (sort, stable_sort, topk, cumprod)
+@decomposes(aten.sort.stable)
+def stable_sort_as_sort(
+    x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The other overload, whose lowering is stable."""
+    return torch.sort(x, dim, descending)

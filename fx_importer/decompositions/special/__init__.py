@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from fx_importer.decompositions.special.bessel import BESSEL
 from fx_importer.decompositions.special.error_functions import ERROR_FUNCTIONS
-from fx_importer.decompositions.special.float_parts import FLOAT_PARTS, SIGNS
+from fx_importer.decompositions.special.float_parts import FLOAT_PARTS
 from fx_importer.decompositions.special.gamma import GAMMA
 from fx_importer.decompositions.special.gcd_lcm import INTEGERS
 from fx_importer.decompositions.special.incomplete_gamma import INCOMPLETE_GAMMA
 from fx_importer.decompositions.special.logarithms import LOGARITHMS
 from fx_importer.decompositions.special.modified_bessel import MODIFIED_BESSEL
-from fx_importer.decompositions.special.polar_coordinates import DISTANCES
+from fx_importer.decompositions.special.polar_coordinates import POLAR_COORDINATES
 from fx_importer.decompositions.special.polynomials import POLYNOMIALS
 from fx_importer.decompositions.special.trigonometry import TRIGONOMETRY
 
 SPECIAL = (
     *(*GAMMA, *INCOMPLETE_GAMMA, *ERROR_FUNCTIONS, *BESSEL, *MODIFIED_BESSEL, *POLYNOMIALS),
-    *(*DISTANCES, *FLOAT_PARTS, *INTEGERS),
+    *(*POLAR_COORDINATES, *FLOAT_PARTS, *INTEGERS),
 )
 """What no backend takes whole, or not of every shape."""
-TOSA_LACKS = (*SIGNS, *TRIGONOMETRY, *LOGARITHMS)
+TOSA_LACKS = (*TRIGONOMETRY, *LOGARITHMS)
 """What only TOSA does not take whole."""

@@ -7,10 +7,12 @@ the inverse takes ``-log(1 - x²)`` as in Giles, "Approximating the erfinv funct
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.decompositions.special.error_series import ERFCX, ERFINV_CENTRE, ERFINV_TAIL
 from fx_importer.fx_graph.operators import aten
@@ -81,3 +83,9 @@ def ndtri(p: Tensor) -> Tensor:
 
 
 ERROR_FUNCTIONS = (erfc, erfcx, erfinv, ndtri)
+
+
+@decomposes(aten.erf.default)
+def erf_of_integers(x: Tensor) -> Any:
+    """The error function of whole numbers, as a float; others stay."""
+    return NotImplemented if x.is_floating_point() else torch.erf(x.to(torch.get_default_dtype()))

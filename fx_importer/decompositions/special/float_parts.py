@@ -11,23 +11,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.fx_graph.operators import aten
-
-
-@decomposes(aten.signbit.default)
-def signbit(x: Tensor) -> Tensor:
-    """Whether x is negative, or minus zero: then its inverse is. The sign of what is not a number is taken for plus."""
-    if not x.is_floating_point():
-        return x < 0 if x.dtype not in (torch.bool, torch.uint8) else torch.zeros_like(x, dtype=torch.bool)
-    return (x < 0) | ((x == 0) & (torch.reciprocal(x) < 0))
-
-
-@in_floats(aten.copysign.Tensor, aten.copysign.Scalar)
-def copysign(size: Tensor, sign: Tensor) -> Tensor:
-    """``|size|`` with the sign of ``sign``, that of a zero included."""
-    size = size.abs()
-    return torch.where(signbit(sign), -size, size)
 
 
 def _halvings(dtype: torch.dtype) -> list[int]:
@@ -91,5 +75,3 @@ def nextafter(x: Tensor, towards: Tensor) -> Tensor:
 
 
 FLOAT_PARTS = (frexp, nextafter)
-SIGNS = (signbit, copysign)
-"""Not for a target that can read a float's bits."""

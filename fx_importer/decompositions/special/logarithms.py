@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.elementwise.powers import tosa_power_of_number
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.special.chebyshev import in_floats
 from fx_importer.fx_graph.operators import aten
 
@@ -63,13 +65,40 @@ def _scaled_log(operator: Any, base: float) -> Any:
 
 
 log2 = _scaled_log(aten.log2.default, 2)
+
+
 log10 = _scaled_log(aten.log10.default, 10)
 
 
-@in_floats(aten.exp2.default)
-def exp2(x: Tensor) -> Tensor:
-    """``2**x``."""
-    return torch.pow(torch.full_like(x, 2), x)
+@decomposes(aten.exp2.default)
+def tosa_exp2(x: Tensor) -> Tensor:
+    """A power of two."""
+    return tosa_power_of_number.rule(2.0, x)
 
 
-LOGARITHMS = (logaddexp, logaddexp2, log1p, expm1, log2, log10, exp2)
+@decomposes(aten.expm1.default)
+def tosa_expm1(x: Tensor) -> Tensor:
+    """``exp(x) - 1``, next to zero too: W. Kahan's ``(u - 1) * x / log(u)`` where ``u = exp(x)``."""
+    if not x.is_floating_point():
+        return NotImplemented
+    grown = torch.exp(x)
+    small = (x.abs() < 1.0) & (grown != 1.0)
+    near = (grown - 1.0) * x / torch.log(torch.where(small, grown, 2.0))
+    return torch.where(x.abs() < 1.0, torch.where(small, near, x), grown - 1.0)
+
+
+@decomposes(aten.log1p.default)
+def tosa_log1p(x: Tensor) -> Tensor:
+    """``log(1 + x)``, next to zero too: W. Kahan's ``log(u) * x / (u - 1)`` where ``u = 1 + x``."""
+    if not x.is_floating_point():
+        return NotImplemented
+    moved = x + 1.0
+    small = (x.abs() < 1.0) & (moved != 1.0)
+    near = torch.log(moved) * (x / torch.where(small, moved - 1.0, 1.0))
+    return torch.where(x.abs() < 1.0, torch.where(small, near, x), torch.log(moved))
+
+
+LOGARITHMS = (logaddexp, logaddexp2, log1p, expm1, log2, log10)
+
+
+TOSA_EXPONENTIALS: tuple[Decomposition, ...] = (tosa_exp2, tosa_expm1, tosa_log1p)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions.elementwise import float_classification, powers, scalars
+from fx_importer.decompositions.elementwise import arithmetic, comparisons, powers, rounding, shifts
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
 from fx_importer.decompositions.indexing import copies, nonzero, shapes, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul
@@ -82,16 +82,16 @@ BASE = (
     )
     .replacing(shapes.roll, because="torch's rule gathers")
     .replacing(*copies.COPIES, because="the dialect lacks it, or no backend takes it")
-    .replacing(*scalars.SHIFTS, because="no backend takes it under all of its names")
+    .replacing(*shifts.SHIFTS, because="no backend takes it under all of its names")
     .replacing(
-        *scalars.COMPARISONS_OF_ONE_KIND,
+        *comparisons.SAME_KIND_COMPARISONS,
         because="the C++ fold of a constant tensor reads a whole number as a float's bits, ends the process for a "
         "float that integers are compared with, and takes true for -1",
     )
     .preferring(
-        *scalars.ARITHMETIC_OF_FLOATS,
+        *arithmetic.FLOAT_SCALAR_ARITHMETIC,
         because="the C++ fold of a constant tensor reads a negative whole number as one without a sign",
     )
-    .replacing(float_classification.trunc, because="the dialect folds it with the wrong sign")
+    .replacing(rounding.trunc, because="the dialect folds it with the wrong sign")
     .replacing(powers.power, because="a product is cheaper than a power, and has no number to carry")
 )

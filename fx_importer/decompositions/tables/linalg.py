@@ -4,22 +4,43 @@ from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic, complex_numbers
-from fx_importer.decompositions.elementwise import bools, division, float_classification, low_precision, powers, scalars
+from fx_importer.decompositions.elementwise import (
+    activations,
+    arithmetic,
+    bools,
+    clamp,
+    comparisons,
+    division,
+    extrema,
+    float_classification,
+    low_precision,
+    powers,
+    signs,
+)
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes
 from fx_importer.decompositions.linalg_dense import DENSE
-from fx_importer.decompositions.nn import adaptive_pooling, pooling
-from fx_importer.decompositions.reduction import cumulative, histogram
+from fx_importer.decompositions.nn import adaptive_pooling, embedding_bag, pooling
+from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
 from fx_importer.decompositions.resize import antialias
-from fx_importer.decompositions.sort import searchsorted
-from fx_importer.decompositions.special import SIGNS, SPECIAL
+from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
+from fx_importer.decompositions.special import SPECIAL
 from fx_importer.decompositions.tables.base import BASE
 
 LINALG = (
     BASE.replacing(
-        *cumulative.SCANS, because="the C++ lowerings accumulate in half precision, and know one overload of sort"
+        cumulative.cumsum,
+        cumulative.cumprod,
+        sorting.stable_sort_as_sort,
+        topk.kthvalue,
+        because="the C++ lowerings accumulate in half precision, and know one overload of sort",
     )
-    .replacing(*searchsorted.ORDERING, because="the dialect lacks it, or no backend takes it")
+    .replacing(
+        *cumulative.SCANS,
+        *median.MEDIANS,
+        *searchsorted.SEARCHES,
+        because="the dialect lacks it, or no backend takes it",
+    )
     .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
     .replacing(pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size")
     .replacing(
@@ -30,7 +51,9 @@ LINALG = (
     .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(
-        *histogram.COUNTING,
+        *histogram.HISTOGRAMS,
+        segment_reduce.segment_reduce,
+        *embedding_bag.EMBEDDING_BAG,
         because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
     )
     .preferring(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
@@ -39,13 +62,19 @@ LINALG = (
     .preferring(
         indexing.index_of_open_sizes, because="the C++ lowering takes one index along an axis whose size is not known"
     )
-    .replacing(*SPECIAL, because="no backend takes it whole")
-    .replacing(*SIGNS, because="there is no way to a float's bits")
-    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(
+        *SPECIAL,
+        *extrema.FMAX_FMIN,
+        arithmetic.rsub_tensor,
+        norms.vector_norm,
+        *norms.DISTANCES,
+        because="no backend takes it whole",
+    )
+    .replacing(*DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
-    .preferring(searchsorted.topk_in_any_order, because="the C++ lowerings know one order")
+    .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
     .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
     .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
     .preferring(
@@ -54,13 +83,15 @@ LINALG = (
     )
     .preferring(
         *(
-            *float_classification.COMMON,
-            float_classification.equal,
-            float_classification.reciprocal,
-            float_classification.negate,
-            float_classification.elu,
-            float_classification.gelu,
-            float_classification.clamp,
+            *float_classification.FLOAT_CLASSIFICATION,
+            comparisons.isclose,
+            *signs.SIGNS,
+            comparisons.eq_itself,
+            division.reciprocal,
+            arithmetic.neg_integers,
+            activations.elu,
+            activations.gelu,
+            clamp.clamp_by_floats,
         ),
         because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
     )
@@ -71,15 +102,15 @@ LINALG = (
     .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
     .preferring(powers.power_of_integers, because="the C++ lowering knows powers of floats")
     .preferring(
-        *map(scalars.of_small_integers, (scalars.sub, scalars.rsub, scalars.multiply)),
+        *map(arithmetic.for_int8, (arithmetic.sub, arithmetic.rsub, arithmetic.mul)),
         because="of small integers, the C++ lowerings end the process",
     )
     .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
     .preferring(
         *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
-    .preferring(*bools.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
-    .preferring(*bools.SORTED_TRUTHS, *bools.CLAMPED_TRUTHS, because="the C++ lowering compares truths as signed")
-    .preferring(histogram.bincount_of_small_integers, because="the C++ lowering takes integers of 64 bits")
+    .preferring(*bools.BOOL_SORTS, *clamp.BOOL_CLAMPS, because="the C++ lowering compares truths as signed")
+    .preferring(histogram.bincount, because="the C++ lowering takes integers of 64 bits")
 )

@@ -5,24 +5,27 @@ from __future__ import annotations
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic
 from fx_importer.decompositions.elementwise import (
+    activations,
+    arithmetic,
     bools,
     clamp,
+    comparisons,
     division,
+    extrema,
     float_classification,
+    integers,
     low_precision,
     powers,
-    scalars,
+    signs,
 )
-from fx_importer.decompositions.elementwise.integers import TOSA_INTEGERS
-from fx_importer.decompositions.elementwise.tosa_gaps import TOSA_GAPS
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import nonzero, scatter_reduce, strided_views
+from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes, strided_views
 from fx_importer.decompositions.linalg_dense import DENSE
-from fx_importer.decompositions.nn import convolutions, pooling
-from fx_importer.decompositions.reduction import cumulative, histogram, norms
+from fx_importer.decompositions.nn import convolutions, embedding_bag, pooling
+from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import antialias, nearest
-from fx_importer.decompositions.sort import searchsorted, sorting
-from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS
+from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
+from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS, logarithms
 from fx_importer.decompositions.tables.base import BASE
 
 TOSA = (
@@ -34,21 +37,53 @@ TOSA = (
     .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
     .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
     .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
-    .replacing(*histogram.COUNTING, because="the dialect lacks it, or no backend takes it")
-    .replacing(*searchsorted.ORDERING, because="the dialect lacks it, or no backend takes it")
-    .replacing(*sorting.SORTING, cumulative.kthvalue, because="TOSA has no sort, and no running products")
-    .replacing(*scalars.COMPARISONS, because="the C++ lowering of eq compares with a number in float64")
-    .replacing(*SPECIAL, because="no backend takes it whole")
+    .replacing(
+        *histogram.HISTOGRAMS,
+        segment_reduce.segment_reduce,
+        *embedding_bag.EMBEDDING_BAG,
+        because="the dialect lacks it, or no backend takes it",
+    )
+    .replacing(
+        *cumulative.SCANS,
+        *median.MEDIANS,
+        *searchsorted.SEARCHES,
+        because="the dialect lacks it, or no backend takes it",
+    )
+    .replacing(
+        sorting.sort,
+        sorting.stable_sort,
+        topk.topk,
+        topk.kthvalue,
+        cumulative.cumprod_by_scan,
+        because="TOSA has no sort, and no running products",
+    )
+    .replacing(*comparisons.SCALAR_COMPARISONS, because="the C++ lowering of eq compares with a number in float64")
+    .replacing(
+        *SPECIAL,
+        *extrema.FMAX_FMIN,
+        arithmetic.rsub_tensor,
+        norms.vector_norm,
+        *norms.DISTANCES,
+        because="no backend takes it whole",
+    )
     .replacing(*TOSA_LACKS, because="TOSA alone does not take it whole")
-    .replacing(*DENSE, because="the dialect lacks it")
+    .replacing(*DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .replacing(strided_views.unfold, because="with sizes that are not known the C++ lowering does not end")
     .preferring(strided_views.diagonal_of_truths, because="the C++ lowering multiplies, which TOSA does not truths")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
-    .preferring(*clamp.BOUNDS, because="a bound that is not given becomes the largest finite number")
     .preferring(
-        *(*float_classification.COMMON, float_classification.elu, float_classification.gelu),
+        *clamp.TOSA_CLAMPS, activations.relu, because="a bound that is not given becomes the largest finite number"
+    )
+    .preferring(
+        *(
+            *float_classification.FLOAT_CLASSIFICATION,
+            comparisons.isclose,
+            *signs.SIGNS,
+            activations.elu,
+            activations.gelu,
+        ),
         because="the C++ lowering is wrong at NaN, at infinities, or near zero",
     )
     .preferring(
@@ -60,12 +95,37 @@ TOSA = (
     )
     .preferring(convolutions.of_integers, because="TOSA convolves integers of 8 bits, and some of 16")
     .preferring(convolutions.volumes_by_group, because="TOSA's convolution of three axes has no groups")
-    .preferring(*norms.NORMS, because="the C++ lowering takes powers")
-    .preferring(*powers.IN_TOSA, because="undefined at a negative base, and at infinities")
+    .preferring(*norms.FLOAT_NORMS, because="the C++ lowering takes powers")
+    .preferring(
+        *powers.TOSA_POWERS, *logarithms.TOSA_EXPONENTIALS, because="undefined at a negative base, and at infinities"
+    )
     .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
-    .preferring(*TOSA_INTEGERS, because="TOSA has no such operation of integers, or C++ computes in too few bits")
-    .preferring(*TOSA_GAPS, because="the C++ lowering spells it as TOSA does not")
+    .preferring(
+        *integers.INT32_ARITHMETIC,
+        *integers.INT32_COMPARISONS,
+        sum_mean_prod.sum_integers,
+        sum_mean_prod.prod_integers,
+        cumulative.cumsum_integers,
+        clamp.clamp_integers,
+        activations.relu_integers,
+        division.remainder_integers,
+        division.floor_divide_integers,
+        integers.matmul_integers,
+        because="TOSA has no such operation of integers, or C++ computes in too few bits",
+    )
+    .preferring(
+        float_classification.isinf_floats,
+        float_classification.isnan,
+        comparisons.eq_bools,
+        comparisons.ne_bools,
+        arithmetic.add_bools,
+        arithmetic.mul_bools,
+        shapes.pad,
+        indexing.index_by_flat_indices,
+        low_precision.convert_half_precision,
+        because="the C++ lowering spells it as TOSA does not",
+    )
     .preferring(*complex_arithmetic.COMPLEX_ARITHMETIC, because="TOSA has no complex numbers: a rule for those")
-    .preferring(*bools.ADDED_TRUTHS, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*bools.LARGEST_TRUTHS, because="the C++ lowerings compare truths as signed, or not at all")
+    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
+    .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
 )

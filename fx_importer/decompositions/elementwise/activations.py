@@ -1,0 +1,45 @@
+"""Rules of activation functions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.elementwise.low_precision import HALVES
+from fx_importer.decompositions.elementwise.scalars import Number
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.elu.default)
+def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
+    """``scale * (x if x > 0 else alpha * expm1(input_scale * x))``; ``exp(x) - 1`` loses what is next to zero."""
+    return torch.where(x > 0, x * scale, torch.expm1(x * input_scale) * (alpha * scale))
+
+
+@decomposes(aten.gelu.default)
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """``x * Φ(x)``, or its approximation by a hyperbolic tangent. Half precision in float32, as eager does.
+
+    The C++ lowerings round its constants to four digits, and cube by a power, which TOSA has of positive numbers only.
+    """
+    if x.dtype in HALVES:
+        return gelu(x.float(), approximate).to(x.dtype)
+    if approximate != "tanh":
+        return x * 0.5 * (torch.erf(x * math.sqrt(0.5)) + 1.0)
+    return x * 0.5 * (torch.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+
+
+@decomposes(aten.relu.default)
+def relu(x: Tensor) -> Tensor:
+    """A clamp from zero on."""
+    return torch.clamp(x, min=0) if x.is_floating_point() else torch.maximum(x, torch.full((), 0, dtype=x.dtype))
+
+
+@decomposes(aten.relu.default)
+def relu_integers(x: Tensor) -> Tensor:
+    """The larger of an integer and zero."""
+    return torch.maximum(x, torch.zeros((), dtype=x.dtype)) if is_integer(x) else NotImplemented

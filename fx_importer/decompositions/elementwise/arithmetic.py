@@ -1,0 +1,94 @@
+"""Rules of addition, subtraction, multiplication and negation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from fx_importer.decompositions.elementwise.scalars import Number, scalar_like, with_scalar
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+def _float_scalar(operator: OpOverload) -> Decomposition:
+    @decomposes(operator)
+    def rule(x: Any, number: Any, *rest: Any, **kwargs: Any) -> Any:
+        if type(number) is not int or not isinstance(x, Tensor) or not x.is_floating_point():
+            return NotImplemented
+        return operator(x, float(number), *rest, **kwargs)
+
+    return rule
+
+
+FLOAT_SCALAR_ARITHMETIC = tuple(
+    map(
+        _float_scalar,
+        (aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.mul.Tensor, aten.mul.Scalar),
+    )
+)
+"""Arithmetic of floats with a whole number, as that with a float."""
+
+
+@decomposes(aten.add.Tensor, aten.add.Scalar)
+def add(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
+    """``a + alpha * b``."""
+    return aten.add.Tensor(a, scalar_like(b * alpha, a)) if isinstance(b, Number) else NotImplemented
+
+
+@decomposes(aten.sub.Tensor, aten.sub.Scalar)
+def sub(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
+    """``a - alpha * b``."""
+    return aten.sub.Tensor(a, scalar_like(b * alpha, a)) if isinstance(b, Number) else NotImplemented
+
+
+@decomposes(aten.rsub.Scalar)
+def rsub(a: Tensor, b: Number, alpha: Number = 1) -> Tensor:
+    """``b - alpha * a``."""
+    return scalar_like(b, a) - (a if alpha == 1 else a * alpha) if isinstance(b, Number) else NotImplemented
+
+
+mul = with_scalar(aten.mul.Tensor, aten.mul.Tensor, aten.mul.Scalar)
+
+
+SCALAR_ARITHMETIC = (add, sub, rsub, mul)
+
+
+def for_int8(rule: Decomposition) -> Decomposition:
+    """Return ``rule`` for tensors of 8 bits alone; others stay."""
+
+    def small(*args: Any, **kwargs: Any) -> Any:
+        is_small = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in args)
+        return rule(*args, **kwargs) if is_small else NotImplemented
+
+    return Decomposition(rule.operators, small)
+
+
+@decomposes(aten.rsub.Tensor)
+def rsub_tensor(a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
+    """``b - alpha * a``."""
+    return torch.sub(b, a, alpha=alpha)
+
+
+@decomposes(aten.neg.default)
+def neg_integers(x: Tensor) -> Tensor:
+    """``0 - x`` of integers: the C++ lowering goes through floats."""
+    return NotImplemented if x.is_floating_point() or x.is_complex() else torch.full((), 0, dtype=x.dtype) - x
+
+
+@decomposes(aten.add.Tensor)
+def add_bools(a: Tensor, b: Tensor | complex, *, alpha: complex = 1) -> Tensor:
+    """As `multiply`: the sum of two truths is that either is true."""
+    if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool and alpha == 1:
+        return torch.logical_or(a, b)
+    return NotImplemented
+
+
+@decomposes(aten.mul.Tensor)
+def mul_bools(a: Tensor, b: Tensor | complex) -> Tensor:
+    """TOSA multiplies numbers; of truths, the product is that both are true."""
+    if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool:
+        return torch.logical_and(a, b)
+    return NotImplemented

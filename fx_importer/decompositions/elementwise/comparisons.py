@@ -1,0 +1,97 @@
+"""Rules of comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from fx_importer.decompositions.elementwise.bools import on_bools
+from fx_importer.decompositions.elementwise.float_classification import isfinite
+from fx_importer.decompositions.elementwise.scalars import Number, scalar_like, with_scalar
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.eq.Tensor, aten.eq.Scalar)
+def eq(a: Tensor, b: Tensor | Number) -> Tensor:
+    """Two tensors. A tensor of floats is itself, but for NaN: C++ folds ``x == x`` to true."""
+    if isinstance(b, Number):
+        return aten.eq.Tensor(a, scalar_like(b, a))
+    return torch.logical_not(a != b) if a is b and a.is_floating_point() else NotImplemented
+
+
+SCALAR_COMPARISONS = (
+    eq,
+    with_scalar(aten.ne.Tensor, aten.ne.Scalar),
+    with_scalar(aten.lt.Tensor, aten.lt.Scalar),
+    with_scalar(aten.le.Tensor, aten.le.Scalar),
+    with_scalar(aten.gt.Tensor, aten.gt.Scalar),
+    with_scalar(aten.ge.Tensor, aten.ge.Scalar),
+)
+
+
+def _same_kind(operator: OpOverload) -> Decomposition:
+    @decomposes(operator)
+    def rule(x: Tensor, number: Number) -> Any:
+        if x.is_floating_point() and isinstance(number, int):
+            return operator(x, float(number))
+        if not isinstance(number, Number) or x.is_complex():
+            return NotImplemented
+        wide = torch.result_type(x, number + 0)  # of truths, too, a number
+        return operator(x.to(wide), number + 0) if wide != x.dtype else NotImplemented
+
+    return rule
+
+
+SAME_KIND_COMPARISONS = tuple(
+    map(
+        _same_kind,
+        (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar),
+    )
+)
+"""Comparisons with a number: of floats with a float, of integers with an integer, of truths as integers."""
+
+
+@decomposes(aten.eq.Tensor)
+def eq_itself(a: Tensor, b: Tensor) -> Any:
+    """A tensor of floats is itself, but for NaN: C++ folds ``x == x`` to true. Others stay."""
+    return torch.logical_not(a != b) if a is b and a.is_floating_point() else NotImplemented
+
+
+@decomposes(aten.isclose.default)
+def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Whether ``a == b``, or their finite difference is at most ``atol + rtol * |b|``."""
+    if a.is_complex() or b.is_complex():
+        return NotImplemented
+    if a.dtype == torch.bool:
+        a, b = a.float(), b.float()
+    close = a == b
+    if equal_nan and a.is_floating_point():
+        close = close | ((a != a) & (b != b))
+    if rtol == 0 and atol == 0:
+        return close
+    error = (a - b).abs()
+    return close | (isfinite(error) & (error <= atol + (b * rtol).abs()))
+
+
+@decomposes(aten.eq.Tensor)
+def eq_bools(a: Tensor, b: Tensor) -> Tensor:
+    """TOSA compares numbers; two truths are equal where not one of them is true alone."""
+    return torch.logical_not(torch.logical_xor(a, b)) if a.dtype is b.dtype is torch.bool else NotImplemented
+
+
+@decomposes(aten.ne.Tensor)
+def ne_bools(a: Tensor, b: Tensor) -> Tensor:
+    """As `equal`."""
+    return torch.logical_xor(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
+
+
+BOOL_COMPARISONS = (
+    on_bools(aten.lt.Tensor, lambda a, b: torch.logical_and(torch.logical_not(a), b)),
+    on_bools(aten.le.Tensor, lambda a, b: torch.logical_or(torch.logical_not(a), b)),
+    on_bools(aten.gt.Tensor, lambda a, b: torch.logical_and(a, torch.logical_not(b))),
+    on_bools(aten.ge.Tensor, lambda a, b: torch.logical_or(a, torch.logical_not(b))),
+)

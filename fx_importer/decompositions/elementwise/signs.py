@@ -1,0 +1,39 @@
+"""Rules of signbit, copysign and heaviside."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.elementwise.scalars import Number
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.signbit.default)
+def signbit(x: Tensor) -> Tensor:
+    """Whether a number is negative, or the zero whose reciprocal is. NaN has no sign here."""
+    return (x < 0) | ((x == 0) & (1.0 / x < 0)) if x.is_floating_point() else x < 0
+
+
+@decomposes(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(x: Tensor, sign: Tensor | Number) -> Tensor:
+    """The magnitude of ``x`` with the sign of ``sign``."""
+    if not isinstance(sign, Tensor):
+        magnitude = x.abs() * 1.0
+        return -magnitude if math.copysign(1, sign) < 0 else magnitude
+    dtype = torch.result_type(x, sign)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    magnitude = x.to(dtype).abs()
+    return torch.where(signbit(sign), -magnitude, magnitude)
+
+
+@decomposes(aten.heaviside.default)
+def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
+    """One above zero, ``at_zero`` at it, and zero elsewhere."""
+    return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
+
+
+SIGNS: tuple[Decomposition, ...] = (signbit, copysign, heaviside)

@@ -1,0 +1,87 @@
+"""Rules of embedding_bag and embedding_renorm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits, sums
+from fx_importer.decompositions.indexing.scatter_reduce import masked_reduce
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """The sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
+
+    The second and third result are each index's bag, unless eager has a shortcut, and the sizes of the bags; the
+    fourth, which only the gradient of maxima reads, which row each of them is of: the first such of the bag.
+    """
+    if is_empty(indices):
+        return NotImplemented
+    number, width, kind = indices.shape[0], weight.shape[1], indices.dtype
+    starts = offsets[:-1] if include_last_offset else offsets
+    bags = starts.shape[0]
+    if not fits(bags, number, width if mode == 2 else 1) or is_empty(starts):
+        return NotImplemented
+    last = offsets[-1:] if include_last_offset else torch.full((1,), number, dtype=offsets.dtype)
+    ends = torch.cat([starts[1:], last])
+    place = torch.arange(number)
+    inside = (place >= starts.unsqueeze(-1)) & (place < ends.unsqueeze(-1))  # [bags, number]
+    bag = count(starts <= place.unsqueeze(-1)) - 1
+    if padding_idx is not None and padding_idx >= 0:
+        inside = inside & (indices != padding_idx)
+    size = count(inside)
+    rows = torch.index_select(weight, 0, indices)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    if mode == 2:
+        result = masked_reduce(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
+        result = result.transpose(0, 1)
+        largest = inside.unsqueeze(-1) & (rows.unsqueeze(0) == result.unsqueeze(1))  # [bags, number, width]
+        first = torch.amin(torch.where(largest, place.unsqueeze(-1), number - 1), 1)
+        most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
+        most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
+    else:
+        result = sums(inside, rows)
+        if mode == 1:
+            result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
+        most = torch.zeros((bags,), dtype=kind)
+    if _has_shortcut(weight, mode, per_sample_weights, padding_idx):
+        bag = bag.narrow(0, 0, 0)
+    return result, bag.to(kind), size.to(kind), most
+
+
+def _has_shortcut(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
+    """Whether eager, on the CPU, does without the bag of each index, as the type of its result then says."""
+    rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
+    unpadded = padding_idx is None or padding_idx < 0
+    return mode == 0 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
+
+
+@decomposes(aten.embedding_renorm.default)
+def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
+    """Rows that are looked up, and are longer than ``max_norm``, become as long as that; others stay."""
+    if not is_static(weight, indices) or not fits(weight.shape[0], indices.numel()):
+        return NotImplemented
+    named = count(torch.arange(weight.shape[0]).unsqueeze(1) == indices.reshape(1, -1)) > 0
+    norm = torch.linalg.vector_norm(weight, norm_type, 1)
+    scale = torch.where(named & (norm > max_norm), max_norm / (norm + 1e-7), torch.ones((), dtype=weight.dtype))
+    return weight * scale.unsqueeze(1)
+
+
+EMBEDDING_BAG = (embedding_bag, embedding_renorm)

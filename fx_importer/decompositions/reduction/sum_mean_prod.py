@@ -1,0 +1,47 @@
+"""Rules of sums, means and products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.matmul import matmul
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.mean.dim)
+def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum over ``dim`` (all, if none is given), divided by the number of its terms."""
+    count = math.prod(x.shape[axis] for axis in (dim or range(x.dim())) if x.dim())
+    if not isinstance(count, int) or x.is_complex():
+        return NotImplemented
+    return torch.sum(x, dim, keepdim, dtype=dtype) / count
+
+
+@decomposes(aten.sum.dim_IntList)
+def sum_integers(
+    x: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The sum of integers in 64 bits, as eager computes it; of fewer bits, where they are asked for, in 32."""
+    if is_integer(x) and dtype in (torch.int8, torch.int16):
+        return aten.sum.dim_IntList(x.int(), dim, keepdim, dtype=torch.int32).to(dtype)
+    if not is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
+        return NotImplemented
+    return aten.sum.dim_IntList(x.long(), dim, keepdim)
+
+
+@decomposes(aten.prod.default, aten.prod.dim_int)
+def prod_integers(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> Tensor:
+    """The product of integers in 64 bits, as eager computes it, of halves again and again: TOSA's is of floats."""
+    if not (is_integer(x) or x.dtype is torch.bool) or dtype not in (None, torch.int64) or not is_static(x):
+        return NotImplemented
+    dim, keepdim = (*where, False)[:2] if where else (0, False)
+    rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)
+    found = torch.ones(rows.shape[1:], dtype=torch.int64) if is_empty(rows) else matmul.of_rows(rows)
+    return found.unsqueeze(dim) if keepdim and x.dim() else found

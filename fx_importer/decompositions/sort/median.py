@@ -1,0 +1,90 @@
+"""Rules of median, nanmedian and mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.static_shapes import is_empty
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits, positions
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.median.default)
+def median(x: Tensor) -> Any:
+    """The lower of the middle elements; not a number if any is not."""
+    if is_empty(x):
+        return NotImplemented
+    ordered = torch.sort(x.reshape(-1), 0)[0]
+    middle, last = ordered[(x.numel() - 1) // 2], ordered[-1]
+    return torch.where(last != last, last, middle) if x.is_floating_point() else middle
+
+
+@decomposes(aten.median.dim)
+def median_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The same along one axis, and where it is: of the numbers that are not, the first."""
+    return _median_dim(x, dim, keepdim, ignoring_nan=False)
+
+
+@decomposes(aten.nanmedian.default)
+def nanmedian(x: Tensor) -> Any:
+    """The lower of the middle elements that are numbers."""
+    found = _median_dim(x.reshape(-1), 0, False, ignoring_nan=True)
+    return found if found is NotImplemented else found[0]
+
+
+@decomposes(aten.nanmedian.dim)
+def nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The same along one axis, and where it is."""
+    return _median_dim(x, dim, keepdim, ignoring_nan=True)
+
+
+def _median_dim(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any:
+    if is_empty(x):
+        return NotImplemented
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    size = x.shape[dim]
+    values, indices = torch.sort(x, dim)
+    if x.is_floating_point():
+        nans = count(x != x, dim, keepdim=True)
+        if ignoring_nan:
+            place = torch.clamp(size - 1 - nans, min=0) >> 1
+        else:
+            middle = torch.scalar_tensor((size - 1) // 2, dtype=nans.dtype)
+            place = torch.where(nans > 0, size - nans, middle)
+        place = place.to(torch.int64)
+        value, index = values.gather(dim, place), indices.gather(dim, place)
+    else:
+        value, index = (each.narrow(dim, (size - 1) // 2, 1) for each in (values, indices))
+    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+
+
+@decomposes(aten.mode.default)
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent element along ``dim``, the smallest of several, and where it is last."""
+    if is_empty(x):
+        return NotImplemented
+    if x.dim() == 0:
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    size = x.shape[dim]
+    if not fits(x.numel(), size):
+        return NotImplemented
+    rows = x.movedim(dim, -1)
+    numbers = rows.to(torch.int32) if x.dtype == torch.bool else rows
+    often = count(numbers.unsqueeze(-1) == numbers.unsqueeze(-2))
+    most = torch.amax(often, -1, keepdim=True)
+    ordered, order = torch.sort(numbers, -1)
+    # The first in order is the smallest; the last of those that equal it is the one to name.
+    place = positions(size)
+    first = torch.amin(torch.where(often.gather(-1, order) == most, place, size - 1), -1, keepdim=True)
+    value = ordered.gather(-1, first.to(torch.int64))
+    index = torch.amax(torch.where(numbers == value, place, 0), -1, keepdim=True).to(torch.int64)
+    value, index = value.to(x.dtype).movedim(-1, dim), index.movedim(-1, dim)
+    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+
+
+MEDIANS = (median, median_dim, nanmedian, nanmedian_dim, mode)
