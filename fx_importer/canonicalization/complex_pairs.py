@@ -1,8 +1,9 @@
 """Complex numbers as pairs of real ones, for output types that have no complex ones.
 
-The decompositions have computed with the parts already (`decompositions/complex/`): what is left takes numbers apart, puts them together, and moves them. Here each
-complex value becomes two real nodes, its *parts*; where it comes from outside or goes there (an argument, a constant, a
-result, an operand of a loop), it is *joined*: one real tensor with a last axis of two, as `torch.view_as_real` has it.
+The decompositions have computed with the parts already (`decompositions/complex/`): what is left takes numbers apart,
+puts them together, and moves them. Here each complex value becomes two real nodes, its *parts*; where it comes from
+outside or goes there (an argument, a constant, a result, an operand of a loop), it is *joined*: one real tensor with a
+last axis of two, as `torch.view_as_real` has it.
 """
 
 from __future__ import annotations
