@@ -23,7 +23,7 @@ from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import whole_directory
 from fx_importer.option_values import read_options
 from fx_importer.options import ExportOptions, PrintOptions, RunOptions
-from fx_importer.process.one_shot import Scratch
+from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 from fx_importer.reduction import Reduction, Search, Setting, Trials
 from fx_importer.verification import Tolerance

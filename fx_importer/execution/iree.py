@@ -21,7 +21,8 @@ from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.tensor_elements import as_array
-from fx_importer.process.one_shot import Scratch, run_command
+from fx_importer.process.one_shot import run_command
+from fx_importer.process.scratch import Scratch
 
 IREE = Passes("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
 

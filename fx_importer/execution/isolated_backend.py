@@ -12,7 +12,7 @@ import torch
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.module_functions import function_named
 from fx_importer.mlir.bindings import ir
-from fx_importer.process.one_shot import Scratch
+from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 
 

@@ -25,7 +25,8 @@ from fx_importer.execution.module_functions import alone, functions_of, refuse_f
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_interpreter_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.process.one_shot import Scratch, run_isolated
+from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.scratch import Scratch
 
 STABLEHLO = Passes("StableHLO's interpreter", "stablehlo", IN_STABLEHLO)
 

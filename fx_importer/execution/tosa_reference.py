@@ -20,7 +20,8 @@ from fx_importer.execution.module_functions import alone, inline_calls, refuse_f
 from fx_importer.execution.optional_packages import require
 from fx_importer.execution.tosa_reference_child import run_model
 from fx_importer.mlir.bindings import ir
-from fx_importer.process.one_shot import Scratch, run_command, run_isolated
+from fx_importer.process.one_shot import run_command, run_isolated
+from fx_importer.process.scratch import Scratch
 
 _EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"
 TARGET = f"profiles=pro_fp,pro_int extensions={_EXTENSIONS} specification_version=1.1.draft level=8k"

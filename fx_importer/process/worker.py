@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import os
 import pickle
@@ -18,15 +17,12 @@ from typing import Any
 
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.options import Limits
-from fx_importer.process.one_shot import signal_name
+from fx_importer.process.child_process import child_environment, end_with_parent, python_command, signal_name
 
 Note = Callable[[str], None]
 """Says, in the process, what it is about to do: what is noted last is known when it has crashed."""
 
-_CHILD = (
-    "import sys; sys.path = [path for path in sys.path if path]; "  # without the working directory
-    "from fx_importer.process.worker import serve; serve(sys.argv[1], *map(int, sys.argv[2:]))"
-)
+_SERVE = "from fx_importer.process.worker import serve; serve(sys.argv[1], *map(int, sys.argv[2:]))"
 _MEMORY_INTERVAL = 0.02
 """Seconds between two looks at the memory of a process that has a limit; a page of it is there only when touched."""
 _TAIL = 16_384
@@ -46,11 +42,10 @@ class Child:
         from_child, replies = os.pipe()
         self._said, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
         passed = (requests, replies, self._noted.fileno())
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, answers, *map(str, passed)],
-                env=environment,
+                python_command(_SERVE, answers, *map(str, passed)),
+                env=child_environment(),
                 pass_fds=passed,
                 stdin=subprocess.PIPE,  # nothing comes: it is open as long as this process lives
                 stdout=self._said,
@@ -153,7 +148,7 @@ def _memory(process: int) -> int:
 
 def serve(answers: str, requests: int, replies: int, notes: int) -> None:
     """Answer requests, read and written through these file descriptors, until the other side is gone."""
-    _end_with(sys.stdin.fileno())
+    end_with_parent(sys.stdin.fileno())
     incoming, outgoing = Connection(requests, writable=False), Connection(replies, readable=False)
 
     def note(text: str) -> None:
@@ -173,12 +168,6 @@ def serve(answers: str, requests: int, replies: int, notes: int) -> None:
         except Exception as error:
             reply = pickle.dumps((False, portable(error)))
         outgoing.send_bytes(reply)
-
-
-def _end_with(lifeline: int) -> None:
-    """Have the kernel end this process when the other end of a pipe is closed, also in the middle of native code."""
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)  # from now on SIGIO, which ends a process that does not handle it
 
 
 def portable(error: Exception) -> Exception:

@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from fx_importer.diagnostics.mlir_diagnostics import read_frames
 from fx_importer.diagnostics.trace import StageRecord
 from fx_importer.errors import UsageError
-from fx_importer.process.one_shot import Scratch
+from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.ddmin import minimized
 from fx_importer.reduction.module_slices import operations_in
 from fx_importer.reduction.pass_reduction import Case, reduced_case

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import signal
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from fx_importer.diagnostics import progress
-from fx_importer.process.one_shot import Scratch, signal_name
+from fx_importer.process.child_process import end_with_parent, signal_name
+from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.symptom import Kind, Symptom, crash, symptom_of
 
 Entering = Callable[[str], None]
@@ -51,12 +51,18 @@ class Trials:
         with tempfile.TemporaryFile(dir=self._scratch.path) as said:
             sys.stdout.flush()
             sys.stderr.flush()
+            lifeline, held = os.pipe()
             child = _fork()
             if child == 0:
-                _serve(attempt, sending, said, self._scratch.path)
+                os.close(held)
+                _serve(attempt, sending, said, self._scratch.path, lifeline)
             sending.close()
-            with receiving:
-                return self._answer(child, receiving, said, self.patience if seconds is None else seconds)
+            os.close(lifeline)
+            try:
+                with receiving:
+                    return self._answer(child, receiving, said, self.patience if seconds is None else seconds)
+            finally:
+                os.close(held)
 
     def _answer(self, child: int, receiving: Connection, said: IO[bytes], patience: float) -> Symptom | None:
         stage = "start"
@@ -95,21 +101,12 @@ def _end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _end_with_parent() -> None:
-    """Have the kernel end this process with the one that forked it, also in the middle of an endless loop."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-_PR_SET_PDEATHSIG = 1
-
-
-def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path) -> NoReturn:
+def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path, lifeline: int) -> NoReturn:
     """Be the fork: nothing of what this process would do at its end is done."""
     try:
         progress.unfollowed()
         os.setpgid(0, 0)
-        _end_with_parent()
+        end_with_parent(lifeline)
         faulthandler.disable()  # a crash is what is looked for, and no news
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)

@@ -5,7 +5,8 @@ import gc
 import pytest
 
 from fx_importer import CrashedError
-from fx_importer.process.one_shot import Scratch, run_command, run_isolated
+from fx_importer.process.one_shot import run_command, run_isolated
+from fx_importer.process.scratch import Scratch
 
 
 def abort() -> None:

@@ -19,7 +19,8 @@ from fx_importer.execution import RUNS, backend_named
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
-from fx_importer.process.one_shot import Scratch, run_isolated
+from fx_importer.process.one_shot import run_isolated
+from fx_importer.process.scratch import Scratch
 from fx_importer.verification import Inputs
 from fx_importer.verification.backend_matrix import Matrix, Row
 from fx_importer.verification.verdict import WIDTH

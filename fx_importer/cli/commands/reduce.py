@@ -11,7 +11,7 @@ from fx_importer.cli.commands.import_model import export_model
 from fx_importer.diagnostics.progress import followed_by
 from fx_importer.execution import backend_named
 from fx_importer.options import Options
-from fx_importer.process.one_shot import Scratch
+from fx_importer.process.scratch import Scratch
 from fx_importer.reduction import Setting
 from fx_importer.verification import Tolerance
 
