@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -166,8 +167,8 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Hole:
-    """An operator that the output type cannot take. The module declares a function for it, and does not define it."""
+class OperatorStub:
+    """The stub of an unsupported operator: a function that the module declares and does not define."""
 
     operator: str
     """The overload: ``"aten.unfold.default"``."""
@@ -180,17 +181,17 @@ class Hole:
     """Where the model calls it, a line for each call."""
 
     def to_json(self) -> str:
-        """Return what is needed to run it, as the attribute `HOLE` of the declaration has it."""
+        """Return what is needed to run the operator: the value of the declaration's attribute `STUB_ATTRIBUTE`."""
         return json.dumps(_plain(dataclasses.replace(self, places=())))
 
     @classmethod
-    def from_json(cls, text: str) -> Hole:
+    def from_json(cls, text: str) -> OperatorStub:
         """Read what `to_json` wrote."""
-        return _hole(json.loads(text))
+        return _operator_stub(json.loads(text))
 
 
-HOLE = "fx_importer.hole"
-"""The attribute of a function that stands for an operator: `Hole.to_json`."""
+STUB_ATTRIBUTE = "fx_importer.stub"
+"""The attribute of the declaration of an operator's stub; its value is `OperatorStub.to_json`."""
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,18 @@ class Manifest:
     functions: Mapping[str, Function]
     state: Mapping[str, Held]
     constants: Mapping[str, Held]
-    holes: Mapping[str, Hole] = field(default_factory=dict)
-    """What the module declares and does not define, by the names of the functions."""
+    operator_stubs: Mapping[str, OperatorStub] = field(default_factory=dict)
+    """Stubs of unsupported operators, by function name."""
     fallback: tuple[str, ...] = ()
     """Other output types of which there are parts in the module."""
     weights: Mapping[str, Weight] = field(default_factory=dict)
     """What is not in the module, by the names of its resources, or of the arguments of its functions."""
+
+    @property
+    def holes(self) -> Mapping[str, OperatorStub]:
+        """Deprecated name of `operator_stubs`."""
+        warnings.warn("Manifest.holes is called Manifest.operator_stubs now", DeprecationWarning, stacklevel=2)
+        return self.operator_stubs
 
     @property
     def weights_by_name(self) -> dict[str, Weight]:
@@ -268,6 +275,7 @@ def _plain(value: Any) -> Any:
 
 
 def _manifest(found: Any) -> Manifest:
+    stubs = found.get("operator_stubs", found.get("holes", {}))  # "holes" in version 0.1
     if found["format"] != FORMAT:
         raise ValueError(f"this one is of format {found['format']}")
     return Manifest(
@@ -275,7 +283,7 @@ def _manifest(found: Any) -> Manifest:
         {name: _function(each) for name, each in found["functions"].items()},
         {name: Held(**_typed(each)) for name, each in found["state"].items()},
         {name: Held(**_typed(each)) for name, each in found["constants"].items()},
-        {name: _hole(each) for name, each in found.get("holes", {}).items()},
+        {name: _operator_stub(each) for name, each in stubs.items()},
         tuple(found.get("fallback", ())),
         {name: _weight(each) for name, each in found.get("weights", {}).items()},
     )
@@ -291,8 +299,8 @@ def _function(found: Any) -> Function:
     )
 
 
-def _hole(found: Any) -> Hole:
-    return Hole(
+def _operator_stub(found: Any) -> OperatorStub:
+    return OperatorStub(
         found["operator"],
         tuple(map(_operator_argument, found["arguments"])),
         tuple(_type(each) for each in found["takes"]),

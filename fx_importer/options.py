@@ -65,7 +65,7 @@ class Unsupported(_Policy):
     ERROR = "error"
     """The lowering fails, naming every one of them."""
     OUTLINE = "outline"
-    """It becomes a call of a function that the module declares, and PyTorch runs: a hole."""
+    """It becomes a call of a stub: a function that the module declares and PyTorch runs."""
 
 
 @dataclass(frozen=True)

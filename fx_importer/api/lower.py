@@ -149,7 +149,7 @@ def lower(
         lowerings: rules for operators that go before what is built in, from `decomposes`, `lowers` and `external`;
             whole `Lowerings`; and the names of such that packages offer.
         fallback: output types that take, in this order, what ``output_type`` cannot, operator by operator. The module
-            then holds the dialects of all of them, and ``Lowered.census`` says what went where, and why.
+            then holds the dialects of all of them, and ``Lowered.operator_output_types`` says what went where, and why.
         narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
         tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
             extensions, or TOSA 1.0 with narrow integers.

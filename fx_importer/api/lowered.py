@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from fx_importer.diagnostics.operator_output_types import Placement
+from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
@@ -21,7 +22,7 @@ from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.portable_artifact import Weights, artifact_of
 from fx_importer.fx_graph.programs import with_tensors
 from fx_importer.lowerings import layers, stubs_of
-from fx_importer.manifest import Hole, Manifest
+from fx_importer.manifest import Manifest, OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_io import (
     ARTIFACT,
@@ -76,8 +77,8 @@ class Lowered:
     options: Options
     _relower: Callable[[Any, Sequence[Any], DecompositionOptions | None], Lowered] = field(repr=False)
     """Lowers another model or program as this one was; with other decompositions, if there are any."""
-    census: tuple[Placement, ...] = ()
-    """With a fallback: which operators went to which output type, and why not to the one that was asked for."""
+    operator_output_types: tuple[OperatorOutputType, ...] = ()
+    """With a fallback: the output type that each operator was lowered to, and why not to the requested one."""
 
     @property
     def program(self) -> ExportedProgram:
@@ -85,9 +86,22 @@ class Lowered:
         return next(iter(self.programs.values()))
 
     @property
-    def holes(self) -> Mapping[str, Hole]:
-        """What PyTorch has to run, with ``unsupported="outline"``, by the names of the functions in the module."""
-        return self.manifest.holes
+    def operator_stubs(self) -> Mapping[str, OperatorStub]:
+        """Stubs of unsupported operators, which PyTorch runs, with ``unsupported="outline"``: by function name."""
+        return self.manifest.operator_stubs
+
+    @property
+    def holes(self) -> Mapping[str, OperatorStub]:
+        """Deprecated name of `operator_stubs`."""
+        warnings.warn("Lowered.holes is called Lowered.operator_stubs now", DeprecationWarning, stacklevel=2)
+        return self.operator_stubs
+
+    @property
+    def census(self) -> tuple[OperatorOutputType, ...]:
+        """Deprecated name of `operator_output_types`."""
+        message = "Lowered.census is called Lowered.operator_output_types now"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.operator_output_types
 
     @property
     def stubs(self) -> Mapping[str, Callable[..., Any]]:
@@ -214,7 +228,7 @@ class Lowered:
             state: what it is to begin with; without it, what the programs were exported with. Weights that functions
                 take may be in it.
             backend: a name, of `BACKENDS` or ``"eager"`` for the programs themselves, or one of your own; without it,
-                the output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With holes, the JIT.
+                the output type's: the JIT, StableHLO's interpreter, TOSA's reference model; with stubs, the JIT.
 
         Raises:
             NotInstalledError: naming the extra that brings the backend.

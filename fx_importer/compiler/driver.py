@@ -150,14 +150,16 @@ def _lowered(
         {name: importer.functions[name] for name in programs},
         {name: held for function in programs for name, held in importer.state[function].items()},
         {name: held for function in programs for name, held in importer.constants[function].items()},
-        outcome.holes,
+        outcome.operator_stubs,
         outcome.fallback,
         _weights(importer, options.importing.weights),
     )
     if options.lowering.narrow_integers and target_for(options.output_type).narrows:
         manifest = manifest.passing(NARROW)
     relower = functools.partial(_relower, importer, options)
-    return Lowered(programs, exported, importer.module, manifest, trace, options, relower, outcome.census)
+    return Lowered(
+        programs, exported, importer.module, manifest, trace, options, relower, outcome.operator_output_types
+    )
 
 
 @without_collections()

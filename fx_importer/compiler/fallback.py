@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from fx_importer.compiler.stages import new_trace, run_pipeline
 from fx_importer.diagnostics.causes import Cause
-from fx_importer.diagnostics.operator_output_types import Placement, fallen_to
+from fx_importer.diagnostics.operator_output_types import OperatorOutputType, taken_by_fallback
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed, UsageError
 from fx_importer.execution.module_functions import functions_of
@@ -42,7 +42,7 @@ class Taken:
 
     modules: Mapping[str, ir.Module]
     """The function of an operator, lowered, by its name."""
-    placements: tuple[Placement, ...]
+    operator_output_types: tuple[OperatorOutputType, ...]
     left: frozenset[str]
     """The calls that no output type of it takes."""
 
@@ -54,12 +54,12 @@ class Fallback:
     options: Options
     modules: dict[str, ir.Module] = field(default_factory=dict[str, ir.Module])
     """What it has taken: the function of an operator, lowered, by its name."""
-    placements: list[Placement] = field(default_factory=list[Placement])
+    operator_output_types: list[OperatorOutputType] = field(default_factory=list[OperatorOutputType])
 
     def taking(self, defined: Mapping[str, Defined], causes: Mapping[str, Cause]) -> Taken:
         """Lower the functions of operators; ``causes``, by call, say why that has to be."""
         modules: dict[str, ir.Module] = {}
-        placements: list[Placement] = []
+        operator_output_types: list[OperatorOutputType] = []
         left: set[str] = set()
         for name, each in defined.items():
             found = self._lowered(each.module) if each.module else None
@@ -67,13 +67,13 @@ class Fallback:
                 left.add(each.call)
             else:
                 output_type, modules[name] = found
-                placements.append(fallen_to(output_type, causes[each.call]))
-        return Taken(modules, tuple(placements), frozenset(left))
+                operator_output_types.append(taken_by_fallback(output_type, causes[each.call]))
+        return Taken(modules, tuple(operator_output_types), frozenset(left))
 
     def take(self, taken: Taken) -> None:
         """Have what was lowered stand where it is called: see `link`."""
         self.modules |= taken.modules
-        self.placements += taken.placements
+        self.operator_output_types += taken.operator_output_types
 
     def take_defined(self, defined: Mapping[str, Defined], module: ir.Operation) -> None:
         """Lower functions that rules of the user's made, which ``module`` calls. Raises as `run_pipeline` does."""
@@ -86,7 +86,7 @@ class Fallback:
             assert each.into is not None
             self.modules[name] = self._run(each.module, each.into, new_trace(self.options, ()))
             found = tuple(places[name])
-            self.placements.append(Placement(each.call, each.into, len(found), reason, found))
+            self.operator_output_types.append(OperatorOutputType(each.call, each.into, len(found), reason, found))
 
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
         """Return the first output type that takes a function, and the function lowered."""

@@ -9,10 +9,10 @@ from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.fallback import Fallback
 from fx_importer.compiler.stages import run_pipeline
 from fx_importer.diagnostics.causes import Cause
-from fx_importer.diagnostics.operator_output_types import Placement, taken_by
+from fx_importer.diagnostics.operator_output_types import OperatorOutputType, operators_lowered_to
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed
-from fx_importer.manifest import Hole
+from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.declarations import Defined, declared_in
 from fx_importer.mlir.module_contents import replace_contents
@@ -29,15 +29,15 @@ _ROUNDS = 4
 class Outcome:
     """What a lowering left undone, or did in another way."""
 
-    holes: Mapping[str, Hole]
+    operator_stubs: Mapping[str, OperatorStub]
     """What the functions stand for that the module declares."""
-    census: tuple[Placement, ...] = ()
+    operator_output_types: tuple[OperatorOutputType, ...] = ()
     """Which operators went where, with a fallback."""
 
     @property
     def fallback(self) -> tuple[str, ...]:
         """The output types of the fallback that took something."""
-        return tuple(dict.fromkeys(each.output_type.value for each in self.census if each.reason))
+        return tuple(dict.fromkeys(each.output_type.value for each in self.operator_output_types if each.reason))
 
 
 def lower_imported(
@@ -78,14 +78,14 @@ def lower_imported(
             break
     if not done:
         run_pipeline(pipeline, module, trace, run, options.printing)
-    holes = declared_in(module.operation if trace.imported is None else trace.imported)
-    holes = {name: hole for name, hole in holes.items() if name not in fallback.modules}
+    stubs = declared_in(module.operation if trace.imported is None else trace.imported)
+    stubs = {name: stub for name, stub in stubs.items() if name not in fallback.modules}
     if not options.lowering.fallback:
-        return Outcome(holes)
+        return Outcome(stubs)
     with trace.stage("fallback", module):
         fallback.link(module)
-    taken = taken_by(trace.imported, options.output_type) if trace.imported else []
-    return Outcome(holes, (*fallback.placements, *taken))
+    taken = operators_lowered_to(options.output_type, trace.imported) if trace.imported else []
+    return Outcome(stubs, (*fallback.operator_output_types, *taken))
 
 
 def _outlined(

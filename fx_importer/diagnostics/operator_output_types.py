@@ -1,9 +1,8 @@
-"""Which operators of a program went to which output type, where there are several."""
+"""The output type of each operator of a program that was lowered with a fallback."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fx_importer.diagnostics.causes import Cause, Place
@@ -12,29 +11,29 @@ from fx_importer.output_types import OutputType
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Calls of an operator that were lowered to the same output type, for the same reason."""
+class OperatorOutputType:
+    """The output type that calls of an operator were lowered to, and the reason."""
 
     op: str
-    """The overload: ``"aten.sort.default"``; or, of what the fallback took, with its types."""
+    """The overload, ``"aten.sort.default"``; for an operator that a fallback took, with its operand types."""
     output_type: OutputType
     count: int
-    """How many calls."""
+    """The number of calls."""
     reason: str = ""
-    """Why the output type that was asked for did not take it; nothing if it did."""
+    """Why the requested output type does not support the operator; empty if it does."""
     places: tuple[Place, ...] = ()
-    """Where the calls of those that it did not take are."""
+    """Source lines of the calls that went to a fallback."""
 
     def __str__(self) -> str:
         line = f"{self.output_type.value}: {self.op}" + (f", {self.count} times" if self.count > 1 else "")
         return "\n".join([line, *([f"  {self.reason}"] if self.reason else []), *(f"  {each}" for each in self.places)])
 
 
-def taken_by(module: ir.Operation, output_type: OutputType) -> list[Placement]:
-    """Return the operators of ``module``, which is in the torch dialect, each with how often it is called."""
+def operators_lowered_to(output_type: OutputType, module: ir.Operation) -> list[OperatorOutputType]:
+    """Return the operators of ``module``, which is in the torch dialect, with the number of calls of each."""
     counts: Counter[str] = Counter()
 
-    def see(op: ir.Operation) -> ir.WalkResult:
+    def count(op: ir.Operation) -> ir.WalkResult:
         name = op.name
         if name == "torch.operator":
             name = ir.StringAttr(op.attributes["name"]).value
@@ -42,15 +41,10 @@ def taken_by(module: ir.Operation, output_type: OutputType) -> list[Placement]:
             counts[name.removeprefix("torch.")] += 1
         return ir.WalkResult.ADVANCE
 
-    module.walk(see, ir.WalkOrder.PRE_ORDER)
-    return [Placement(name, output_type, count) for name, count in counts.items()]
+    module.walk(count, ir.WalkOrder.PRE_ORDER)
+    return [OperatorOutputType(name, output_type, count) for name, count in counts.items()]
 
 
-def fallen_to(output_type: OutputType, cause: Cause) -> Placement:
-    """Return where the calls went that ``cause`` speaks of."""
-    return Placement(cause.call, output_type, len(cause.places), cause.reason, cause.places)
-
-
-def table(placements: Sequence[Placement]) -> str:
-    """Return the placements as text, those of the fallback first."""
-    return "\n".join(str(each) for each in sorted(placements, key=lambda each: not each.reason))
+def taken_by_fallback(output_type: OutputType, cause: Cause) -> OperatorOutputType:
+    """Return the record of the calls that failed with ``cause`` and were lowered to ``output_type``."""
+    return OperatorOutputType(cause.call, output_type, len(cause.places), cause.reason, cause.places)

@@ -68,4 +68,4 @@ def default_for(manifest: Manifest) -> str:
             f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
             "the program in PyTorch"
         )
-    return STUB_BACKEND if manifest.holes or manifest.fallback else DEFAULTS[output_type.root]
+    return STUB_BACKEND if manifest.operator_stubs or manifest.fallback else DEFAULTS[output_type.root]

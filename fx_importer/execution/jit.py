@@ -35,7 +35,7 @@ from fx_importer.execution.module_functions import (
     refuse_foreign_dialects,
 )
 from fx_importer.execution.runtime_checks import RUN, insert_checks, respell_casts
-from fx_importer.execution.stubs import Stubs, declare_holes
+from fx_importer.execution.stubs import Stubs, declare_operator_stubs
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import LLVM
@@ -91,7 +91,7 @@ class JitBackend:
             _run(TO_LINALG[dialect], copy, trace)
         stubs = Stubs(copy, self.stubs)
         function = _entry(copy, func_name)
-        declare_holes(copy)
+        declare_operator_stubs(copy)
         signature = read_signature(function)
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
-from fx_importer.execution.stubs import FINE, holes_of
+from fx_importer.execution.stubs import FINE, operator_stubs_of
 from fx_importer.mlir.bindings import ir
 
 RUN = "__fx_importer_run"
@@ -98,7 +98,7 @@ def insert_checks(module: ir.Module) -> list[str]:
     The module gets the function `RUN`.
     """
     suspects: list[ir.Operation] = []
-    operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in holes_of(module)}
+    operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name in _SUSPECTS or (op.name == "func.call" and op.attributes["callee"] in operators):

@@ -14,7 +14,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.memref import allocated, dense, describe, descriptor_type, read
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.fx_graph.operators import operator_named
-from fx_importer.manifest import HOLE, Hole, OperatorArgument, Passed, ValueType
+from fx_importer.manifest import STUB_ATTRIBUTE, OperatorArgument, OperatorStub, Passed, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 
 FINE = "__fx_importer_fine"
@@ -23,19 +23,19 @@ FINE = "__fx_importer_fine"
 _NUMBERS = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
 
 
-def holes_of(module: ir.Module) -> dict[str, Hole]:
+def operator_stubs_of(module: ir.Module) -> dict[str, OperatorStub]:
     """Return what the functions stand for that ``module`` declares for operators, by name."""
     return {
-        name: Hole.from_json(ir.StringAttr(function.attributes[HOLE]).value)
+        name: OperatorStub.from_json(ir.StringAttr(function.attributes[STUB_ATTRIBUTE]).value)
         for name, function in functions_of(module).items()
-        if HOLE in function.attributes
+        if STUB_ATTRIBUTE in function.attributes
     }
 
 
-def declare_holes(module: ir.Module) -> None:
+def declare_operator_stubs(module: ir.Module) -> None:
     """Say of the functions that stand for operators, on tensors, how they are called, and that they only read."""
     for function in functions_of(module).values():
-        if HOLE in function.attributes:
+        if STUB_ATTRIBUTE in function.attributes:
             _declare(function)
 
 
@@ -51,15 +51,15 @@ class Stubs:
 
     def __init__(self, module: ir.Module, instead: Mapping[str, Callable[..., Any]] = MappingProxyType({})):
         """``module`` is on tensors still. ``instead`` of operators, by name, other functions run."""
-        holes = holes_of(module)
+        stubs = operator_stubs_of(module)
         functions = functions_of(module)
         self._failure: tuple[str, Exception] | None = None
         self.callbacks: dict[str, Any] = {
-            f"_mlir_ciface_{name}": self._callback(hole, functions[name].type, instead.get(hole.operator))
-            for name, hole in holes.items()
+            f"_mlir_ciface_{name}": self._callback(stub, functions[name].type, instead.get(stub.operator))
+            for name, stub in stubs.items()
         }
         """By symbol."""
-        if holes:
+        if stubs:
             self.callbacks[FINE] = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: self._failure is None)
 
     def taken(self) -> tuple[str, Exception] | None:
@@ -67,42 +67,42 @@ class Stubs:
         failure, self._failure = self._failure, None
         return failure
 
-    def _callback(self, hole: Hole, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
-        call = prepared(hole, instead)
-        takes = [*zip(hole.takes, map(_rank, kind.inputs), strict=True)]
-        returns = [*zip([each.type for each in hole.returns], map(_rank, kind.results), strict=True)]
+    def _callback(self, stub: OperatorStub, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
+        call = prepared(stub, instead)
+        takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
+        returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
 
-        def stub(results: int, *arguments: int) -> None:
+        def callback(results: int, *arguments: int) -> None:
             try:
                 given = [_given(address, *each) for address, each in zip(arguments, takes, strict=True)]
                 _give(results, call(given), returns)
             except Exception as error:  # must not cross the compiled code, which asks for it
-                self._failure = hole.operator, error
+                self._failure = stub.operator, error
 
-        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (1 + len(takes)))(stub)
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (1 + len(takes)))(callback)
 
 
 def _rank(kind: ir.Type) -> int:
     return ir.RankedTensorType(kind).rank
 
 
-def prepared(hole: Hole, instead: Callable[..., Any] | None = None) -> Any:
-    """Return what calls the operator, or another function ``instead``, with a value for each argument of the hole's
+def prepared(stub: OperatorStub, instead: Callable[..., Any] | None = None) -> Any:
+    """Return what calls the operator, or another function ``instead``, with a value for each argument of the stub's
     function, and returns a tensor for each result.
 
     Raises:
         UsageError: if there is no such operator in this process; so does a call whose results are of other types.
     """
-    overload = operator_named(hole.operator)
+    overload = operator_named(stub.operator)
     if not isinstance(overload, OpOverload):
         raise UsageError(
-            f"the module calls torch.ops.{hole.operator}, which is not registered in this process: import what defines "
+            f"the module calls torch.ops.{stub.operator}, which is not registered in this process: import what defines "
             "it"
         )
     parameters = overload._schema.arguments
 
     def call(given: Sequence[Any]) -> list[torch.Tensor]:
-        values = [_filled(each, given) for each in hole.arguments]
+        values = [_filled(each, given) for each in stub.arguments]
         pairs = [*zip(parameters, values, strict=True)]
         with torch.no_grad():
             found = (instead or overload)(
@@ -110,11 +110,11 @@ def prepared(hole: Hole, instead: Callable[..., Any] | None = None) -> Any:
                 **{parameter.name: value for parameter, value in pairs if parameter.kwarg_only},
             )
         results = []
-        for each in hole.returns:
+        for each in stub.returns:
             value = found
             for index in each.path:
                 value = value[index]
-            results.append(_checked(value, each.type, hole.operator))
+            results.append(_checked(value, each.type, stub.operator))
         return results
 
     return call

@@ -15,7 +15,7 @@ from fx_importer.importing.pytrees import value_type
 from fx_importer.importing.schema_arguments import plan_for
 from fx_importer.importing.types import DTYPE_CODES, LAYOUT_CODES, MEMORY_FORMAT_CODES
 from fx_importer.lowerings.lowering_rules import External
-from fx_importer.manifest import Hole, OperatorArgument, Passed, Returned, ValueType
+from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.declarations import Declarations
 
@@ -50,11 +50,11 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
             f"the function {external.symbol} stands for it, which cannot return {type(wrong[0]).__name__}"
         )
     returns = tuple(Returned(call.tensor(each), path) for each, path in returned)
-    hole = Hole(str(node.target), arguments, tuple(call.takes), returns)
+    stub = OperatorStub(str(node.target), arguments, tuple(call.takes), returns)
     names = (f"{external.symbol}{f'_{i}' if i else ''}" for i in itertools.count())
     with build.ambient():
         types = [build.types.of(each) for each, _ in returned]
-        found = iter(Declarations(build.fx_importer.module_op).call(hole, call.operands, types, names).results)
+        found = iter(Declarations(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
     return nested(found, examples)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fx_importer.diagnostics.causes import Place
-from fx_importer.manifest import HOLE, Hole
+from fx_importer.manifest import STUB_ATTRIBUTE, OperatorStub
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.output_types import OutputType
 
@@ -35,38 +35,38 @@ class Declarations:
         for op in self._block.operations:
             if isinstance(op, func_d.FuncOp):
                 self._names.add(op.name.value)
-                if HOLE in op.attributes:
-                    said = ir.StringAttr(op.attributes[HOLE]).value
+                if STUB_ATTRIBUTE in op.attributes:
+                    said = ir.StringAttr(op.attributes[STUB_ATTRIBUTE]).value
                     self._known[said, str(op.type)] = op.name.value
 
     def call(
-        self, hole: Hole, operands: Sequence[ir.Value], results: Sequence[ir.Type], names: Iterable[str]
+        self, stub: OperatorStub, operands: Sequence[ir.Value], results: Sequence[ir.Type], names: Iterable[str]
     ) -> ir.Operation:
-        """Emit a call, at the current insertion point and location, of the function of ``hole``.
+        """Emit a call, at the current insertion point and location, of the function of ``stub``.
 
         It is declared where it is not yet, under the first of ``names`` that is free.
         """
         kind = ir.FunctionType.get([each.type for each in operands], list(results))
-        key = (hole.to_json(), str(kind))
+        key = (stub.to_json(), str(kind))
         if key not in self._known:
             name = next(each for each in names if each not in self._names)
             with ir.InsertionPoint(self._block):
                 made = func_d.FuncOp(name, kind, visibility="private")
-            made.attributes[HOLE] = ir.StringAttr.get(key[0])
+            made.attributes[STUB_ATTRIBUTE] = ir.StringAttr.get(key[0])
             self._names.add(name)
             self._known[key] = name
         callee = {"callee": ir.FlatSymbolRefAttr.get(self._known[key])}
         return ir.Operation.create("func.call", results=list(results), operands=list(operands), attributes=callee)
 
 
-def declared_in(module: ir.Operation) -> dict[str, Hole]:
+def declared_in(module: ir.Operation) -> dict[str, OperatorStub]:
     """Return what the functions stand for that a module declares for operators, by name, with where they are called."""
-    found: dict[str, Hole] = {}
+    found: dict[str, OperatorStub] = {}
     for op in module.regions[0].blocks[0].operations:
-        if isinstance(op, func_d.FuncOp) and HOLE in op.attributes:
-            found[op.name.value] = Hole.from_json(ir.StringAttr(op.attributes[HOLE]).value)
+        if isinstance(op, func_d.FuncOp) and STUB_ATTRIBUTE in op.attributes:
+            found[op.name.value] = OperatorStub.from_json(ir.StringAttr(op.attributes[STUB_ATTRIBUTE]).value)
     places = places_of_calls(module) if found else {}
-    return {name: replace(hole, places=tuple(map(str, places[name]))) for name, hole in found.items()}
+    return {name: replace(stub, places=tuple(map(str, places[name]))) for name, stub in found.items()}
 
 
 def places_of_calls(module: ir.Operation) -> defaultdict[str, list[Place]]:

@@ -11,7 +11,7 @@ from typing import Any
 from torch._ops import OpOverload
 
 from fx_importer.fx_graph.operators import operator_named
-from fx_importer.manifest import Hole, OperatorArgument, Passed, Returned, ValueType
+from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import Declarations, Defined
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
@@ -106,12 +106,12 @@ def _replace(op: ir.Operation, declarations: Declarations, defined: dict[str, De
     if site.dtypes is not None and any(map(_is_list, op.results)):
         raise _Cannot  # not all of it may be read
     returned = tuple(Returned(site.tensor(value), path) for value, path in results)
-    hole = Hole(name, arguments, tuple(site.takes), returned)
+    stub = OperatorStub(name, arguments, tuple(site.takes), returned)
     stem = "fallback_" + re.sub(r"\W", "_", name)
     with op.context, op.location, ir.InsertionPoint(op):
         operands = [_as_tensor(each) for each in site.operands]
         numbered = (f"{stem}_{i}" for i in itertools.count())
-        call = declarations.call(hole, operands, [value.type for value, _ in results], numbered)
+        call = declarations.call(stub, operands, [value.type for value, _ in results], numbered)
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     if name not in defined:
         same = site.dtypes is None

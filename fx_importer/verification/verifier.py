@@ -123,7 +123,7 @@ def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: 
         backends = [backends]
     names = backends
     if names is None:
-        names = () if subject.manifest.holes or subject.manifest.fallback else RUNS.get(output_type.root, ())
+        names = () if subject.manifest.operator_stubs or subject.manifest.fallback else RUNS.get(output_type.root, ())
         names = names or (default_for(subject.manifest),)
     default = names[0] if backends is None else None
     worker = Worker()
@@ -142,7 +142,7 @@ def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, requ
         return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
     here = backend_named(backend, subject.stubs)  # the name is wrong here and now, or never
     # Another process has none of the user's operators.
-    stays = backend in ISOLATED or (backend == STUB_BACKEND and subject.manifest.holes)
+    stays = backend in ISOLATED or (backend == STUB_BACKEND and subject.manifest.operator_stubs)
     apart = None if worker is None or stays else IsolatedBackend(backend, worker)
     return Chosen(backend, (apart or here).load, required)
 

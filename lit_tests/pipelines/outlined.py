@@ -37,7 +37,7 @@ for output_type in ("linalg-on-tensors", "tosa", "stablehlo"):
 # CHECK: call @[[FIRST]](%[[A]]#0)
 # CHECK: call @[[SECOND:fallback_lit_outlined_twice_default_1]](%[[A]]#0)
 # CHECK: arith.addf
-# CHECK: func.func private @[[FIRST]](tensor<?x3xf32>) -> (tensor<?x3xf32>, tensor<?xf32>) attributes {fx_importer.hole = "{\22operator\22: \22lit_outlined.twice.default\22, \22arguments\22: [{\22argument\22: 0}, 3.0, [1]]
+# CHECK: func.func private @[[FIRST]](tensor<?x3xf32>) -> (tensor<?x3xf32>, tensor<?xf32>) attributes {fx_importer.stub = "{\22operator\22: \22lit_outlined.twice.default\22, \22arguments\22: [{\22argument\22: 0}, 3.0, [1]]
 # CHECK-NEXT: func.func private @[[SECOND]]({{.*}} 4.0, [1]]
 # CHECK-LABEL: --- tosa
 # CHECK: tosa.tanh

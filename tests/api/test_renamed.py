@@ -6,6 +6,7 @@ import importlib
 import sys
 
 import pytest
+import torch
 
 import fx_importer
 from fx_importer import UnsupportedNode, UnsupportedNodeError, UnsupportedProgramError, errors, importing
@@ -47,3 +48,10 @@ def test_the_list_of_what_is_unsupported_has_its_old_name_too():
 def test_a_class_that_changed_its_name_is_found_where_it_was(module, old, new):
     with pytest.warns(DeprecationWarning, match=f"{old} is deprecated"):
         assert getattr(module, old) is new
+
+
+@pytest.mark.parametrize("old, new", [("holes", "operator_stubs"), ("census", "operator_output_types")])
+def test_an_attribute_of_lowered_that_changed_is_found_under_its_new_name(old: str, new: str):
+    lowered = fx_importer.lower(torch.relu, torch.ones(2), output_type="torch")
+    with pytest.warns(DeprecationWarning, match=f"is called Lowered.{new} now"):
+        assert getattr(lowered, old) is getattr(lowered, new)

@@ -59,7 +59,7 @@ def test_sentences_that_mean_the_same_are_the_most_alike():
     assert sorted(pairs.tolist()) == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_the_census_counts_at_any_depth():
+def test_nested_operations_are_counted():
     text = """
     func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
       %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],

@@ -354,8 +354,8 @@ def test_holes_are_listed(run: Run):
     assert name == "fallback_models_frobnicate_default_0: PyTorch runs models.frobnicate.default"
     assert "models.py:" in place
     assert "func.func private @fallback_models_frobnicate_default_0(tensor<3xf32>)" in Path("out.mlir").read_text()
-    (hole,) = Manifest.from_json(Path("out.json").read_text()).holes.values()
-    assert hole.operator == "models.frobnicate.default"
+    (stub,) = Manifest.from_json(Path("out.json").read_text()).operator_stubs.values()
+    assert stub.operator == "models.frobnicate.default"
 
 
 def test_the_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

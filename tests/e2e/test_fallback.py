@@ -43,7 +43,7 @@ def test_a_function_of_two_dialects(fallback: str):
     assert lowered.manifest.fallback == (OutputType.get(fallback).value,)
     assert Manifest.from_json(lowered.manifest.to_json()).fallback == lowered.manifest.fallback
     assert lowered.verify(x)
-    went = {each.op.partition("(")[0]: each for each in lowered.census}
+    went = {each.op.partition("(")[0]: each for each in lowered.operator_output_types}
     assert went["aten.sin.default"].output_type is OutputType.get(fallback)
     assert "f64" in went["aten.sin.default"].reason
     assert "test_fallback.py" in str(went["aten.sin.default"].places[0])
@@ -61,7 +61,7 @@ def test_nothing_goes_where_nothing_has_to():
     lowered = lower(torch.relu, x, output_type="tosa", fallback="linalg")
     assert names_of(lowered.module) == ["tosa"]
     assert lowered.manifest.fallback == ()
-    assert [each.output_type for each in lowered.census] == [OutputType.TOSA]
+    assert [each.output_type for each in lowered.operator_output_types] == [OutputType.TOSA]
 
 
 def test_each_of_several_is_asked():
@@ -73,7 +73,7 @@ def test_what_nobody_takes_is_an_error_or_a_hole():
     with pytest.raises(StageFailed, match="1 operator is refused\n  aten.poisson"):
         lower(draws, x, output_type="tosa", fallback="linalg")
     lowered = lower(draws, x, output_type="tosa", fallback="linalg", unsupported="outline")
-    assert [hole.operator for hole in lowered.holes.values()] == ["aten.poisson.default"]
+    assert [stub.operator for stub in lowered.operator_stubs.values()] == ["aten.poisson.default"]
     assert lowered.manifest.fallback == ("linalg-on-tensors",)
     torch.testing.assert_close(lowered.run(x), x.double())
 
@@ -105,7 +105,8 @@ def test_a_rule_into_the_fallback(size):
     assert names_of(lowered.module) == ["linalg", "tosa"]
     assert str(lowered.module).count("func.func") == 1
     assert lowered.verify(x if size is None else torch.cat([x, x]))
-    assert [(each.op, each.count) for each in lowered.census if each.reason] == [("fallback.halves.default", 2)]
+    taken_by_linalg = [(each.op, each.count) for each in lowered.operator_output_types if each.reason]
+    assert taken_by_linalg == [("fallback.halves.default", 2)]
     deep = torch.ones(2, 3, 4)
     with pytest.raises(StageFailed, match="it is for matrices"):
         lower(lambda x: halves(x)[0], deep, output_type="tosa", fallback="linalg", lowerings=into_linalg)

@@ -126,8 +126,8 @@ def test_lowerings(name: str, form: str, target: str, dynamic: bool):
             lower(row.model, *row.inputs, output_type=target, dynamic_shapes=shapes, lowerings=FORMS[form](row))
         return
     lowered = lower(row.model, *row.inputs, output_type=target, dynamic_shapes=shapes, lowerings=FORMS[form](row))
-    assert bool(lowered.holes) == (form in ("external", "stub"))
-    assert {hole.operator for hole in lowered.holes.values()} <= {str(row.operator)}
+    assert bool(lowered.operator_stubs) == (form in ("external", "stub"))
+    assert {stub.operator for stub in lowered.operator_stubs.values()} <= {str(row.operator)}
     inputs = tuple(torch.cat([each, each + 0.5]) for each in row.inputs) if dynamic else row.inputs
     caller = lowered.caller(backend="jit" if target == "tosa" and dynamic else None)
     torch.testing.assert_close(caller(*inputs), row.model(*inputs), rtol=1e-5, atol=1e-5)
@@ -158,7 +158,7 @@ def test_the_stub_is_what_runs():
     lowered = lower(lambda x: twice(x), x, output_type="raw", lowerings=stub)
     assert "func.func private @npu_twice(!torch.vtensor<[3,4],f32>)" in str(lowered.module)
     lowered = lower(lambda x: twice(x) + twice(x[0]), x, output_type="linalg", lowerings=stub)
-    assert [*lowered.holes] == ["npu_twice", "npu_twice_1"]
+    assert [*lowered.operator_stubs] == ["npu_twice", "npu_twice_1"]
     assert lowered.verify(x)
     assert len(calls) == 2
 

@@ -144,10 +144,10 @@ PROGRAMS: dict[str, tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]] = {
 def test_the_rest_is_compiled_and_agrees(name: str, output_type: str):
     model, inputs, options = PROGRAMS[name]
     lowered = lower(model, *inputs, output_type=output_type, unsupported="outline", **options)
-    assert lowered.holes
+    assert lowered.operator_stubs
     lowered.verify().raise_if_failed()
     # What was refused is the one thing that is left to PyTorch.
-    assert {hole.operator.partition(".")[0] for hole in lowered.holes.values()} <= {"outlining", "aten"}
+    assert {stub.operator.partition(".")[0] for stub in lowered.operator_stubs.values()} <= {"outlining", "aten"}
     assert all(record.failure is None for record in lowered.trace.stages)
 
 
@@ -161,7 +161,7 @@ def test_the_rest_is_compiled_and_agrees(name: str, output_type: str):
 )
 def test_a_branch_calls_what_it_takes(output_type: str):
     lowered = lower(Branch(), X, output_type=output_type, unsupported="outline")
-    assert [hole.arguments[1] for hole in lowered.holes.values()] == [3.0, 5.0]
+    assert [stub.arguments[1] for stub in lowered.operator_stubs.values()] == [3.0, 5.0]
     for x in (X, -X - 10):
         torch.testing.assert_close(lowered.run(x), Branch()(x))
 
@@ -180,13 +180,13 @@ def test_writing_in_place():
 
 def test_one_function_for_each_way_of_calling():
     lowered = lower(Several(), X, output_type="linalg", unsupported="outline")
-    assert [*lowered.holes] == [f"fallback_outlining_scaled_default_{i}" for i in range(3)]
-    first, second, third = lowered.holes.values()
+    assert [*lowered.operator_stubs] == [f"fallback_outlining_scaled_default_{i}" for i in range(3)]
+    first, second, third = lowered.operator_stubs.values()
     assert first.operator == "outlining.scaled.default"
     assert first.arguments == (Passed(0), 3.0, (1,), None)
     assert second.arguments == (Passed(0), 3.0, (1,), Passed(1))
     assert third.arguments == (Passed(0), 4.0, None, None)
-    assert [len(hole.places) for hole in lowered.holes.values()] == [2, 1, 1]
+    assert [len(stub.places) for stub in lowered.operator_stubs.values()] == [2, 1, 1]
     assert f"{__file__}:" in first.places[0]
     assert "scaled(torch.relu(x), 3.0, [1])" in first.places[0]
 
@@ -198,7 +198,7 @@ def test_nothing_changes_where_nothing_is_refused(output_type: str):
         torch.nn.init.ones_(model[0].weight)  # pyright: ignore[reportArgumentType]
         torch.nn.init.zeros_(model[0].bias)  # pyright: ignore[reportArgumentType]
         lowered = lower(model, X, output_type=output_type, unsupported=unsupported)
-        assert not lowered.holes
+        assert not lowered.operator_stubs
         return lowered.module.operation.get_asm(enable_debug_info=True)
 
     assert text("outline").replace('"outline"', "") == text("error").replace('"error"', "")

@@ -170,7 +170,7 @@ def test_what_cannot_be_imported_is_said_of_each_layer():
 def test_outlined_operators_in_layers_run_in_pytorch():
     model, x = stack(Unknown), torch.randn(4, WIDTH)
     lowered = lower(model, x, output_type="linalg", outline_layers=True, unsupported="outline")
-    assert [hole.operator for hole in lowered.holes.values()] == ["repeated_layers.unknown.default"]
+    assert [stub.operator for stub in lowered.operator_stubs.values()] == ["repeated_layers.unknown.default"]
     torch.testing.assert_close(lowered.run(x), model(x))
 
 

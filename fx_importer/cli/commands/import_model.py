@@ -65,8 +65,8 @@ def import_model(
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
     if manifest is not None:
         save_text(lowered.manifest.to_json(), manifest)
-    for name, hole in lowered.holes.items():
-        print(f"{name}: PyTorch runs {hole.operator}", *hole.places, sep="\n    ", file=sys.stderr)
+    for name, stub in lowered.operator_stubs.items():
+        print(f"{name}: PyTorch runs {stub.operator}", *stub.places, sep="\n    ", file=sys.stderr)
     if output == STDOUT:
         return
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f}" for stage in lowered.trace.stages)

@@ -50,7 +50,7 @@ def run_demo(out: Path) -> None:
             files[output_type] = out / f"minilm.{output_type.value}.mlirbc"
             lowered[output_type].save(files[output_type])
     console.print(demo_tables.stages({name: result.trace for name, result in lowered.items()}))
-    console.print(demo_tables.census({name: result.module for name, result in lowered.items()}))
+    console.print(demo_tables.frequent_operations({name: result.module for name, result in lowered.items()}))
     console.print(demo_tables.files(files))
 
     with console.status("running"), torch.no_grad():

@@ -33,7 +33,7 @@ def stages(traces: Mapping[OutputType, Trace]) -> Table:
     return table
 
 
-def census(modules: Mapping[OutputType, ir.Module]) -> Table:
+def frequent_operations(modules: Mapping[OutputType, ir.Module]) -> Table:
     """Return the most frequent ops of each module."""
     table = _table("Ops", "output type", "ops", "most frequent", right=("ops",))
     for output_type, module in modules.items():
@@ -44,7 +44,8 @@ def census(modules: Mapping[OutputType, ir.Module]) -> Table:
 
 
 def count_ops(module: ir.Module) -> Counter[str]:
-    """Return how often each op occurs in ``module``, at any depth, but those that only hold or end others."""
+    """Return the number of operations of ``module`` by name, nested ones included; without modules, functions and
+    terminators."""
     counts: Counter[str] = Counter()
 
     def count(op: ir.Operation) -> ir.WalkResult:
