@@ -25,37 +25,37 @@ def test_along_one_axis(length: int, normalization: int) -> None:
     x, c, half = normal(2, length), numbers(2, length), numbers(2, length // 2 + 1)
     for flag in (False, True):
         given = ([1], normalization, flag)
-        assert_close(fourier.complex_to_complex(c, *given), aten._fft_c2c(c, *given))
-        assert_close(fourier.real_to_complex(x, *given), aten._fft_r2c(x, *given))
+        assert_close(fourier.fft_c2c(c, *given), aten._fft_c2c(c, *given))
+        assert_close(fourier.fft_r2c(x, *given), aten._fft_r2c(x, *given))
     back = ([1], normalization, length)
-    assert_close(fourier.complex_to_real(half, *back), aten._fft_c2r(half, *back))
+    assert_close(fourier.fft_c2r(half, *back), aten._fft_c2r(half, *back))
 
 
 @pytest.mark.parametrize("dim", [[0], [2, 0], [0, 1, 2], [2, 1]])
 def test_along_several_axes(dim: list[int]) -> None:
     x, c = normal(4, 6, 5), numbers(4, 6, 5)
-    assert_close(fourier.complex_to_complex(c, dim, 2, False), aten._fft_c2c(c, dim, 2, False))
+    assert_close(fourier.fft_c2c(c, dim, 2, False), aten._fft_c2c(c, dim, 2, False))
     for onesided in (False, True):
-        assert_close(fourier.real_to_complex(x, dim, 0, onesided), aten._fft_r2c(x, dim, 0, onesided))
+        assert_close(fourier.fft_r2c(x, dim, 0, onesided), aten._fft_r2c(x, dim, 0, onesided))
     half = c.shape[dim[-1]]
     for length in (2 * half - 2, 2 * half - 1):
-        assert_close(fourier.complex_to_real(c, dim, 1, length), aten._fft_c2r(c, dim, 1, length))
+        assert_close(fourier.fft_c2r(c, dim, 1, length), aten._fft_c2r(c, dim, 1, length))
 
 
 @pytest.mark.parametrize("length", [64, 1000, 4096])
 def test_errors_in_float32_are_a_few_units(length: int) -> None:
     x = normal(3, length, dtype=torch.complex64)
     wanted = torch.fft.fft(x.to(torch.complex128))
-    errors = fourier.complex_to_complex(x, [1], 0, True) - wanted
+    errors = fourier.fft_c2c(x, [1], 0, True) - wanted
     assert errors.abs().max() < 4 * torch.finfo(torch.float32).eps * wanted.abs().max()
 
 
 @pytest.mark.parametrize("dim", [None, [0], [0, -1]])
 def test_shifts(dim: list[int] | None) -> None:
     x = normal(4, 5)
-    assert_close(fourier.shift(x, dim), torch.fft.fftshift(x, dim))
-    assert_close(fourier.shift_back(x, dim), torch.fft.ifftshift(x, dim))
+    assert_close(fourier.fftshift(x, dim), torch.fft.fftshift(x, dim))
+    assert_close(fourier.ifftshift(x, dim), torch.fft.ifftshift(x, dim))
 
 
 def test_what_is_empty_stays() -> None:
-    assert fourier.complex_to_complex(numbers(2, 0), [1], 0, True) is NotImplemented
+    assert fourier.fft_c2c(numbers(2, 0), [1], 0, True) is NotImplemented

@@ -306,9 +306,9 @@ OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
         (complex_numbers.eq, (NUMBERS, 0.25j)),
         (complex_numbers.eq, (NUMBERS, NUMBERS.clone())),
         (complex_numbers.ne, (NUMBERS, OTHERS)),
-        (complex_numbers.sum_of_all, (NUMBERS,)),
-        (complex_numbers.sum_over, (NUMBERS, [-1], True)),
-        (complex_numbers.mean_over, (NUMBERS, [0])),
+        (complex_numbers.sum_all, (NUMBERS,)),
+        (complex_numbers.sum_dim, (NUMBERS, [-1], True)),
+        (complex_numbers.mean_dim, (NUMBERS, [0])),
     ],
     ids=lambda each: str(each.operators[0]) if hasattr(each, "operators") else None,
 )
@@ -328,13 +328,13 @@ def test_complex_numbers_as_real_ones() -> None:
 
 def test_real_numbers_stay() -> None:
     x = torch.ones(2, 3)
-    for rule in complex_numbers.COMPLEX_NUMBERS:
+    for rule in complex_numbers.BASIC_ARITHMETIC:
         assert (
             rule(
                 *(
                     (x, x)
                     if "a" in inspect.signature(rule.rule).parameters
-                    else (x, [0])[: 1 + rule.rule.__name__.endswith("over")]
+                    else (x, [0])[: 1 + rule.rule.__name__.endswith("dim")]
                 )
             )
             is NotImplemented

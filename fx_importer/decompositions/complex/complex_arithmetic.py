@@ -16,15 +16,15 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx_importer.decompositions.complex.complex_functions import COMPLEX_FUNCTIONS
-from fx_importer.decompositions.complex.complex_logsumexp import COMPLEX_SUMS
+from fx_importer.decompositions.complex.complex_logsumexp import COMPLEX_LOGSUMEXP
 from fx_importer.decompositions.complex.complex_numbers import (
-    IN_PARTS,
+    BASIC_ARITHMETIC_IN_PARTS,
     Operand,
+    complex_matmul,
     complex_of,
     is_complex,
     parts_of,
     parts_of_tensor,
-    product,
 )
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.matmul import matmul
@@ -32,7 +32,7 @@ from fx_importer.decompositions.reduction import cumulative
 from fx_importer.fx_graph.operators import aten
 
 
-def _asked(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Decomposition]:
+def _predicate(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Decomposition]:
     """Label a function of the parts that says whether something is true."""
 
     def label(function: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
@@ -45,25 +45,25 @@ def _asked(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Tensor]
     return label
 
 
-@_asked(aten.isnan.default)
+@_predicate(aten.isnan.default)
 def isnan(a: Tensor, b: Tensor) -> Tensor:
     """Some part is not a number."""
     return torch.isnan(a) | torch.isnan(b)
 
 
-@_asked(aten.isinf.default)
+@_predicate(aten.isinf.default)
 def isinf(a: Tensor, b: Tensor) -> Tensor:
     """Some part is infinite."""
     return torch.isinf(a) | torch.isinf(b)
 
 
-@_asked(aten.isfinite.default)
+@_predicate(aten.isfinite.default)
 def isfinite(a: Tensor, b: Tensor) -> Tensor:
     """Both parts are finite."""
     return torch.isfinite(a) & torch.isfinite(b)
 
 
-@_asked(aten.logical_not.default)
+@_predicate(aten.logical_not.default)
 def logical_not(a: Tensor, b: Tensor) -> Tensor:
     """Both parts are zero."""
     return (a == 0) & (b == 0)
@@ -77,10 +77,10 @@ def power(x: Operand, exponent: complex) -> Any:
     if isinstance(exponent, int | float) and exponent == 0.5:
         return torch.sqrt(x)  # type: ignore[arg-type]
     whole = isinstance(exponent, int | float) and abs(exponent) <= 64 and exponent == int(exponent)
-    return _product(x, int(exponent.real)) if whole and isinstance(x, Tensor) else power_of_tensors(x, exponent)
+    return _integer_power(x, int(exponent.real)) if whole and isinstance(x, Tensor) else power_of_tensors(x, exponent)
 
 
-def _product(x: Tensor, times: int) -> Tensor:
+def _integer_power(x: Tensor, times: int) -> Tensor:
     result, left = None, abs(times)
     while left:
         if left & 1:
@@ -132,7 +132,7 @@ def vector_norm(
 
 
 @decomposes(aten.norm.ScalarOpt_dim)
-def norm_along(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Any:
+def norm_dim(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Any:
     """`vector_norm`, under its older name."""
     return vector_norm(x, 2.0 if p is None else p, dim, keepdim)
 
@@ -144,7 +144,9 @@ def norm(x: Tensor, p: float = 2) -> Any:
 
 
 @decomposes(aten.linalg_norm.default, aten.linalg_norm.ord_str)
-def any_norm(x: Tensor, ord: float | str | None = None, dim: Sequence[int] | None = None, *args: Any, **kw: Any) -> Any:
+def linalg_norm(
+    x: Tensor, ord: float | str | None = None, dim: Sequence[int] | None = None, *args: Any, **kw: Any
+) -> Any:
     """The norm of the absolute values, but for those of matrices that are of singular values."""
     of_matrices = x.dim() == 2 if dim is None else len(dim) == 2
     if not x.is_complex() or (of_matrices and ord in (2, -2, "nuc")):
@@ -165,7 +167,7 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
 
 
 @decomposes(aten.prod.dim_int)
-def product_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The product along an axis, of halves of it, again and again."""
     kind = dtype or x.dtype
     if not kind.is_complex or not isinstance(x.shape[dim] if x.dim() else 1, int):
@@ -178,7 +180,7 @@ def product_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dt
 
 
 @decomposes(aten.cumprod.default)
-def cumulative_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """The products of all elements up to each."""
     return cumulative.cumprod_by_scan(x, dim, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
 
@@ -199,12 +201,12 @@ def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
 
 
 @decomposes(aten.prod.default)
-def product_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
     """The product of all elements."""
-    return product_along(x.reshape(-1), 0, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
+    return prod_dim(x.reshape(-1), 0, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
 
 
-def _on_truths(operator: OpOverload) -> Decomposition:
+def _on_nonzero(operator: OpOverload) -> Decomposition:
     """Return the rule that computes ``operator`` of what is not zero."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
@@ -237,7 +239,7 @@ def _on_both_parts(operator: OpOverload) -> Decomposition:
     return Decomposition((operator,), rule)
 
 
-_ALIKE = (
+_LINEAR = (
     *(aten.cumsum.default, aten.scatter_add.default, aten.index_add.default, aten.index_put.default, aten.roll.default),
     *(aten.scatter.src, aten.index_copy.default, aten.masked_scatter.default, aten.put.default, aten.take.default),
     *(aten.index.Tensor, aten.gather.default, aten.index_select.default, aten.flip.default, aten.embedding.default),
@@ -250,20 +252,20 @@ _ALIKE = (
     ),
 )
 """What is linear, and computes with no number of its own."""
-_OF_TRUTHS = (
+_PREDICATES = (
     *(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims),
     *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
     *(aten.nonzero.default, aten.count_nonzero.default, aten.count_nonzero.dim_IntList),
 )
 
-BEYOND_PRODUCTS = (
+COMPLEX_OPERATORS = (
     *COMPLEX_FUNCTIONS,
-    *COMPLEX_SUMS,
+    *COMPLEX_LOGSUMEXP,
     *(isnan, isinf, isfinite, logical_not, power, power_of_tensors, ldexp),
-    *(vector_norm, norm_along, norm, any_norm, isclose, product_along, product_of_all, cumulative_product, eye, copy),
-    *map(_on_truths, _OF_TRUTHS),
-    *map(_on_both_parts, _ALIKE),
+    *(vector_norm, norm_dim, norm, linalg_norm, isclose, prod_dim, prod, cumprod, eye, copy),
+    *map(_on_nonzero, _PREDICATES),
+    *map(_on_both_parts, _LINEAR),
 )
 """The rules for a target that has sums and products of complex numbers already."""
 
-COMPLEX_ARITHMETIC = (*IN_PARTS, product, *BEYOND_PRODUCTS)
+ALL_COMPLEX_OPERATORS = (*BASIC_ARITHMETIC_IN_PARTS, complex_matmul, *COMPLEX_OPERATORS)

@@ -143,12 +143,12 @@ def atanh(a: Tensor, b: Tensor) -> Parts:
     return real, 0.5 * torch.atan2(2.0 * b, away * (1.0 + a) - b * b)
 
 
-def _by(operator: OpOverload, function: Callable[[Tensor], Tensor]) -> Decomposition:
+def _composed(operator: OpOverload, function: Callable[[Tensor], Tensor]) -> Decomposition:
     """Return the rule that computes ``function`` of complex numbers."""
     return Decomposition((operator,), lambda x: function(x) if x.is_complex() else NotImplemented)
 
 
-def _turned(operator: OpOverload, of: Decomposition) -> Decomposition:
+def _with_rotated_argument(operator: OpOverload, of: Decomposition) -> Decomposition:
     """Return the rule of ``f(x) = -i g(i x)``, where ``of`` is that of ``g``."""
 
     def rule(x: Tensor) -> Any:
@@ -164,8 +164,12 @@ def _turned(operator: OpOverload, of: Decomposition) -> Decomposition:
 COMPLEX_FUNCTIONS = (
     *(_elementwise(aten.sqrt.default)(_sqrt), sgn, log1p, expm1, exp2),
     *(_log(aten.log.default, 1.0), _log(aten.log2.default, math.log(2)), _log(aten.log10.default, math.log(10))),
-    _by(aten.rsqrt.default, lambda x: torch.reciprocal(torch.sqrt(x))),
-    _by(aten.sigmoid.default, lambda x: torch.reciprocal(torch.exp(-x) + 1.0)),
+    _composed(aten.rsqrt.default, lambda x: torch.reciprocal(torch.sqrt(x))),
+    _composed(aten.sigmoid.default, lambda x: torch.reciprocal(torch.exp(-x) + 1.0)),
     *(sin, cos, sinh, cosh, tanh, asin, acos, acosh, atanh),
-    *(_turned(aten.tan.default, tanh), _turned(aten.asinh.default, asin), _turned(aten.atan.default, atanh)),
+    *(
+        _with_rotated_argument(aten.tan.default, tanh),
+        _with_rotated_argument(aten.asinh.default, asin),
+        _with_rotated_argument(aten.atan.default, atanh),
+    ),
 )

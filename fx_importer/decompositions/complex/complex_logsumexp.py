@@ -13,7 +13,7 @@ from torch import Tensor
 from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.linalg_dense.row_loops import positions, repeat
+from fx_importer.decompositions.linalg_dense.row_loops import counted_loop, indices_along
 from fx_importer.fx_graph.operators import aten
 
 
@@ -29,18 +29,18 @@ def logcumsumexp(x: Tensor, dim: int) -> Any:
     def step(
         i: Tensor, reals: Tensor, imaginaries: Tensor, a: Tensor, b: Tensor, real: Tensor, imaginary: Tensor
     ) -> tuple[Tensor, ...]:
-        here = positions(real, -1) == i
+        here = indices_along(real, -1) == i
         c, d = torch.where(here, real, 0.0).sum(-1), torch.where(here, imaginary, 0.0).sum(-1)
-        e, f = _log_of_sum(a, b, c, d)
+        e, f = _logaddexp_parts(a, b, c, d)
         a, b = torch.where(i == 0, c, e), torch.where(i == 0, d, f)
         return torch.where(here, a.unsqueeze(-1), reals), torch.where(here, b.unsqueeze(-1), imaginaries), a, b
 
     zeros, start = torch.zeros_like(real), torch.zeros_like(real[..., 0])
-    sums = repeat(x.shape[dim], step, zeros, zeros.clone(), start, start.clone(), given=(real, imaginary))
+    sums = counted_loop(x.shape[dim], step, zeros, zeros.clone(), start, start.clone(), invariants=(real, imaginary))
     return torch.complex(*(part.movedim(-1, dim) for part in sums[:2]))
 
 
-def _log_of_sum(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
+def _logaddexp_parts(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     """Return the parts of ``log(exp(a + bi) + exp(c + di))``.
 
     With ``z = exp(small - large)`` it is ``large + log(1 + z)``, and ``|1 + z|**2`` is ``1 + 2 Re(z) + |z|**2``.
@@ -58,7 +58,7 @@ def logaddexp(x: Tensor, y: Tensor) -> Any:
     """``log(exp(x) + exp(y))``."""
     if not x.is_complex() or not y.is_complex():
         return NotImplemented
-    return torch.complex(*_log_of_sum(*parts_of_tensor(y), *parts_of_tensor(x)))
+    return torch.complex(*_logaddexp_parts(*parts_of_tensor(y), *parts_of_tensor(x)))
 
 
-COMPLEX_SUMS: tuple[Decomposition, ...] = (logaddexp, logcumsumexp)
+COMPLEX_LOGSUMEXP: tuple[Decomposition, ...] = (logaddexp, logcumsumexp)

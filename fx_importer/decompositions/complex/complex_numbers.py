@@ -48,7 +48,7 @@ def complex_of(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
     return torch.complex(parts[0].expand(shape), parts[1].expand(shape))
 
 
-def _sum(a: Operand, b: Operand, sign: float) -> Tensor:
+def _add_parts(a: Operand, b: Operand, sign: float) -> Tensor:
     (ar, ai), (br, bi) = parts_of(a), parts_of(b)
     return complex_of(ar + sign * br, ai + sign * bi, torch.result_type(a, b))
 
@@ -58,7 +58,7 @@ def add(a: Operand, b: Operand, alpha: complex = 1) -> Any:
     """``a + alpha * b``."""
     if not is_complex(a, b, alpha):
         return NotImplemented
-    return _sum(a, b if alpha == 1 else b * alpha, 1.0)
+    return _add_parts(a, b if alpha == 1 else b * alpha, 1.0)
 
 
 @decomposes(aten.sub.Tensor, aten.sub.Scalar)
@@ -66,7 +66,7 @@ def sub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
     """``a - alpha * b``."""
     if not is_complex(a, b, alpha):
         return NotImplemented
-    return _sum(a, b if alpha == 1 else b * alpha, -1.0)
+    return _add_parts(a, b if alpha == 1 else b * alpha, -1.0)
 
 
 @decomposes(aten.rsub.Scalar)
@@ -174,7 +174,7 @@ def ne(a: Operand, b: Operand) -> Any:
 
 
 @decomposes(aten.sum.dim_IntList)
-def sum_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def sum_dim(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The sums of both parts."""
     if not x.is_complex() or (dtype is not None and dtype != x.dtype):
         return NotImplemented
@@ -183,13 +183,13 @@ def sum_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dty
 
 
 @decomposes(aten.sum.default)
-def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    """As `sum_over` all axes."""
-    return sum_over(x, None, dtype=dtype)
+def sum_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    """As `sum_dim` all axes."""
+    return sum_dim(x, None, dtype=dtype)
 
 
 @decomposes(aten.mean.dim)
-def mean_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def mean_dim(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The means of both parts."""
     if not x.is_complex() or (dtype is not None and dtype != x.dtype):
         return NotImplemented
@@ -198,9 +198,9 @@ def mean_over(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dt
 
 
 @decomposes(aten.mean.default)
-def mean_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    """As `mean_over` all axes."""
-    return mean_over(x, None, dtype=dtype)
+def mean_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    """As `mean_dim` all axes."""
+    return mean_dim(x, None, dtype=dtype)
 
 
 def _on_parts(*operators: Any, of: Callable[..., Tensor]) -> Decomposition:
@@ -228,7 +228,7 @@ def mul_of_two(a: Operand, b: Operand) -> Any:
 
 
 @decomposes(aten.mm.default, aten.bmm.default)
-def product(a: Tensor, b: Tensor) -> Any:
+def complex_matmul(a: Tensor, b: Tensor) -> Any:
     """The product of matrices, as four of their parts."""
     if not a.is_complex():
         return NotImplemented
@@ -237,9 +237,9 @@ def product(a: Tensor, b: Tensor) -> Any:
     return torch.complex(times(ar, br) - times(ai, bi), times(ar, bi) + times(ai, br))
 
 
-COMPLEX_NUMBERS = (
+BASIC_ARITHMETIC = (
     *(add, sub, rsub, mul, div, reciprocal, absolute, conjugate, exp, convert, eq, ne),
-    *(sum_over, sum_of_all, mean_over, mean_of_all),
+    *(sum_dim, sum_all, mean_dim, mean_all),
     _on_parts(aten.neg.default, of=torch.neg),
 )
 
@@ -250,5 +250,5 @@ def view_as_complex(x: Tensor) -> Tensor:
     return torch.complex(x[..., 0], x[..., 1])
 
 
-IN_PARTS = (*(each for each in COMPLEX_NUMBERS if each is not mul), mul_of_two)
+BASIC_ARITHMETIC_IN_PARTS = (*(each for each in BASIC_ARITHMETIC if each is not mul), mul_of_two)
 """The rules for a target that multiplies no complex numbers, and can put them together."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.elementwise.integers import is_integer
-from fx_importer.decompositions.elementwise.low_precision import HALVES
+from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.elementwise.scalars import Number
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
@@ -26,7 +26,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     The C++ lowerings round its constants to four digits, and cube by a power, which TOSA has of positive numbers only.
     """
-    if x.dtype in HALVES:
+    if x.dtype in HALF_DTYPES:
         return gelu(x.float(), approximate).to(x.dtype)
     if approximate != "tanh":
         return x * 0.5 * (torch.erf(x * math.sqrt(0.5)) + 1.0)

@@ -12,7 +12,7 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _at_one_shape(operator: OpOverload[..., Any]) -> Decomposition:
+def _broadcast_operands(operator: OpOverload[..., Any]) -> Decomposition:
     @decomposes(operator)
     def rule(a: Tensor, b: Tensor) -> Any:
         return NotImplemented if a.shape == b.shape else operator(*torch.broadcast_tensors(a, b))
@@ -21,9 +21,9 @@ def _at_one_shape(operator: OpOverload[..., Any]) -> Decomposition:
 
 
 BROADCASTING = (
-    _at_one_shape(aten.bitwise_left_shift.Tensor),
-    _at_one_shape(aten.bitwise_right_shift.Tensor),
-    _at_one_shape(aten.clamp_min.Tensor),
-    _at_one_shape(aten.clamp_max.Tensor),
-    _at_one_shape(aten.complex.default),
+    _broadcast_operands(aten.bitwise_left_shift.Tensor),
+    _broadcast_operands(aten.bitwise_right_shift.Tensor),
+    _broadcast_operands(aten.clamp_min.Tensor),
+    _broadcast_operands(aten.clamp_max.Tensor),
+    _broadcast_operands(aten.complex.default),
 )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.elementwise.integers import is_integer
-from fx_importer.decompositions.elementwise.low_precision import HALVES
+from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.elementwise.scalars import with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
@@ -38,7 +38,7 @@ def by_quotient(a: Tensor, b: Tensor) -> Tensor:
     return torch.where((b == math.inf) & (a < math.inf), a, rest)
 
 
-def _truncated(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
+def _fmod(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     """``a - trunc(a / b) * b``, of two tensors of one dtype."""
     if not a.is_floating_point():
         with keep(aten.div.Tensor_mode):
@@ -47,71 +47,71 @@ def _truncated(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     return torch.where(a < 0, -rest, torch.where((a == 0) & (rest == 0), a, rest))
 
 
-def _crosses_zero(rest: Tensor, b: Tensor) -> Tensor:
+def _needs_floor_correction(rest: Tensor, b: Tensor) -> Tensor:
     """Where the floored remainder is not ``rest``, the truncated one, but ``rest + b``, and the quotient one less."""
     return torch.where(b < 0, rest > 0, rest < 0)
 
 
-def _floored(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
+def _remainder(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     """``a - floor(a / b) * b``."""
-    rest = _truncated(a, b, magnitude)
-    crosses = _crosses_zero(rest, b)
+    rest = _fmod(a, b, magnitude)
+    crosses = _needs_floor_correction(rest, b)
     if a.is_floating_point():
         return torch.where(crosses, rest + b, rest)
     return rest + torch.where(crosses, b, 0)  # without the sums that are not taken: they may overflow
 
 
-def _quotient(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
+def _floor_divide(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     """``floor(a / b)``."""
     if not a.is_floating_point():
         with keep(aten.div.Tensor_mode):
             quotient = torch.div(a, b, rounding_mode="trunc")
-        return quotient - torch.where(_crosses_zero(a - quotient * b, b), 1, 0).to(a.dtype)
-    rest = _truncated(a, b, magnitude)
+        return quotient - torch.where(_needs_floor_correction(a - quotient * b, b), 1, 0).to(a.dtype)
+    rest = _fmod(a, b, magnitude)
     quotient = (a - rest) / b
-    quotient = torch.where(_crosses_zero(rest, b), quotient - 1, quotient)
+    quotient = torch.where(_needs_floor_correction(rest, b), quotient - 1, quotient)
     floor = torch.floor(quotient)
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
     return torch.where(b == 0, a / b, floor)
 
 
-def _wide(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | float, b: Tensor | float) -> Tensor:
+def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | float, b: Tensor | float) -> Tensor:
     """Compute with two tensors of the type that arithmetic of ``a`` and ``b`` has; half precision in float32."""
     if not all(isinstance(each, Tensor | int | float) for each in (a, b)):
         return NotImplemented
     dtype = torch.result_type(a, b)
-    wide = torch.float32 if dtype in HALVES else dtype
+    wide = torch.float32 if dtype in HALF_DTYPES else dtype
     a, b = (each.to(wide) if isinstance(each, Tensor) else torch.full((), each, dtype=wide) for each in (a, b))
     return compute(a, b).to(dtype)
 
 
-def divisions(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition, ...]:
+def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition, ...]:
     """Return the rules. Without ``remainders``, `remainder` of two tensors stays."""
 
     @decomposes(aten.fmod.Tensor, aten.fmod.Scalar)
     def fmod(a: Tensor, b: Tensor | float) -> Tensor:
-        return _wide(lambda a, b: _truncated(a, b, magnitude), a, b)
+        return _in_common_dtype(lambda a, b: _fmod(a, b, magnitude), a, b)
 
     @decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
     def remainder(a: Tensor | float, b: Tensor | float) -> Tensor:
         if is_kept(aten.remainder.Tensor):
             return NotImplemented
         if not remainders:
-            return _wide(by_remainder, a, b)
-        return _wide(lambda a, b: _floored(a, b, magnitude), a, b)
+            return _in_common_dtype(by_remainder, a, b)
+        return _in_common_dtype(lambda a, b: _remainder(a, b, magnitude), a, b)
 
     @decomposes(aten.floor_divide.default, aten.floor_divide.Scalar)
     def floor_divide(a: Tensor, b: Tensor | float) -> Tensor:
-        return _wide(lambda a, b: _quotient(a, b, magnitude), a, b)
+        return _in_common_dtype(lambda a, b: _floor_divide(a, b, magnitude), a, b)
 
     @decomposes(aten.div.Tensor_mode, aten.div.Scalar_mode)
     def divide(a: Tensor | float, b: Tensor | float, *, rounding_mode: str | None = None) -> Any:
         if rounding_mode == "floor":
-            return _wide(lambda a, b: _quotient(a, b, magnitude), a, b)
+            return _in_common_dtype(lambda a, b: _floor_divide(a, b, magnitude), a, b)
         if is_kept(aten.div.Tensor_mode):
             return NotImplemented
         with keep(aten.div.Tensor_mode):
-            return _wide(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), a, b)
+            return _in_common_dtype(lambda a, b: torch.div(a, b, rounding_mode=rounding_mode), a, b)
 
     return fmod, remainder, floor_divide, divide
 

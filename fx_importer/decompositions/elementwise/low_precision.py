@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
 
-HALVES = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
-_ADDS_UP = (
+_ACCUMULATING = (
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.prod.default, aten.prod.dim_int),
     *(aten.linalg_vector_norm.default, aten.norm.Scalar, aten.norm.ScalarOpt_dim),
     *(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default),
@@ -26,28 +26,28 @@ _ADDS_UP = (
 
 def in_float32(*operators: Operator) -> tuple[Decomposition, ...]:
     """Return the rules of ``operators`` on half precision; on other types they stay."""
-    return tuple(_widened(each) for each in overloads(operators))
+    return tuple(_in_float32(each) for each in overloads(operators))
 
 
-def _widened(operator: OpOverload) -> Decomposition:
+def _in_float32(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:
         asked = kwargs.get("dtype")
         given = {each.dtype for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        dtype = asked if asked in HALVES else next((each for each in HALVES if each in given), None)
-        if dtype is None or not given <= {*HALVES, torch.float32}:
+        dtype = asked if asked in HALF_DTYPES else next((each for each in HALF_DTYPES if each in given), None)
+        if dtype is None or not given <= {*HALF_DTYPES, torch.float32}:
             return NotImplemented
         args, kwargs = tree_map_only(Tensor, torch.Tensor.float, (args, kwargs))
-        if asked in HALVES:
+        if asked in HALF_DTYPES:
             kwargs["dtype"] = torch.float32
         result = operator(*args, **kwargs)
-        narrow = asked is None or asked in HALVES
+        narrow = asked is None or asked in HALF_DTYPES
         return tree_map_only(Tensor, lambda each: each.to(dtype), result) if narrow else result
 
     return rule
 
 
-ACCUMULATING = in_float32(*_ADDS_UP)
+HALF_ACCUMULATION = in_float32(*_ACCUMULATING)
 """What adds up many values."""
 
 

@@ -1,7 +1,7 @@
-"""Discrete Fourier transforms, as products with matrices of cosines and sines.
+"""Rules of discrete Fourier transforms, as products with matrices of cosines and sines.
 
-A length of up to `_DIRECT`, or a prime, is one product; another is split in two factors (Cooley & Tukey, 1965). The
-angles are computed in float64, from whole numbers below one turn.
+A transform of length up to `_MAX_DIRECT_LENGTH`, or of prime length, is one matrix product; other lengths are split in
+two factors (Cooley and Tukey, 1965). Angles are computed in float64, from integers reduced to one turn.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.tables.base import CORE_ATEN
 from fx_importer.fx_graph.operators import aten
 
-_DIRECT = 64
+_MAX_DIRECT_LENGTH = 64
 """Up to here a length is not split: a product of that size is as quick, and its matrix has 32 KiB in float64."""
 
 Parts = tuple[Tensor, Tensor | None]
 """The real and the imaginary part; None is zero."""
 
 
-def _turns(rows: int, columns: int, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def _twiddle_factors(rows: int, columns: int, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosine and the sine of ``2 pi j k / length``, each ``rows`` × ``columns``."""
     j = torch.arange(rows, device=like.device).unsqueeze(-1)
     turns = (j * torch.arange(columns, device=like.device)) % length
@@ -32,7 +32,7 @@ def _turns(rows: int, columns: int, length: int, like: Tensor) -> tuple[Tensor, 
     return torch.cos(angles).to(like.dtype), torch.sin(angles).to(like.dtype)
 
 
-def _times(x: Parts, cosine: Tensor, sine: Tensor, product: Any) -> tuple[Tensor, Tensor]:
+def _multiply(x: Parts, cosine: Tensor, sine: Tensor, product: Any) -> tuple[Tensor, Tensor]:
     real, imaginary = x
     if imaginary is None:
         return product(real, cosine), product(real, sine)
@@ -47,84 +47,86 @@ def _factor(length: int) -> int:
     return next(each for each in range(math.isqrt(length), 0, -1) if length % each == 0)
 
 
-def _last(x: Parts, sign: int) -> tuple[Tensor, Tensor]:
+def _dft_last_axis(x: Parts, sign: int) -> tuple[Tensor, Tensor]:
     """Return the sums over the last axis of ``x[n] * exp(sign * 2 pi i n k / length)``, for each ``k``."""
     real, imaginary = x
     *batch, length = real.shape
     first = _factor(length)
-    if length <= _DIRECT or first == 1:
-        cosine, sine = _turns(length, length, length, real)
-        return _times(x, cosine, sign * sine, torch.matmul)
+    if length <= _MAX_DIRECT_LENGTH or first == 1:
+        cosine, sine = _twiddle_factors(length, length, length, real)
+        return _multiply(x, cosine, sign * sine, torch.matmul)
     second = length // first
     # n = second * n1 + n2 and k = k1 + first * k2: sum over n1, turn by n2 * k1, sum over n2.
     split = [None if each is None else each.reshape(*batch, first, second).transpose(-1, -2) for each in x]
     assert split[0] is not None
-    inner = _last((split[0], split[1]), sign)
-    cosine, sine = _turns(second, first, length, real)
-    turned = _times(inner, cosine, sign * sine, torch.mul)
-    outer = _last((turned[0].transpose(-1, -2), turned[1].transpose(-1, -2)), sign)
+    inner = _dft_last_axis((split[0], split[1]), sign)
+    cosine, sine = _twiddle_factors(second, first, length, real)
+    turned = _multiply(inner, cosine, sign * sine, torch.mul)
+    outer = _dft_last_axis((turned[0].transpose(-1, -2), turned[1].transpose(-1, -2)), sign)
     real, imaginary = (each.transpose(-1, -2).reshape(*batch, length) for each in outer)
     return real, imaginary
 
 
-def _along(x: Parts, dim: int, sign: int) -> tuple[Tensor, Tensor]:
+def _dft_along(x: Parts, dim: int, sign: int) -> tuple[Tensor, Tensor]:
     real, imaginary = x
     moved = real.movedim(dim, -1), None if imaginary is None else imaginary.movedim(dim, -1)
-    real, imaginary = _last(moved, sign)
+    real, imaginary = _dft_last_axis(moved, sign)
     return real.movedim(-1, dim), imaginary.movedim(-1, dim)
 
 
-def _scaled(x: Tensor, normalization: int, count: int) -> Tensor:
+def _normalized(x: Tensor, normalization: int, count: int) -> Tensor:
     """Return ``x`` divided by nothing, by the root of ``count``, or by ``count``, for 0, 1 and 2."""
     return x if not normalization else x * (1 / (math.sqrt(count) if normalization == 1 else count))
 
 
-def _count(shape: Sequence[int], dim: Sequence[int]) -> int:
+def _transform_size(shape: Sequence[int], dim: Sequence[int]) -> int:
     return math.prod(shape[axis] for axis in dim)
 
 
-def _static(x: Tensor, dim: Sequence[int]) -> bool:
+def _is_static(x: Tensor, dim: Sequence[int]) -> bool:
     return all(isinstance(x.shape[axis], int) and x.shape[axis] > 0 for axis in dim)
 
 
 @decomposes(aten._fft_c2c.default)
-def complex_to_complex(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
     """The transform along each axis."""
-    if not _static(x, dim):
+    if not _is_static(x, dim):
         return NotImplemented
     pairs = torch.view_as_real(x)
     parts = pairs.select(-1, 0), pairs.select(-1, 1)
     for axis in dim:
-        parts = _along(parts, axis % x.dim(), -1 if forward else 1)
-    return torch.complex(*(_scaled(each, normalization, _count(x.shape, dim)) for each in parts))
+        parts = _dft_along(parts, axis % x.dim(), -1 if forward else 1)
+    return torch.complex(*(_normalized(each, normalization, _transform_size(x.shape, dim)) for each in parts))
 
 
 @decomposes(aten._fft_r2c.default)
-def real_to_complex(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
     """The transform along each axis; of the last, if ``onesided``, the half that the other half is the conjugate of."""
-    if not _static(x, dim):
+    if not _is_static(x, dim):
         return NotImplemented
     parts: Parts = (x, None)
     for axis in reversed(list(dim)):
-        real, imaginary = _along(parts, axis % x.dim(), -1)
+        real, imaginary = _dft_along(parts, axis % x.dim(), -1)
         if onesided and parts[1] is None:
             half = x.shape[axis] // 2 + 1
             real, imaginary = real.narrow(axis, 0, half), imaginary.narrow(axis, 0, half)
         parts = real, imaginary
     assert parts[1] is not None
-    return torch.complex(*(_scaled(each, normalization, _count(x.shape, dim)) for each in parts if each is not None))
+    return torch.complex(
+        *(_normalized(each, normalization, _transform_size(x.shape, dim)) for each in parts if each is not None)
+    )
 
 
 @decomposes(aten._fft_c2r.default)
-def complex_to_real(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
     """The transform back, of which the last axis has the half: the real part of the sum with each other term twice."""
-    if not _static(x, dim) or not isinstance(last_dim_size, int):
+    if not _is_static(x, dim) or not isinstance(last_dim_size, int):
         return NotImplemented
     pairs = torch.view_as_real(x)
     parts = pairs.select(-1, 0), pairs.select(-1, 1)
     *others, last = (axis % x.dim() for axis in dim)
     for axis in others:
-        parts = _along(parts, axis, 1)
+        parts = _dft_along(parts, axis, 1)
     half = last_dim_size // 2 + 1
     real, imaginary = (each.narrow(last, 0, half) for each in parts)
     mirrored = (last_dim_size - 1) // 2
@@ -136,8 +138,8 @@ def complex_to_real(x: Tensor, dim: Sequence[int], normalization: int, last_dim_
     alone = (alone * 2) % last_dim_size == 0
     shape = [last_dim_size if axis == last else 1 for axis in range(x.dim())]
     imaginary = torch.where(alone.reshape(shape), 0.0, imaginary)
-    result, _ = _along((real, imaginary), last, 1)
-    return _scaled(result, normalization, _count(x.shape, others) * last_dim_size)
+    result, _ = _dft_along((real, imaginary), last, 1)
+    return _normalized(result, normalization, _transform_size(x.shape, others) * last_dim_size)
 
 
 def _torch_rules() -> tuple[Decomposition, ...]:
@@ -149,18 +151,18 @@ def _torch_rules() -> tuple[Decomposition, ...]:
 
 
 @decomposes(aten.fft_fftshift.default)
-def shift(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
+def fftshift(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
     """Roll each axis by half its length."""
     axes = list(range(x.dim())) if dim is None else list(dim)
     return torch.roll(x, [x.shape[axis] // 2 for axis in axes], axes)
 
 
 @decomposes(aten.fft_ifftshift.default)
-def shift_back(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
-    """Roll each axis by half its length, so that `shift` is undone."""
+def ifftshift(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
+    """Roll each axis by half its length, so that `fftshift` is undone."""
     axes = list(range(x.dim())) if dim is None else list(dim)
     return torch.roll(x, [(x.shape[axis] + 1) // 2 for axis in axes], axes)
 
 
-FOURIER = (complex_to_complex, real_to_complex, complex_to_real, shift, shift_back, *_torch_rules())
+FOURIER = (fft_c2c, fft_r2c, fft_c2r, fftshift, ifftshift, *_torch_rules())
 """The three operators that transforms end in, and torch's rules that lead there."""

@@ -13,11 +13,11 @@ from fx_importer.decompositions.linalg_dense.row_loops import (
     adjoint,
     column,
     conjugate,
+    counted_loop,
     identity,
-    is_known,
-    positions,
+    indices_along,
+    is_inexact,
     real,
-    repeat,
     row,
     transposed,
 )
@@ -34,13 +34,13 @@ def substitute(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tens
     a = torch.triu(a) if upper else torch.tril(a)
 
     def step(i: Tensor, x: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor]:
-        here = positions(a, -1) == (size - 1 - i if upper else i)
+        here = indices_along(a, -1) == (size - 1 - i if upper else i)
         left = row(a, here).unsqueeze(-1)
         rest = row(b, here) - (left * x).sum(-2)
         solved = rest if unit else rest / column(left.squeeze(-1), here).unsqueeze(-1)
         return (torch.where(here.unsqueeze(-1), solved.unsqueeze(-2), x),)
 
-    return repeat(size, step, torch.zeros_like(b), given=(a, b))[0]
+    return counted_loop(size, step, torch.zeros_like(b), invariants=(a, b))[0]
 
 
 def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,7 +53,7 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(a), torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
 
     def step(i: Tensor, a: Tensor, info: Tensor) -> tuple[Tensor, Tensor]:
-        at = positions(a, -1)
+        at = indices_along(a, -1)
         here = at == i
         found = column(a, here)
         pivot = real(column(found, here))
@@ -64,14 +64,14 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
         return torch.where(here, found.unsqueeze(-1), rest), info
 
     info = torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
-    factor, info = repeat(a.shape[-1], step, a, info)
+    factor, info = counted_loop(a.shape[-1], step, a, info)
     return torch.tril(factor), info
 
 
 @decomposes(aten.linalg_cholesky_ex.default)
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The factor and ``info``; nothing is raised."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
     factor, info = cholesky_factor(adjoint(a, upper))
     return adjoint(factor, upper), info
@@ -80,11 +80,11 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
 @decomposes(aten.linalg_cholesky.default)
 def cholesky(a: Tensor, *, upper: bool = False) -> Any:
     """The factor; NaN where there is none."""
-    return adjoint(cholesky_factor(adjoint(a, upper))[0], upper) if is_known(a) else NotImplemented
+    return adjoint(cholesky_factor(adjoint(a, upper))[0], upper) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.cholesky.default)
-def old_cholesky(a: Tensor, upper: bool = False) -> Any:
+def deprecated_cholesky(a: Tensor, upper: bool = False) -> Any:
     """As `cholesky`."""
     return cholesky.rule(a, upper=upper)
 
@@ -92,7 +92,7 @@ def old_cholesky(a: Tensor, upper: bool = False) -> Any:
 @decomposes(aten.cholesky_solve.default)
 def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Any:
     """Return ``x`` of ``L @ L.mH @ x == b``."""
-    if not is_known(b, factor):
+    if not is_inexact(b, factor):
         return NotImplemented
     lower = adjoint(factor, upper)
     return substitute(adjoint(lower), substitute(lower, b, upper=False), upper=True)
@@ -107,7 +107,7 @@ def cholesky_inverse(factor: Tensor, upper: bool = False) -> Any:
 @decomposes(aten.linalg_solve_triangular.default)
 def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
     """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``."""
-    if not is_known(a, b):
+    if not is_inexact(a, b):
         return NotImplemented
     if left:
         return substitute(a, b, upper=upper, unit=unitriangular)
@@ -119,13 +119,13 @@ def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
     """Return ``x`` of ``a @ x == b`` or ``a.mT @ x == b``, and ``a``, broadcast to each other's batch."""
-    if not is_known(a, b):
+    if not is_inexact(a, b):
         return NotImplemented
     x = substitute(transposed(a, transpose), b, upper=upper != transpose, unit=unitriangular)
     return x, a.expand(*x.shape[:-2], *a.shape[-2:]).clone()
 
 
-TRIANGULAR: tuple[Decomposition, ...] = (
-    *(cholesky_ex, cholesky, old_cholesky, cholesky_solve, cholesky_inverse),
+CHOLESKY: tuple[Decomposition, ...] = (
+    *(cholesky_ex, cholesky, deprecated_cholesky, cholesky_solve, cholesky_inverse),
     *(solve_triangular, triangular_solve),
 )

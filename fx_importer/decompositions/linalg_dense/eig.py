@@ -9,26 +9,26 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.linalg_dense.qr import reflection
+from fx_importer.decompositions.linalg_dense.qr import householder_reflector
 from fx_importer.decompositions.linalg_dense.row_loops import (
+    abs_squared,
     adjoint,
     column,
     conjugate,
+    counted_loop,
     diagonal,
     identity,
-    is_known,
-    positions,
-    repeat,
+    indices_along,
+    is_inexact,
     row,
-    scaled,
-    squares,
+    scaled_by_largest,
 )
 from fx_importer.fx_graph.operators import aten
 
-_STEPS = 30
+_STEPS_PER_EIGENVALUE = 30
 """For each eigenvalue; two or three do for most."""
 
-_UNUSUAL = 10
+_EXCEPTIONAL_SHIFT_PERIOD = 10
 """Every so many steps the shift is one that no symmetry of the matrix holds in place."""
 
 
@@ -36,26 +36,26 @@ def reduce_to_hessenberg(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``H``, zero below its first subdiagonal, and ``Q``, with ``Q @ H @ Q.mH == a`` (Golub & Van Loan, 7.4)."""
 
     def step(i: Tensor, h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        at = positions(h, -1)
+        at = indices_along(h, -1)
         found = column(h, at == i)
-        vector, factor, top = reflection(found, i + 1)
+        vector, factor, top = householder_reflector(found, i + 1)
         factor = factor.unsqueeze(-1)
         product = (conjugate(vector).unsqueeze(-1) * h).sum(-2) * conjugate(factor)
         h = h - vector.unsqueeze(-1) * product.unsqueeze(-2)
         stored = torch.where(at <= i, found, torch.where(at == i + 1, top.unsqueeze(-1), 0.0))
         h = torch.where(at == i, stored.unsqueeze(-1), h)
-        return _reflected(h, vector, factor), _reflected(q, vector, factor)
+        return _apply_reflector(h, vector, factor), _apply_reflector(q, vector, factor)
 
-    h, q = repeat(a.shape[-1] - 2, step, a, identity(a, *a.shape[-2:]))
+    h, q = counted_loop(a.shape[-1] - 2, step, a, identity(a, *a.shape[-2:]))
     return h, q
 
 
-def _reflected(x: Tensor, vector: Tensor, factor: Tensor) -> Tensor:
+def _apply_reflector(x: Tensor, vector: Tensor, factor: Tensor) -> Tensor:
     product = (x * vector.unsqueeze(-2)).sum(-1) * factor
     return x - product.unsqueeze(-1) * conjugate(vector).unsqueeze(-2)
 
 
-def triangularize(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``T``, upper triangular, and the unitary ``Q`` of Schur's form, from what `reduce_to_hessenberg` returns.
 
     A step chases the bulge that the shift makes down the last block that is not triangular yet, by rotations of
@@ -66,7 +66,7 @@ def triangularize(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     epsilon = torch.finfo(h.dtype).eps
 
     def step(i: Tensor, h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        at = positions(h, -1)
+        at = indices_along(h, -1)
         below = at.unsqueeze(-1) == at + 1
         values, under = diagonal(h), torch.where(below, h, 0.0).sum(-1)
         sizes = values.abs()
@@ -79,11 +79,17 @@ def triangularize(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         first = torch.where(closed, at, 0).amax(-1, keepdim=True)
 
         end = column(under, at == last)
-        shift = _shift(column(values, at == last - 1), column(values, at == last), _above(h, last), end)
-        shift = torch.where(i % _UNUSUAL == _UNUSUAL - 1, column(values, at == last) + 0.75 * end.abs(), shift)
+        shift = _wilkinson_shift(
+            column(values, at == last - 1), column(values, at == last), _superdiagonal(h, last), end
+        )
+        shift = torch.where(
+            i % _EXCEPTIONAL_SHIFT_PERIOD == _EXCEPTIONAL_SHIFT_PERIOD - 1,
+            column(values, at == last) + 0.75 * end.abs(),
+            shift,
+        )
 
         def rotate(k: Tensor, h: Tensor, q: Tensor, first: Tensor, last: Tensor, shift: Tensor) -> tuple[Tensor, ...]:
-            at = positions(h, -1)
+            at = indices_along(h, -1)
             here, there = at == k, at == k + 1
             first, last = first.squeeze(-1), last.squeeze(-1)
             # The first rotation is the shifted column's; the others make zero what the one before has put below.
@@ -91,35 +97,35 @@ def triangularize(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
             read = torch.where(start, k, k - 1).unsqueeze(-1) == at
             upper, lower = column(row(h, here), read), column(row(h, there), read)
             upper = torch.where(start, upper - shift, upper)
-            length = torch.sqrt(squares(upper) + squares(lower))
+            length = torch.sqrt(abs_squared(upper) + abs_squared(lower))
             idle = torch.logical_or(torch.logical_or(k < first, k >= last), length == 0)
             length = torch.where(idle, 1.0, length)
             one = torch.where(idle, 1.0, upper / length).unsqueeze(-1)
             other = torch.where(idle, 0.0, lower / length).unsqueeze(-1)
-            h = adjoint(_turned(adjoint(h), one, other, here, there))
+            h = adjoint(_rotate_columns(adjoint(h), one, other, here, there))
             done = torch.logical_and(torch.logical_not(torch.logical_or(idle, start)).unsqueeze(-1), at == k - 1)
             h = torch.where(torch.logical_and(there.unsqueeze(-1), done.unsqueeze(-2)), 0.0, h)
-            return _turned(h, one, other, here, there).contiguous(), _turned(q, one, other, here, there)
+            return _rotate_columns(h, one, other, here, there).contiguous(), _rotate_columns(q, one, other, here, there)
 
-        h, q = repeat(size - 1, rotate, h, q, given=(first, last, shift))
+        h, q = counted_loop(size - 1, rotate, h, q, invariants=(first, last, shift))
         return h, q
 
     def done(h: Tensor, q: Tensor) -> Tensor:
-        at = positions(h, -1)
+        at = indices_along(h, -1)
         return torch.where(at.unsqueeze(-1) == at + 1, h.abs(), 0.0).amax() == 0
 
-    h, q = repeat(_STEPS * size, step, h, q, unless=done)
+    h, q = counted_loop(_STEPS_PER_EIGENVALUE * size, step, h, q, until=done)
     return torch.triu(h), q
 
 
-def _above(h: Tensor, last: Tensor) -> Tensor:
+def _superdiagonal(h: Tensor, last: Tensor) -> Tensor:
     """Return the element above that of the diagonal in row ``last``."""
-    at = positions(h, -1)
+    at = indices_along(h, -1)
     chosen = torch.logical_and((at == last - 1).unsqueeze(-1), (at == last).unsqueeze(-2))
     return torch.where(chosen, h, 0.0).sum((-2, -1))
 
 
-def _shift(a: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:
+def _wilkinson_shift(a: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Return the eigenvalue of ``[[a, b], [c, d]]`` that is next to ``d`` (Wilkinson)."""
     half, product = (a - d) / 2, b * c
     root = torch.sqrt(half * half + product)
@@ -129,14 +135,14 @@ def _shift(a: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:
     return d - torch.where(nothing, 0.0, product) / torch.where(nothing, 1.0, larger)
 
 
-def _turned(x: Tensor, one: Tensor, other: Tensor, here: Tensor, there: Tensor) -> Tensor:
+def _rotate_columns(x: Tensor, one: Tensor, other: Tensor, here: Tensor, there: Tensor) -> Tensor:
     """Return ``x`` with columns ``here`` and ``there`` rotated by ``[[one, -conj(other)], [other, conj(one)]]``."""
     p, q = column(x, here), column(x, there)
     first, second = one * p + other * q, conjugate(one) * q - conjugate(other) * p
     return torch.where(here, first.unsqueeze(-1), torch.where(there, second.unsqueeze(-1), x))
 
 
-def vectors_of(t: Tensor) -> Tensor:
+def triangular_eigenvectors(t: Tensor) -> Tensor:
     """Return the eigenvectors of the upper triangular ``t`` in columns, in the order of its diagonal.
 
     Where eigenvalues coincide their difference is taken for the rounding of ``t``, as LAPACK's ``trevc`` does; columns
@@ -147,7 +153,7 @@ def vectors_of(t: Tensor) -> Tensor:
     least = torch.where(least == 0, 1.0, least)
 
     def step(i: Tensor, x: Tensor, t: Tensor, least: Tensor) -> tuple[Tensor]:
-        at = positions(t, -1)
+        at = indices_along(t, -1)
         here = at == size - 1 - i
         found, values = row(t, here), diagonal(t)
         apart = values - column(values, here).unsqueeze(-1)
@@ -157,10 +163,10 @@ def vectors_of(t: Tensor) -> Tensor:
         x = torch.where(here.unsqueeze(-1), known.unsqueeze(-2), x)
         return (x / torch.clamp(x.abs().amax(-2, keepdim=True), min=1.0),)
 
-    return repeat(size, step, torch.zeros_like(t), given=(t, least))[0]
+    return counted_loop(size, step, torch.zeros_like(t), invariants=(t, least))[0]
 
 
-def eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
+def eig_qr(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     """Return the eigenvalues of ``a``, in the order in which they are found, and the eigenvectors in columns.
 
     A vector is of length one, and its largest element is real and positive.
@@ -169,14 +175,14 @@ def eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     a = a.to(a.dtype.to_complex())
     if is_empty(a) or size == 1:
         return a.reshape(a.shape[:-1]).clone() if size == 1 else a.new_zeros(a.shape[:-1]), torch.ones_like(a)
-    small, scale = scaled(a)
-    t, q = triangularize(*reduce_to_hessenberg(small))
+    small, scale = scaled_by_largest(a)
+    t, q = schur_form(*reduce_to_hessenberg(small))
     values = diagonal(t) * scale.squeeze(-1)
     if not vectors:
         return values, a.new_zeros(0)
-    found = q @ vectors_of(t)
-    found = found / torch.sqrt(squares(found).sum(-2, keepdim=True))
-    lengths, at = found.abs(), positions(found, -2).unsqueeze(-1)
+    found = q @ triangular_eigenvectors(t)
+    found = found / torch.sqrt(abs_squared(found).sum(-2, keepdim=True))
+    lengths, at = found.abs(), indices_along(found, -2).unsqueeze(-1)
     largest = torch.where(lengths == lengths.amax(-2, keepdim=True), at, size).amin(-2, keepdim=True)
     top = torch.where(at == largest, found, 0.0).sum(-2, keepdim=True)
     return values, found * (conjugate(top) / top.abs())
@@ -185,13 +191,13 @@ def eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
 @decomposes(aten.linalg_eig.default)
 def eig(a: Tensor) -> Any:
     """The eigenvalues and the eigenvectors."""
-    return eigen(a) if is_known(a) else NotImplemented
+    return eig_qr(a) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_eigvals.default, aten._linalg_eigvals.default)
 def eigvals(a: Tensor) -> Any:
     """The eigenvalues."""
-    return eigen(a, vectors=False)[0] if is_known(a) else NotImplemented
+    return eig_qr(a, vectors=False)[0] if is_inexact(a) else NotImplemented
 
 
-SCHUR: tuple[Decomposition, ...] = (eig, eigvals)
+EIG: tuple[Decomposition, ...] = (eig, eigvals)

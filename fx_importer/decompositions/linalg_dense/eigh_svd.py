@@ -17,16 +17,16 @@ from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.linalg_dense.qr import apply_reflections, reflect_to_upper
 from fx_importer.decompositions.linalg_dense.row_loops import (
+    abs_squared,
     adjoint,
     conjugate,
+    counted_loop,
     diagonal,
     identity,
-    is_known,
-    positions,
+    indices_along,
+    is_inexact,
     real,
-    repeat,
-    scaled,
-    squares,
+    scaled_by_largest,
     transposed,
 )
 from fx_importer.fx_graph.operators import aten
@@ -39,11 +39,11 @@ The cosine is one minus the product of the two: rounded by itself, it would make
 """
 
 
-_SWEEPS = 40
+_MAX_SWEEPS = 40
 """More than any of the matrices in the tests needs."""
 
 
-def _rotate(step: Callable[..., tuple[Tensor, ...]], *state: Tensor) -> tuple[Tensor, ...]:
+def _sweep_until_converged(step: Callable[..., tuple[Tensor, ...]], *state: Tensor) -> tuple[Tensor, ...]:
     """Return ``state`` after as many sweeps of ``worst, *state = step(*state)`` as it takes to come to rest.
 
     ``worst`` is how far from orthogonal each pair was, one being parallel. A sweep in which all of the batch were
@@ -57,10 +57,10 @@ def _rotate(step: Callable[..., tuple[Tensor, ...]], *state: Tensor) -> tuple[Te
         return torch.maximum(before, worst.amax()), *state_
 
     def sweep(_: Tensor, before: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
-        return repeat(size - 1, rotate, torch.zeros_like(before), *state)
+        return counted_loop(size - 1, rotate, torch.zeros_like(before), *state)
 
     start = torch.ones((), dtype=state[0].dtype.to_real(), device=state[0].device)
-    return repeat(_SWEEPS, sweep, start, *state, unless=lambda before, *_: before <= bound)[1:]
+    return counted_loop(_MAX_SWEEPS, sweep, start, *state, until=lambda before, *_: before <= bound)[1:]
 
 
 def _rotations(p: Tensor, q: Tensor, between: Tensor) -> Rotations:
@@ -78,7 +78,7 @@ def _rotations(p: Tensor, q: Tensor, between: Tensor) -> Rotations:
     return tangent / length, tangent / (1 + length), phase
 
 
-def _turn(x: Tensor, rotations: Rotations) -> Tensor:
+def _rotate_pairs(x: Tensor, rotations: Rotations) -> Tensor:
     """Rotate column ``k`` with column ``k + n / 2``, for all ``k``, and move all columns but the first one place on."""
     sine, half = (each.unsqueeze(-2) for each in rotations[:2])
     p, q = x.chunk(2, -1)
@@ -90,15 +90,15 @@ def _turn(x: Tensor, rotations: Rotations) -> Tensor:
     return torch.cat([p[..., :1], q[..., :1], p[..., 1:-1], q[..., 1:], p[..., -1:]], -1)
 
 
-def _even(x: Tensor, *, rows: bool = False) -> Tensor:
+def _pad_to_even(x: Tensor, *, rows: bool = False) -> Tensor:
     """Add a column, and a row, of zeros to an odd number of columns. Rotations leave them alone."""
     odd = x.shape[-1] % 2
     return torch.nn.functional.pad(x, (0, odd, 0, odd if rows else 0)) if odd else x
 
 
-def _order(values: Tensor, *, descending: bool) -> Tensor:
+def _sorting_permutation(values: Tensor, *, descending: bool) -> Tensor:
     """Return the permutation ``p`` of each row of ``values`` for which ``values @ p`` is sorted; ties stay in order."""
-    at = positions(values, -1)
+    at = indices_along(values, -1)
     mine, other = values.unsqueeze(-1), values.unsqueeze(-2)
     before = other > mine if descending else other < mine
     before = torch.logical_or(before, torch.logical_and(other == mine, at < at.unsqueeze(-1)))
@@ -106,7 +106,7 @@ def _order(values: Tensor, *, descending: bool) -> Tensor:
     return (place == at).to(values.dtype)
 
 
-def symmetric_eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
+def eigh_jacobi(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     """Return the eigenvalues in ascending order, and the eigenvectors in columns, of ``a``, symmetric or Hermitian.
 
     Jacobi's method. The sign of a vector, or its phase, is what the rotations make it.
@@ -114,8 +114,8 @@ def symmetric_eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     size = a.shape[-1]
     if is_empty(a) or size == 1:
         return real(a).reshape(a.shape[:-1]).clone(), torch.ones_like(a)
-    small, scale = scaled(a)
-    small = _even(small, rows=True)
+    small, scale = scaled_by_largest(a)
+    small = _pad_to_even(small, rows=True)
 
     def step(a: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
         half = a.shape[-1] // 2
@@ -124,18 +124,18 @@ def symmetric_eigen(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
         worst = between.abs()
         between = torch.where(worst > torch.finfo(a.dtype).eps, between, 0.0)
         rotations = _rotations(values[..., :half], values[..., half:], between)
-        turned = _turn(adjoint(_turn(a, rotations)), rotations)
-        return worst, adjoint(turned).contiguous(), *(_turn(each, rotations) for each in v)
+        turned = _rotate_pairs(adjoint(_rotate_pairs(a, rotations)), rotations)
+        return worst, adjoint(turned).contiguous(), *(_rotate_pairs(each, rotations) for each in v)
 
     basis = (identity(small, size, small.shape[-1]),) if vectors else ()
-    rest, *found = _rotate(step, small, *basis)
+    rest, *found = _sweep_until_converged(step, small, *basis)
     values = real(diagonal(rest))[..., :size] * scale.squeeze(-1)
-    order = _order(values, descending=False)
+    order = _sorting_permutation(values, descending=False)
     values = (values.unsqueeze(-1) * order).sum(-2)
     return values, found[0][..., :size] @ order.to(a.dtype) if found else a.new_zeros(0)
 
 
-def singular(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def svd_jacobi(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``U``, the singular values in descending order, and ``V.mH`` of ``a``; square ``U`` and ``V`` if ``full``.
 
     One-sided rotations (Hestenes; Golub & Van Loan, 8.6) make the columns of ``a`` orthogonal; their lengths are the
@@ -143,27 +143,27 @@ def singular(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Te
     """
     rows, columns = a.shape[-2:]
     if rows < columns:
-        u, values, v = singular(adjoint(a), full=full, vectors=vectors)
+        u, values, v = svd_jacobi(adjoint(a), full=full, vectors=vectors)
         return (adjoint(v), values, adjoint(u)) if vectors else (u, values, v)
     if is_empty(a):
         u = identity(a, rows, rows if full else columns)
         return u.clone(), real(a).new_zeros(*a.shape[:-2], columns), identity(a, columns, columns).clone()
-    small, scale = scaled(a)
-    small = _even(small)
+    small, scale = scaled_by_largest(a)
+    small = _pad_to_even(small)
 
     def step(a: Tensor, *v: Tensor) -> tuple[Tensor, ...]:
         p, q = a.chunk(2, -1)
-        lengths, between = (squares(p).sum(-2), squares(q).sum(-2)), (conjugate(p) * q).sum(-2)
+        lengths, between = (abs_squared(p).sum(-2), abs_squared(q).sum(-2)), (conjugate(p) * q).sum(-2)
         product = torch.sqrt(lengths[0]) * torch.sqrt(lengths[1])
         worst = between.abs() / torch.where(product == 0, 1.0, product)
         rotations = _rotations(*lengths, torch.where(worst > torch.finfo(a.dtype).eps, between, 0.0))
-        return worst, *(_turn(each, rotations) for each in (a, *v))
+        return worst, *(_rotate_pairs(each, rotations) for each in (a, *v))
 
     basis = (identity(small, columns, small.shape[-1]),) if vectors else ()
-    turned, *found = _rotate(step, small, *basis)
+    turned, *found = _sweep_until_converged(step, small, *basis)
     turned = turned[..., :columns]
-    values = torch.sqrt(squares(turned).sum(-2))
-    order = _order(values, descending=True)
+    values = torch.sqrt(abs_squared(turned).sum(-2))
+    order = _sorting_permutation(values, descending=True)
     values = (values.unsqueeze(-1) * order).sum(-2)
     if not found:
         return a.new_zeros(0), values * scale.squeeze(-1), a.new_zeros(0)
@@ -176,27 +176,27 @@ def singular(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Te
     return u * signs.unsqueeze(-2), values * scale.squeeze(-1), adjoint(found[0][..., :columns] @ order)
 
 
-def of_triangle(a: Tensor) -> Tensor:
+def from_lower_triangle(a: Tensor) -> Tensor:
     """Return the symmetric matrix, or the Hermitian one, of which the lower triangle is given."""
     if not a.is_complex():
         return torch.tril(a) + transposed(torch.tril(a, -1))
     below = torch.tril(a, -1)
-    at = positions(a, -1)
+    at = indices_along(a, -1)
     return torch.where(at == at.unsqueeze(-1), real(a), below + adjoint(below))
 
 
 @decomposes(aten._linalg_eigh.default)
 def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> Any:
     """The eigenvalues and, if asked for, the eigenvectors of the matrix of which one triangle is given."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
-    return symmetric_eigen(of_triangle(adjoint(a, uplo.upper() == "U")), compute_v)
+    return eigh_jacobi(from_lower_triangle(adjoint(a, uplo.upper() == "U")), compute_v)
 
 
 @decomposes(aten._linalg_svd.default)
 def svd(a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
     """``U``, the singular values and ``V.mH``; without the vectors if they are not asked for."""
-    return singular(a, full=full_matrices, vectors=compute_uv) if is_known(a) else NotImplemented
+    return svd_jacobi(a, full=full_matrices, vectors=compute_uv) if is_inexact(a) else NotImplemented
 
 
-JACOBI: tuple[Decomposition, ...] = (eigh, svd)
+EIGH_SVD: tuple[Decomposition, ...] = (eigh, svd)

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.linalg_dense.eigh_svd import of_triangle
-from fx_importer.decompositions.linalg_dense.lu import exchanged, size_of
+from fx_importer.decompositions.linalg_dense.eigh_svd import from_lower_triangle
+from fx_importer.decompositions.linalg_dense.lu import pivot_magnitude, swap_rows
 from fx_importer.decompositions.linalg_dense.row_loops import (
     column,
     conjugate,
+    counted_loop,
     diagonal,
-    is_known,
-    positions,
+    indices_along,
+    is_inexact,
     real,
-    repeat,
     row,
     transposed,
 )
@@ -28,12 +28,14 @@ _ALPHA = (1 + 17**0.5) / 8
 """What bounds the growth of a step with one pivot and half of a step with two alike (Bunch and Kaufman, 1977)."""
 
 
-def _mirrored(a: Tensor, hermitian: bool) -> Tensor:
+def _symmetric_from_lower(a: Tensor, hermitian: bool) -> Tensor:
     """Return the matrix of which the lower triangle is given."""
-    return of_triangle(a) if hermitian or not a.is_complex() else torch.tril(a) + transposed(torch.tril(a, -1))
+    return from_lower_triangle(a) if hermitian or not a.is_complex() else torch.tril(a) + transposed(torch.tril(a, -1))
 
 
-def _inverted(a: Tensor, b: Tensor, c: Tensor, x: Tensor, y: Tensor, hermitian: bool) -> tuple[Tensor, Tensor]:
+def _times_inverse_block(
+    a: Tensor, b: Tensor, c: Tensor, x: Tensor, y: Tensor, hermitian: bool
+) -> tuple[Tensor, Tensor]:
     """Return the row ``[x, y]`` times the inverse of ``[[a, conj(b)], [b, c]]``, or of ``[[a, b], [b, c]]``.
 
     All is divided by ``b`` first, or by its size, which the pivoting made the largest (LAPACK's ``sytf2``).
@@ -44,7 +46,7 @@ def _inverted(a: Tensor, b: Tensor, c: Tensor, x: Tensor, y: Tensor, hermitian: 
     return ((c / size) * x - phase * y) / bottom, ((a / size) * y - conjugate(phase) * x) / bottom
 
 
-def factor(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
+def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``L`` and ``D`` in one matrix, the pivots, and ``info``, as LAPACK's ``sytrf`` and ``hetrf`` do below.
 
     Each step takes one pivot or a block of two (Golub & Van Loan, 4.4.4), and each of a batch takes steps of its own.
@@ -58,25 +60,25 @@ def factor(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         return torch.zeros_like(a), pivots, info
 
     def step(i: Tensor, rest: Tensor, out: Tensor, pivots: Tensor, info: Tensor, k: Tensor) -> tuple[Tensor, ...]:
-        at = positions(rest, -1)
+        at = indices_along(rest, -1)
         here, below = at == k, at > k
         found = column(rest, here)
-        top = size_of(column(found, here)).unsqueeze(-1)
-        sizes = torch.where(below, size_of(found), -1.0)
+        top = pivot_magnitude(column(found, here)).unsqueeze(-1)
+        sizes = torch.where(below, pivot_magnitude(found), -1.0)
         largest = torch.clamp(sizes.amax(-1, keepdim=True), min=0.0)
         other = torch.where(torch.logical_and(below, sizes == largest), at, size - 1).amin(-1, keepdim=True)
-        candidate = size_of(column(rest, at == other))
+        candidate = pivot_magnitude(column(rest, at == other))
         beside = torch.where(torch.logical_and(at >= k, at != other), candidate, 0.0).amax(-1, keepdim=True)
         zero = torch.maximum(top, largest) == 0
         enough = torch.logical_or(zero, top >= _ALPHA * largest)
         ratio = largest / torch.where(beside == 0, 1.0, beside)
         enough = torch.logical_or(enough, top >= _ALPHA * largest * ratio)
-        exchange = torch.logical_not(enough)
+        apply_pivots = torch.logical_not(enough)
         alone = column(candidate, at == other).unsqueeze(-1) >= _ALPHA * beside
-        two = torch.logical_and(exchange, torch.logical_not(alone))
-        chosen = torch.where(exchange, other, k)
+        two = torch.logical_and(apply_pivots, torch.logical_not(alone))
+        chosen = torch.where(apply_pivots, other, k)
         second = torch.where(two, k + 1, k)
-        rest = exchanged(transposed(exchanged(rest, second, chosen)), second, chosen)
+        rest = swap_rows(transposed(swap_rows(rest, second, chosen)), second, chosen)
         rest = transposed(rest)
 
         there = at == k + 1
@@ -87,7 +89,9 @@ def factor(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         first, between, last = (each.unsqueeze(-1) for each in (first, between, last))
         after = at > second
         x, y = torch.where(after, x, 0.0), torch.where(torch.logical_and(after, two), y, 0.0)
-        left, right = _inverted(first, torch.where(two, between, 1.0), torch.where(two, last, 0.0), x, y, hermitian)
+        left, right = _times_inverse_block(
+            first, torch.where(two, between, 1.0), torch.where(two, last, 0.0), x, y, hermitian
+        )
         left = torch.where(two, left, x / torch.where(first == 0, 1.0, first))
         right = torch.where(two, right, 0.0)
         for factors, given in ((left, x), (right, y)):
@@ -104,20 +108,20 @@ def factor(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         return rest, out, pivots, info, second + 1
 
     start = torch.zeros(*a.shape[:-2], 1, dtype=torch.int64, device=a.device)
-    mirrored = _mirrored(a, hermitian)
-    _, out, pivots, info, _ = repeat(size, step, mirrored, torch.zeros_like(mirrored), pivots, info, start)
+    mirrored = _symmetric_from_lower(a, hermitian)
+    _, out, pivots, info, _ = counted_loop(size, step, mirrored, torch.zeros_like(mirrored), pivots, info, start)
     return out, pivots, info
 
 
-def solve(packed: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor:
-    """Return ``x`` of ``a @ x == b``, for the ``a`` that `factor` took apart."""
+def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor:
+    """Return ``x`` of ``a @ x == b``, for the ``a`` that `packed_ldl` took apart."""
     size = packed.shape[-1]
     batch = torch.broadcast_shapes(packed.shape[:-2], b.shape[:-2])
     packed, b = packed.expand(*batch, size, size), b.expand(*batch, *b.shape[-2:])
     pivots = pivots.expand(*batch, size)
     if is_empty(packed) or is_empty(b):
         return torch.zeros_like(b)
-    at = positions(packed, -1)
+    at = indices_along(packed, -1)
     paired = pivots < 0
     before = torch.where(at <= at.unsqueeze(-1), paired.unsqueeze(-2), False)
     odd = before.to(torch.int32).sum(-1, dtype=torch.int32) % 2 == 1
@@ -128,27 +132,29 @@ def solve(packed: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor:
     rows = torch.where(first, at + 1, at)
 
     def forward(i: Tensor, b: Tensor, lower: Tensor, rows: Tensor, with_: Tensor) -> tuple[Tensor]:
-        here = positions(lower, -1) == i
-        b = exchanged(b, _at(rows, here), _at(with_, here))
+        here = indices_along(lower, -1) == i
+        b = swap_rows(b, _select_index(rows, here), _select_index(with_, here))
         return (b - column(lower, here).unsqueeze(-1) * row(b, here).unsqueeze(-2),)
 
     def backward(i: Tensor, b: Tensor, lower: Tensor, rows: Tensor, with_: Tensor) -> tuple[Tensor]:
-        here = positions(lower, -1) == size - 1 - i
+        here = indices_along(lower, -1) == size - 1 - i
         found = column(lower, here)
         product = ((conjugate(found) if hermitian else found).unsqueeze(-1) * b).sum(-2, keepdim=True)
         b = torch.where(here.unsqueeze(-1), b - product, b)
-        return (exchanged(b, _at(rows, here), _at(with_, here)),)
+        return (swap_rows(b, _select_index(rows, here), _select_index(with_, here)),)
 
-    b = repeat(size, forward, b, given=(lower, rows, with_))[0]
-    b = _divided(b, diagonal(packed), torch.where(between, packed, 0.0), first, second, hermitian)
-    return repeat(size, backward, b, given=(lower, rows, with_))[0]
+    b = counted_loop(size, forward, b, invariants=(lower, rows, with_))[0]
+    b = _solve_block_diagonal(b, diagonal(packed), torch.where(between, packed, 0.0), first, second, hermitian)
+    return counted_loop(size, backward, b, invariants=(lower, rows, with_))[0]
 
 
-def _at(indices: Tensor, here: Tensor) -> Tensor:
+def _select_index(indices: Tensor, here: Tensor) -> Tensor:
     return torch.where(here, indices, 0).sum(-1, keepdim=True)
 
 
-def _divided(b: Tensor, values: Tensor, between: Tensor, first: Tensor, second: Tensor, hermitian: bool) -> Tensor:
+def _solve_block_diagonal(
+    b: Tensor, values: Tensor, between: Tensor, first: Tensor, second: Tensor, hermitian: bool
+) -> Tensor:
     """Return ``D**-1 @ b``; ``between`` holds what is below the diagonal of ``D``."""
     after = (between != 0).to(b.dtype)  # takes the second row of a block to the place of the first
     other = transposed(after) @ b + after @ b
@@ -167,19 +173,19 @@ def _divided(b: Tensor, values: Tensor, between: Tensor, first: Tensor, second: 
 @decomposes(aten.linalg_ldl_factor_ex.default)
 def ldl_factor_ex(a: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """The packed factors, the pivots and ``info``; nothing is raised."""
-    return factor(a, hermitian) if is_known(a) else NotImplemented
+    return packed_ldl(a, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_ldl_factor.default)
 def ldl_factor(a: Tensor, *, hermitian: bool = False) -> Any:
     """The packed factors and the pivots."""
-    return factor(a, hermitian)[:2] if is_known(a) else NotImplemented
+    return packed_ldl(a, hermitian)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_ldl_solve.default)
 def ldl_solve(packed: Tensor, pivots: Tensor, b: Tensor, *, hermitian: bool = False) -> Any:
     """The solution."""
-    return solve(packed, pivots, b, hermitian) if is_known(packed, b) else NotImplemented
+    return solve_packed(packed, pivots, b, hermitian) if is_inexact(packed, b) else NotImplemented
 
 
 LDL: tuple[Decomposition, ...] = (ldl_factor_ex, ldl_factor, ldl_solve)

@@ -14,40 +14,40 @@ from fx_importer.decompositions.linalg_dense.cholesky import substitute
 from fx_importer.decompositions.linalg_dense.row_loops import (
     column,
     conjugate,
+    counted_loop,
     diagonal,
     identity,
-    is_known,
-    positions,
+    indices_along,
+    is_inexact,
+    min_size,
     real,
-    repeat,
     row,
-    smaller,
     transposed,
 )
 from fx_importer.fx_graph.operators import aten
 
 
-def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def packed_lu(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``L`` without its ones and ``U`` in one matrix, the pivots, and ``info``, as LAPACK's ``getrf`` does.
 
     Row ``i`` was exchanged with row ``pivots[i]``, counted from 1: the first of the largest below (Golub & Van Loan,
     3.4).
     ``info`` is the first step, from 1, that found no pivot but zero.
     """
-    steps = smaller(*a.shape[-2:])
+    steps = min_size(*a.shape[-2:])
     pivots = torch.arange(1, steps + 1, dtype=torch.int32, device=a.device).expand(*a.shape[:-2], steps)
     info = torch.zeros(a.shape[:-2], dtype=torch.int32, device=a.device)
     if is_empty(a):
         return torch.zeros_like(a), pivots.clone(), info
 
     def step(i: Tensor, a: Tensor, pivots: Tensor, info: Tensor) -> tuple[Tensor, ...]:
-        down, across = positions(a, -2), positions(a, -1)
+        down, across = indices_along(a, -2), indices_along(a, -1)
         if pivot:
-            size = torch.where(down >= i, size_of(column(a, across == i)), -1.0)
+            size = torch.where(down >= i, pivot_magnitude(column(a, across == i)), -1.0)
             largest = size == torch.amax(size, -1, keepdim=True)
             chosen = torch.amin(torch.where(largest, down, a.shape[-2] - 1), -1, keepdim=True)
-            a = exchanged(a, i, chosen)
-            here = positions(pivots, -1) == i
+            a = swap_rows(a, i, chosen)
+            here = indices_along(pivots, -1) == i
             pivots = torch.where(here, (chosen + 1).to(torch.int32), pivots)
         else:
             pivots = pivots.clone()
@@ -59,11 +59,11 @@ def eliminate(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         kept = torch.logical_and((down > i).unsqueeze(-1), across == i)
         return torch.where(kept, factors.unsqueeze(-1), rest), pivots, info
 
-    packed, pivots, info = repeat(steps, step, a, pivots, info)
+    packed, pivots, info = counted_loop(steps, step, a, pivots, info)
     return packed, pivots, info
 
 
-def size_of(x: Tensor) -> Tensor:
+def pivot_magnitude(x: Tensor) -> Tensor:
     """Return what the pivot is the largest of: of complex numbers, the sum of the sizes of the parts, as in LAPACK."""
     if not x.is_complex():
         return x.abs()
@@ -71,15 +71,15 @@ def size_of(x: Tensor) -> Tensor:
     return one.abs() + other.abs()
 
 
-def exchanged(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
+def swap_rows(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
     """Return each matrix with rows ``i`` and ``other``, a number for each of the batch in an axis of one, exchanged."""
-    down = positions(x, -2)
+    down = indices_along(x, -2)
     first, second = down == i, down == other
     upper, lower = row(x, first).unsqueeze(-2), row(x, second).unsqueeze(-2)
     return torch.where(first.unsqueeze(-1), lower, torch.where(second.unsqueeze(-1), upper, x))
 
 
-def exchange(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tensor:
+def apply_pivots(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tensor:
     """Return the rows of each matrix after the exchanges that ``pivots`` are, or with these undone."""
     count = pivots.shape[-1]
     x = x.expand(*torch.broadcast_shapes(x.shape[:-2], pivots.shape[:-1]), *x.shape[-2:])
@@ -88,35 +88,35 @@ def exchange(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tensor:
 
     def step(i: Tensor, x: Tensor, pivots: Tensor) -> tuple[Tensor]:
         i = count - 1 - i if backwards else i
-        at = positions(pivots, -1) == i
-        return (exchanged(x, i, torch.where(at, pivots - 1, 0).sum(-1, keepdim=True)),)
+        at = indices_along(pivots, -1) == i
+        return (swap_rows(x, i, torch.where(at, pivots - 1, 0).sum(-1, keepdim=True)),)
 
-    return repeat(count, step, x, given=(pivots,))[0]
+    return counted_loop(count, step, x, invariants=(pivots,))[0]
 
 
-def solve_factored(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool = False) -> Tensor:
-    """Return ``x`` of ``a @ x == b``, or of ``a.mT @ x == b``, for the ``a`` that `eliminate` took apart."""
+def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool = False) -> Tensor:
+    """Return ``x`` of ``a @ x == b``, or of ``a.mT @ x == b``, for the ``a`` that `packed_lu` took apart."""
     if transpose:
         x = substitute(transposed(packed), b, upper=False)
-        return exchange(substitute(transposed(packed), x, upper=True, unit=True), pivots, backwards=True)
-    return substitute(packed, substitute(packed, exchange(b, pivots), upper=False, unit=True), upper=True)
+        return apply_pivots(substitute(transposed(packed), x, upper=True, unit=True), pivots, backwards=True)
+    return substitute(packed, substitute(packed, apply_pivots(b, pivots), upper=False, unit=True), upper=True)
 
 
-def eliminate_for_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first two results of `eliminate`, of the transpose of real matrices that lie in memory row by row.
+def packed_lu_for_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first two results of `packed_lu`, of the transpose of real matrices that lie in memory row by row.
 
     So does eager, and the gradients of determinants read the factors as those of the transpose then.
     """
-    return eliminate(transposed(a) if a.is_contiguous() and not a.is_complex() else a)[:2]
+    return packed_lu(transposed(a) if a.is_contiguous() and not a.is_complex() else a)[:2]
 
 
 def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``P``, ``L`` and ``U``, the product of which is the matrix; an empty ``P`` if it is not asked for."""
     rows, columns = packed.shape[-2:]
-    size = smaller(rows, columns)
+    size = min_size(rows, columns)
     permutation = packed.new_zeros(0)
     if permute:
-        permutation = transposed(exchange(identity(packed, rows, rows), pivots)).contiguous()
+        permutation = transposed(apply_pivots(identity(packed, rows, rows), pivots)).contiguous()
     lower = torch.tril(packed[..., :size], -1) + torch.eye(rows, size, dtype=packed.dtype, device=packed.device)
     return permutation, lower, torch.triu(packed[..., :size, :])
 
@@ -124,31 +124,31 @@ def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Ten
 @decomposes(aten.linalg_lu_factor_ex.default)
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """The packed factors, the pivots and ``info``; nothing is raised."""
-    return eliminate(a, pivot) if is_known(a) else NotImplemented
+    return packed_lu(a, pivot) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu_factor.default)
 def lu_factor(a: Tensor, *, pivot: bool = True) -> Any:
     """The packed factors and the pivots."""
-    return eliminate(a, pivot)[:2] if is_known(a) else NotImplemented
+    return packed_lu(a, pivot)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten._lu_with_info.default)
 def lu_with_info(a: Tensor, pivot: bool = True, check_errors: bool = True) -> Any:
     """As `lu_factor_ex`."""
-    return eliminate(a, pivot) if is_known(a) else NotImplemented
+    return packed_lu(a, pivot) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu.default)
 def lu(a: Tensor, *, pivot: bool = True) -> Any:
     """``P``, ``L`` and ``U``."""
-    return unpack(*eliminate(a, pivot)[:2], permute=pivot) if is_known(a) else NotImplemented
+    return unpack(*packed_lu(a, pivot)[:2], permute=pivot) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.lu_unpack.default)
 def lu_unpack(packed: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """``P``, ``L`` and ``U``; empty what is not asked for."""
-    if not is_known(packed):
+    if not is_inexact(packed):
         return NotImplemented
     permutation, lower, upper = unpack(packed, pivots, permute=unpack_pivots)
     return (permutation, lower, upper) if unpack_data else (permutation, packed.new_zeros(0), packed.new_zeros(0))
@@ -157,16 +157,16 @@ def lu_unpack(packed: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_p
 @decomposes(aten.linalg_lu_solve.default)
 def lu_solve(packed: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Any:
     """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``, or of ``a.mH`` in the place of ``a``."""
-    if not is_known(packed, b):
+    if not is_inexact(packed, b):
         return NotImplemented
     packed = conjugate(packed) if adjoint else packed
     if left:
-        return solve_factored(packed, pivots, b, transpose=adjoint)
-    return transposed(solve_factored(packed, pivots, transposed(b), transpose=not adjoint))
+        return solve_packed(packed, pivots, b, transpose=adjoint)
+    return transposed(solve_packed(packed, pivots, transposed(b), transpose=not adjoint))
 
 
 @decomposes(aten.lu_solve.default)
-def old_lu_solve(b: Tensor, packed: Tensor, pivots: Tensor) -> Any:
+def deprecated_lu_solve(b: Tensor, packed: Tensor, pivots: Tensor) -> Any:
     """Return ``x`` of ``a @ x == b``."""
     return lu_solve.rule(packed, pivots, b)
 
@@ -174,10 +174,10 @@ def old_lu_solve(b: Tensor, packed: Tensor, pivots: Tensor) -> Any:
 @decomposes(aten._linalg_solve_ex.default)
 def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution, the packed factors, the pivots and ``info``. A ``b`` of one axis less than ``a`` holds vectors."""
-    if not is_known(a, b):
+    if not is_inexact(a, b):
         return NotImplemented
     vectors = b.dim() == 1 or (b.dim() == a.dim() - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
-    packed, pivots, info = eliminate(a)
+    packed, pivots, info = packed_lu(a)
     x = lu_solve.rule(packed, pivots, b.unsqueeze(-1) if vectors else b, left=left or vectors)
     return x.squeeze(-1) if vectors else x, packed, pivots, info
 
@@ -185,7 +185,7 @@ def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors:
 @decomposes(aten.linalg_solve_ex.default)
 def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution and ``info``; nothing is raised."""
-    if not is_known(a, b):
+    if not is_inexact(a, b):
         return NotImplemented
     x, _, _, info = solve_with_factors.rule(a, b, left=left)
     return x, info
@@ -194,78 +194,78 @@ def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fa
 @decomposes(aten.linalg_solve.default)
 def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Any:
     """The solution; of a singular system, what the division by zero gives."""
-    return solve_with_factors.rule(a, b, left=left)[0] if is_known(a, b) else NotImplemented
+    return solve_with_factors.rule(a, b, left=left)[0] if is_inexact(a, b) else NotImplemented
 
 
 @decomposes(aten.linalg_inv_ex.default)
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse and ``info``; nothing is raised."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
-    packed, pivots, info = eliminate(a)
-    return solve_factored(packed, pivots, identity(a, *a.shape[-2:])), info
+    packed, pivots, info = packed_lu(a)
+    return solve_packed(packed, pivots, identity(a, *a.shape[-2:])), info
 
 
 @decomposes(aten.linalg_inv.default, aten.inverse.default)
 def inv(a: Tensor) -> Any:
     """The inverse; of a singular matrix, what the division by zero gives."""
-    return inv_ex.rule(a)[0] if is_known(a) else NotImplemented
+    return inv_ex.rule(a)[0] if is_inexact(a) else NotImplemented
 
 
-def _odd_exchanges(pivots: Tensor, like: Tensor) -> Tensor:
+def _permutation_sign(pivots: Tensor, like: Tensor) -> Tensor:
     """Return -1 for an odd number of exchanges, else 1, in the real dtype of ``like``."""
-    still = pivots == positions(pivots, -1) + 1
+    still = pivots == indices_along(pivots, -1) + 1
     return torch.where(still, 1.0, -1.0).to(like.dtype.to_real()).prod(-1)
 
 
 @decomposes(aten._linalg_det.default)
 def det_with_factors(a: Tensor) -> Any:
     """The product of the pivots, the packed factors and the pivots."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
     if a.shape[-1] == 0:
         return a.new_ones(a.shape[:-2]), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
-    packed, pivots = eliminate_for_determinant(a)
-    return diagonal(packed).prod(-1) * _odd_exchanges(pivots, a), packed, pivots
+    packed, pivots = packed_lu_for_determinant(a)
+    return diagonal(packed).prod(-1) * _permutation_sign(pivots, a), packed, pivots
 
 
 @decomposes(aten._linalg_slogdet.default)
 def slogdet_with_factors(a: Tensor) -> Any:
     """The determinant's sign and the logarithm of its size, the packed factors and the pivots."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
     if a.shape[-1] == 0:
         one = a.new_ones(a.shape[:-2])
         return one, torch.zeros_like(real(one)), a.clone(), a.new_zeros(a.shape[:-1], dtype=torch.int32)
-    packed, pivots = eliminate_for_determinant(a)
+    packed, pivots = packed_lu_for_determinant(a)
     found = diagonal(packed)
-    sign = torch.sgn(found).prod(-1) * _odd_exchanges(pivots, a)
+    sign = torch.sgn(found).prod(-1) * _permutation_sign(pivots, a)
     return sign, torch.log(found.abs()).sum(-1), packed, pivots
 
 
 @decomposes(aten.linalg_det.default, aten.det.default)
 def det(a: Tensor) -> Any:
     """The determinant."""
-    return det_with_factors.rule(a)[0] if is_known(a) else NotImplemented
+    return det_with_factors.rule(a)[0] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_slogdet.default, aten.slogdet.default)
 def slogdet(a: Tensor) -> Any:
     """The determinant's sign and the logarithm of its size."""
-    return slogdet_with_factors.rule(a)[:2] if is_known(a) else NotImplemented
+    return slogdet_with_factors.rule(a)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.logdet.default)
 def logdet(a: Tensor) -> Any:
     """The logarithm of the determinant, NaN of a negative one among real numbers."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
     sign, size, _, _ = slogdet_with_factors.rule(a)
     return torch.log(sign) + size if a.is_complex() else torch.where(sign == -1, torch.nan, size)
 
 
 LU: tuple[Decomposition, ...] = (
-    *(lu_factor_ex, lu_factor, lu_with_info, lu, lu_unpack, lu_solve, old_lu_solve),
+    *(lu_factor_ex, lu_factor, lu_with_info, lu, lu_unpack, lu_solve, deprecated_lu_solve),
     *(solve_with_factors, solve_ex, solve, inv_ex, inv),
     *(det_with_factors, slogdet_with_factors, det, slogdet, logdet),
 )

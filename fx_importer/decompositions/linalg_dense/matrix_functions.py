@@ -9,15 +9,15 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.linalg_dense.eigh_svd import of_triangle, singular, symmetric_eigen
-from fx_importer.decompositions.linalg_dense.row_loops import adjoint, identity, is_known, repeat, transposed
+from fx_importer.decompositions.linalg_dense.eigh_svd import eigh_jacobi, from_lower_triangle, svd_jacobi
+from fx_importer.decompositions.linalg_dense.row_loops import adjoint, counted_loop, identity, is_inexact, transposed
 from fx_importer.fx_graph.operators import aten
 
 Tolerance = Tensor | float | None
 """One for all, or one for each of the batch."""
 
 
-def _above(sizes: Tensor, shape: torch.Size, atol: Tolerance, rtol: Tolerance) -> Tensor:
+def _above_tolerance(sizes: Tensor, shape: torch.Size, atol: Tolerance, rtol: Tolerance) -> Tensor:
     """Return which of ``sizes`` are above ``max(atol, rtol * largest)``, in matrices of ``shape``.
 
     ``rtol`` is the machine epsilon times the longer side, or zero where an ``atol`` is given.
@@ -28,25 +28,25 @@ def _above(sizes: Tensor, shape: torch.Size, atol: Tolerance, rtol: Tolerance) -
             rtol = torch.where(atol > 0, 0.0, rtol)
         elif atol:
             rtol = 0.0
-    above = sizes > torch.amax(sizes, -1, keepdim=True) * _of_batch(rtol, sizes)
-    return above if atol is None else torch.logical_and(above, sizes > _of_batch(atol, sizes))
+    above = sizes > torch.amax(sizes, -1, keepdim=True) * _per_matrix(rtol, sizes)
+    return above if atol is None else torch.logical_and(above, sizes > _per_matrix(atol, sizes))
 
 
-def _of_batch(tolerance: Tensor | float, sizes: Tensor) -> Tensor | float:
+def _per_matrix(tolerance: Tensor | float, sizes: Tensor) -> Tensor | float:
     return tolerance.to(sizes.dtype).unsqueeze(-1) if isinstance(tolerance, Tensor) else tolerance
 
 
 def pseudo_inverse(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor:
-    """Return ``V / S @ U.mH``, without the singular values that `_above` leaves out."""
+    """Return ``V / S @ U.mH``, without the singular values that `_above_tolerance` leaves out."""
     if is_empty(a):
         return transposed(torch.zeros_like(a))
     if hermitian:
-        values, right = symmetric_eigen(of_triangle(a))
+        values, right = eigh_jacobi(from_lower_triangle(a))
         left = adjoint(right)
     else:
-        u, values, vh = singular(a, full=False)
+        u, values, vh = svd_jacobi(a, full=False)
         right, left = adjoint(vh), adjoint(u)
-    kept = _above(values.abs(), a.shape, atol, rtol)
+    kept = _above_tolerance(values.abs(), a.shape, atol, rtol)
     inverses = torch.where(kept, 1.0 / torch.where(kept, values, 1.0), 0.0)
     return (right * inverses.unsqueeze(-2)) @ left
 
@@ -54,36 +54,36 @@ def pseudo_inverse(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool)
 @decomposes(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)
 def pinv(a: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False) -> Any:
     """The pseudo-inverse."""
-    return pseudo_inverse(a, atol, rtol, hermitian) if is_known(a) else NotImplemented
+    return pseudo_inverse(a, atol, rtol, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_pinv.default, aten.linalg_pinv.rcond_tensor, aten.pinverse.default)
-def old_pinv(a: Tensor, rcond: Tensor | float = 1e-15, hermitian: bool = False) -> Any:
+def pinv_rcond(a: Tensor, rcond: Tensor | float = 1e-15, hermitian: bool = False) -> Any:
     """The pseudo-inverse, by a relative tolerance."""
-    return pseudo_inverse(a, 0.0, rcond, hermitian) if is_known(a) else NotImplemented
+    return pseudo_inverse(a, 0.0, rcond, hermitian) if is_inexact(a) else NotImplemented
 
 
 def rank(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor:
-    """Return the number of singular values that `_above` keeps."""
+    """Return the number of singular values that `_above_tolerance` keeps."""
     if is_empty(a):
         return torch.zeros(a.shape[:-2], dtype=torch.int64, device=a.device)
     if hermitian:
-        sizes = symmetric_eigen(of_triangle(a), vectors=False)[0].abs()
+        sizes = eigh_jacobi(from_lower_triangle(a), vectors=False)[0].abs()
     else:
-        sizes = singular(a, full=False, vectors=False)[1]
-    return _above(sizes, a.shape, atol, rtol).sum(-1)
+        sizes = svd_jacobi(a, full=False, vectors=False)[1]
+    return _above_tolerance(sizes, a.shape, atol, rtol).sum(-1)
 
 
 @decomposes(aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float)
 def matrix_rank(a: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False) -> Any:
     """The number of singular values above the tolerance."""
-    return rank(a, atol, rtol, hermitian) if is_known(a) else NotImplemented
+    return rank(a, atol, rtol, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_matrix_rank.default, aten.linalg_matrix_rank.tol_tensor)
-def old_matrix_rank(a: Tensor, tol: Tensor | float, hermitian: bool = False) -> Any:
+def matrix_rank_tol(a: Tensor, tol: Tensor | float, hermitian: bool = False) -> Any:
     """The number of singular values above ``tol``."""
-    return rank(a, tol, 0.0, hermitian) if is_known(a) else NotImplemented
+    return rank(a, tol, 0.0, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_matrix_exp.default)
@@ -93,7 +93,7 @@ def matrix_exp(a: Tensor) -> Any:
     The scaled norm is at most 1/2; the first term left out is then below the machine epsilon: ``2**-9 / 9!`` is 5e-9,
     ``2**-15 / 15!`` is 2e-17. Half precision is squared in float32, and rounded at the end.
     """
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
     if a.dtype in (torch.float16, torch.bfloat16):
         return matrix_exp.rule(a.float()).to(a.dtype)
@@ -112,11 +112,11 @@ def matrix_exp(a: Tensor) -> Any:
     def square(_: Tensor, x: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         return torch.where(left > 0, x @ x, x), left - 1
 
-    return repeat(_SQUARINGS, square, total, times)[0]
+    return counted_loop(_SQUARINGS, square, total, times)[0]
 
 
 _SQUARINGS = 24
 """Enough for norms up to 2**23."""
 
 
-FUNCTIONS: tuple[Decomposition, ...] = (pinv, old_pinv, matrix_rank, old_matrix_rank, matrix_exp)
+MATRIX_FUNCTIONS: tuple[Decomposition, ...] = (pinv, pinv_rcond, matrix_rank, matrix_rank_tol, matrix_exp)

@@ -10,34 +10,34 @@ from torch import Tensor
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.linalg_dense.row_loops import (
+    abs_squared,
     adjoint,
     column,
     conjugate,
+    counted_loop,
     identity,
-    is_known,
-    positions,
+    indices_along,
+    is_inexact,
+    min_size,
     real,
-    repeat,
-    smaller,
-    squares,
 )
 from fx_importer.fx_graph.operators import aten
 
 
-def reflection(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def householder_reflector(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and what it leaves in that row.
 
     ``v`` is one in row ``i`` and zero above. The element that stays in row ``i`` is real, and has the sign opposite to
     what was there, so that nothing cancels (``larfg``; Golub & Van Loan, 5.1). A column that is zero below, and real
     there, is left as it is, with a ``tau`` of zero.
     """
-    down = positions(found, -1)
+    down = indices_along(found, -1)
     below = torch.where(down > i, found, 0.0)
     top = column(found, down == i)
     largest = torch.maximum(torch.amax(below.abs(), -1), top.abs())
     scale = torch.where(largest == 0, 1.0, largest)
     small = torch.where(down >= i, found, 0.0) / scale.unsqueeze(-1)
-    length = torch.sqrt(squares(small).sum(-1)) * scale
+    length = torch.sqrt(abs_squared(small).sum(-1)) * scale
     idle = torch.amax(below.abs(), -1) == 0
     if top.is_complex():
         idle = torch.logical_and(idle, top == real(top))
@@ -50,26 +50,26 @@ def reflection(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``R`` with the reflections below it, and their factors ``tau``, in the convention of LAPACK's ``geqrf``.
 
-    Reflection ``i`` is ``I - tau v v.H``, as `reflection` makes it of column ``i``; ``v`` is stored below row ``i``
-    (Golub & Van Loan, 5.2).
+    Reflector ``i`` is ``I - tau v v.H``, made of column ``i`` by `householder_reflector`; ``v`` is stored below row
+    ``i`` (Golub & Van Loan, 5.2).
     """
-    steps = smaller(*a.shape[-2:])
+    steps = min_size(*a.shape[-2:])
     tau = a.new_zeros(*a.shape[:-2], steps)
     if is_empty(a):
         return torch.zeros_like(a), tau
 
     def step(i: Tensor, a: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-        down, across = positions(a, -2), positions(a, -1)
+        down, across = indices_along(a, -2), indices_along(a, -1)
         found = column(a, across == i)
-        whole, factor, top = reflection(found, i)
+        whole, factor, top = householder_reflector(found, i)
         product = (conjugate(whole).unsqueeze(-1) * a).sum(-2)
         moved = torch.where(across > i, product * conjugate(factor).unsqueeze(-1), 0.0)
         rest = a - whole.unsqueeze(-1) * moved.unsqueeze(-2)
         stored = torch.where(down > i, whole, torch.where(down == i, top.unsqueeze(-1), found))
-        tau = torch.where(positions(tau, -1) == i, factor.unsqueeze(-1), tau)
+        tau = torch.where(indices_along(tau, -1) == i, factor.unsqueeze(-1), tau)
         return torch.where(across == i, stored.unsqueeze(-1), rest), tau
 
-    packed, tau = repeat(steps, step, a, tau)
+    packed, tau = counted_loop(steps, step, a, tau)
     return packed, tau
 
 
@@ -81,26 +81,26 @@ def apply_reflections(packed: Tensor, tau: Tensor, c: Tensor, *, inverse: bool =
 
     def step(i: Tensor, c: Tensor, packed: Tensor, tau: Tensor) -> tuple[Tensor]:
         i = i if inverse else count - 1 - i
-        down = positions(packed, -2)
-        vector = torch.where(down > i, column(packed, positions(packed, -1) == i), 0.0)
+        down = indices_along(packed, -2)
+        vector = torch.where(down > i, column(packed, indices_along(packed, -1) == i), 0.0)
         vector = torch.where(down == i, 1.0, vector)
-        factor = column(tau, positions(tau, -1) == i).unsqueeze(-1)
+        factor = column(tau, indices_along(tau, -1) == i).unsqueeze(-1)
         product = (conjugate(vector).unsqueeze(-1) * c).sum(-2) * (conjugate(factor) if inverse else factor)
         return (c - vector.unsqueeze(-1) * product.unsqueeze(-2),)
 
-    return repeat(count, step, c, given=(packed, tau))[0]
+    return counted_loop(count, step, c, invariants=(packed, tau))[0]
 
 
 @decomposes(aten.geqrf.default)
 def geqrf(a: Tensor) -> Any:
     """``R`` with the reflections below it, and their factors."""
-    return reflect_to_upper(a) if is_known(a) else NotImplemented
+    return reflect_to_upper(a) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_householder_product.default, aten.orgqr.default)
 def householder_product(packed: Tensor, tau: Tensor) -> Any:
     """The leading columns of ``Q``, as many as ``packed`` has."""
-    if not is_known(packed, tau):
+    if not is_inexact(packed, tau):
         return NotImplemented
     return apply_reflections(packed, tau, identity(packed, *packed.shape[-2:]))
 
@@ -108,7 +108,7 @@ def householder_product(packed: Tensor, tau: Tensor) -> Any:
 @decomposes(aten.ormqr.default)
 def ormqr(packed: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: bool = False) -> Any:
     """``Q @ c`` or ``c @ Q``, with the adjoint of ``Q`` if asked for."""
-    if not is_known(packed, tau, c):
+    if not is_inexact(packed, tau, c):
         return NotImplemented
     if left:
         return apply_reflections(packed, tau, c, inverse=transpose)
@@ -118,10 +118,10 @@ def ormqr(packed: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: 
 @decomposes(aten.linalg_qr.default)
 def qr(a: Tensor, mode: str = "reduced") -> Any:
     """``Q`` with orthonormal columns, square if ``complete`` and empty if ``r``, and the upper triangular ``R``."""
-    if not is_known(a):
+    if not is_inexact(a):
         return NotImplemented
     rows, columns = a.shape[-2:]
-    size = rows if mode == "complete" else smaller(rows, columns)
+    size = rows if mode == "complete" else min_size(rows, columns)
     packed, tau = reflect_to_upper(a)
     upper = torch.triu(packed[..., :size, :])
     if mode == "r":
@@ -130,9 +130,9 @@ def qr(a: Tensor, mode: str = "reduced") -> Any:
 
 
 @decomposes(aten.qr.default)
-def old_qr(a: Tensor, some: bool = True) -> Any:
+def deprecated_qr(a: Tensor, some: bool = True) -> Any:
     """As `qr`."""
     return qr.rule(a, "reduced" if some else "complete")
 
 
-HOUSEHOLDER: tuple[Decomposition, ...] = (geqrf, householder_product, ormqr, qr, old_qr)
+QR: tuple[Decomposition, ...] = (geqrf, householder_product, ormqr, qr, deprecated_qr)

@@ -17,12 +17,12 @@ from torch._higher_order_ops.while_loop import while_loop_op
 from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
 
 
-def repeat(
+def counted_loop(
     count: int,
     step: Callable[..., tuple[Tensor, ...]],
     *state: Tensor,
-    given: tuple[Tensor, ...] = (),
-    unless: Callable[..., Tensor] | None = None,
+    invariants: tuple[Tensor, ...] = (),
+    until: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
     """Return ``state`` after ``state = step(i, *state, *given)`` for each ``i`` below ``count``.
 
@@ -32,7 +32,7 @@ def repeat(
 
     def more(i: Tensor, *rest: Tensor) -> Tensor:
         left = i < count
-        return left if unless is None else torch.logical_and(left, torch.logical_not(unless(*rest)))
+        return left if until is None else torch.logical_and(left, torch.logical_not(until(*rest)))
 
     def body(i: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         return i + 1, *step(i, *rest)
@@ -41,10 +41,10 @@ def repeat(
         return state
     start = torch.zeros((), dtype=torch.int64, device=state[0].device)
     loop: Any = while_loop_op
-    return tuple(loop(more, body, (start, *(each.contiguous() for each in state)), given)[1:])
+    return tuple(loop(more, body, (start, *(each.contiguous() for each in state)), invariants)[1:])
 
 
-def positions(x: Tensor, dim: int) -> Tensor:
+def indices_along(x: Tensor, dim: int) -> Tensor:
     """Return ``0, 1, …`` along axis ``dim`` of ``x``, as a vector."""
     return torch.arange(x.shape[dim], device=x.device)
 
@@ -61,9 +61,9 @@ def column(x: Tensor, here: Tensor) -> Tensor:
 
 def diagonal(x: Tensor) -> Tensor:
     """Return the main diagonal of each matrix."""
-    size = smaller(*x.shape[-2:])
+    size = min_size(*x.shape[-2:])
     square = x[..., :size, :size]
-    at = positions(square, -1)
+    at = indices_along(square, -1)
     return torch.where(at == at.unsqueeze(-1), square, 0.0).sum(-1)
 
 
@@ -73,20 +73,20 @@ def identity(like: Tensor, rows: int, columns: int) -> Tensor:
     return one.expand(*like.shape[:-2], rows, columns)
 
 
-def is_known(*operands: Tensor) -> bool:
+def is_inexact(*operands: Tensor) -> bool:
     """Whether all are of floating point numbers, real or complex, which is what the algorithms are for."""
     return all(x.is_floating_point() or x.is_complex() for x in operands)
 
 
-def smaller(a: int, b: int) -> int:
+def min_size(a: int, b: int) -> int:
     """Return the smaller of two sizes, which may be symbolic."""
     least: Any = torch.sym_min(a, b)
     return least
 
 
-def transposed(x: Tensor, really: bool = True) -> Tensor:
-    """Return each matrix transposed, if ``really``."""
-    return x.transpose(-2, -1) if really else x
+def transposed(x: Tensor, condition: bool = True) -> Tensor:
+    """Return each matrix transposed, if ``condition``."""
+    return x.transpose(-2, -1) if condition else x
 
 
 def conjugate(x: Tensor) -> Tensor:
@@ -94,9 +94,9 @@ def conjugate(x: Tensor) -> Tensor:
     return torch.conj_physical(x) if x.is_complex() else x
 
 
-def adjoint(x: Tensor, really: bool = True) -> Tensor:
-    """Return each matrix transposed, with conjugate elements, if ``really``."""
-    return conjugate(x.transpose(-2, -1)) if really else x
+def adjoint(x: Tensor, condition: bool = True) -> Tensor:
+    """Return each matrix transposed, with conjugate elements, if ``condition``."""
+    return conjugate(x.transpose(-2, -1)) if condition else x
 
 
 def real(x: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def real(x: Tensor) -> Tensor:
     return parts_of_tensor(x)[0] if x.is_complex() else x
 
 
-def squares(x: Tensor) -> Tensor:
+def abs_squared(x: Tensor) -> Tensor:
     """Return ``|x|**2``."""
     if not x.is_complex():
         return x * x
@@ -112,7 +112,7 @@ def squares(x: Tensor) -> Tensor:
     return one * one + other * other
 
 
-def scaled(a: Tensor) -> tuple[Tensor, Tensor]:
+def scaled_by_largest(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return each matrix divided by its largest element, so that squares do not overflow, and that element."""
     largest = torch.amax(a.abs(), (-2, -1), keepdim=True)
     scale = torch.where(largest == 0, 1.0, largest)

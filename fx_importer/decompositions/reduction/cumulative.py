@@ -60,7 +60,7 @@ def _scan_dynamic(
     return tuple(loop(more, step, (start, *(each.contiguous() for each in tensors)), (places,))[1:])
 
 
-_HALVES = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
 @decomposes(aten.cumsum.default)
@@ -69,14 +69,14 @@ def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     kind = dtype or x.dtype
     if kind.is_complex and x.is_complex():
         return torch.complex(*(torch.cumsum(part, dim) for part in parts_of_tensor(x.to(kind))))
-    return torch.cumsum(x.to(kind).float(), dim).to(kind) if kind in _HALVES else NotImplemented
+    return torch.cumsum(x.to(kind).float(), dim).to(kind) if kind in HALF_DTYPES else NotImplemented
 
 
 @decomposes(aten.cumprod.default)
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Half precision in float32, and in a dtype that is given; others stay."""
     kind = dtype or x.dtype
-    if kind in _HALVES:
+    if kind in HALF_DTYPES:
         return torch.cumprod(x.to(kind).float(), dim).to(kind)
     return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim).to(kind)  # whole numbers become int64
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.linalg_dense.row_loops import is_known
+from fx_importer.decompositions.linalg_dense.row_loops import is_inexact
 from fx_importer.fx_graph.operators import aten
 
 
@@ -94,7 +94,7 @@ def linalg_norm(
     dtype: torch.dtype | None = None,
 ) -> Any:
     """The norm of the matrices along two axes, or of vectors, or of all elements, as torch documents it."""
-    if not is_known(x):
+    if not is_inexact(x):
         return NotImplemented
     along = list(range(x.dim())) if dim is None else list(dim)
     if ord is not None and len(along) == 2:

@@ -6,7 +6,7 @@ from fx_importer.decompositions.special.bessel import BESSEL
 from fx_importer.decompositions.special.error_functions import ERROR_FUNCTIONS
 from fx_importer.decompositions.special.float_parts import FLOAT_PARTS
 from fx_importer.decompositions.special.gamma import GAMMA
-from fx_importer.decompositions.special.gcd_lcm import INTEGERS
+from fx_importer.decompositions.special.gcd_lcm import GCD_LCM
 from fx_importer.decompositions.special.incomplete_gamma import INCOMPLETE_GAMMA
 from fx_importer.decompositions.special.logarithms import LOGARITHMS
 from fx_importer.decompositions.special.modified_bessel import MODIFIED_BESSEL
@@ -16,8 +16,8 @@ from fx_importer.decompositions.special.trigonometry import TRIGONOMETRY
 
 SPECIAL = (
     *(*GAMMA, *INCOMPLETE_GAMMA, *ERROR_FUNCTIONS, *BESSEL, *MODIFIED_BESSEL, *POLYNOMIALS),
-    *(*POLAR_COORDINATES, *FLOAT_PARTS, *INTEGERS),
+    *(*POLAR_COORDINATES, *FLOAT_PARTS, *GCD_LCM),
 )
 """What no backend takes whole, or not of every shape."""
-TOSA_LACKS = (*TRIGONOMETRY, *LOGARITHMS)
+TOSA_SPECIAL = (*TRIGONOMETRY, *LOGARITHMS)
 """What only TOSA does not take whole."""

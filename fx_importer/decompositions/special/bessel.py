@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.special import bessel_series as series
-from fx_importer.decompositions.special.chebyshev import Series, in_floats
+from fx_importer.decompositions.special.chebyshev import Series, decomposes_in_float
 from fx_importer.fx_graph.operators import aten
 
 _TWO_BY_PI = 2 / math.pi
 
 
-def _wave(x: Tensor, p: Series, q: Series, *, first_kind: bool, order: int) -> Tensor:
+def _asymptotic(x: Tensor, p: Series, q: Series, *, first_kind: bool, order: int) -> Tensor:
     """Return J or Y for x from 8. The phase less a quarter turn is that of sums of sine and cosine, unrounded."""
     ratio = torch.square(8 / x)
     cosine, sine = torch.cos(x), torch.sin(x)
@@ -35,23 +35,23 @@ def _first_kind(x: Tensor, order: int) -> Tensor:
     near = torch.square(x / 8)
     small = series.J0_SMALL(near) if order == 0 else x * series.J1_SMALL(near)
     p, q = (series.P0, series.Q0) if order == 0 else (series.P1, series.Q1)
-    return torch.where(x < 8, small, _wave(x, p, q, first_kind=True, order=order))
+    return torch.where(x < 8, small, _asymptotic(x, p, q, first_kind=True, order=order))
 
 
-@in_floats(aten.special_bessel_j0.default)
+@decomposes_in_float(aten.special_bessel_j0.default)
 def bessel_j0(x: Tensor) -> Tensor:
     """``J(0, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
     return _first_kind(x.abs(), 0)
 
 
-@in_floats(aten.special_bessel_j1.default)
+@decomposes_in_float(aten.special_bessel_j1.default)
 def bessel_j1(x: Tensor) -> Tensor:
     """``J(1, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
     size = _first_kind(x.abs(), 1)
     return torch.where(x < 0, -size, size)
 
 
-@in_floats(aten.special_bessel_y0.default)
+@decomposes_in_float(aten.special_bessel_y0.default)
 def bessel_y0(x: Tensor) -> Tensor:
     """``Y(0, x)``: minus infinity at zero, not a number left of it.
 
@@ -59,11 +59,11 @@ def bessel_y0(x: Tensor) -> Tensor:
     """
     near = torch.square(x / 8)
     small = series.Y0_SMALL(near) + _TWO_BY_PI * torch.log(x) * series.J0_SMALL(near)
-    result = torch.where(x < 8, small, _wave(x, series.P0, series.Q0, first_kind=False, order=0))
+    result = torch.where(x < 8, small, _asymptotic(x, series.P0, series.Q0, first_kind=False, order=0))
     return torch.where(x == 0, -torch.inf, torch.where(x < 0, torch.nan, result))
 
 
-@in_floats(aten.special_bessel_y1.default)
+@decomposes_in_float(aten.special_bessel_y1.default)
 def bessel_y1(x: Tensor) -> Tensor:
     """``Y(1, x)``: minus infinity at zero, not a number left of it.
 
@@ -72,18 +72,18 @@ def bessel_y1(x: Tensor) -> Tensor:
     near = torch.square(x / 8)
     logarithm = torch.log(x) * x * series.J1_SMALL(near)
     small = x * series.Y1_SMALL(near) + _TWO_BY_PI * (logarithm - 1 / x)
-    result = torch.where(x < 8, small, _wave(x, series.P1, series.Q1, first_kind=False, order=1))
+    result = torch.where(x < 8, small, _asymptotic(x, series.P1, series.Q1, first_kind=False, order=1))
     return torch.where(x == 0, -torch.inf, torch.where(x < 0, torch.nan, result))
 
 
-@in_floats(aten.special_spherical_bessel_j0.default)
+@decomposes_in_float(aten.special_spherical_bessel_j0.default)
 def spherical_bessel_j0(x: Tensor) -> Tensor:
     """``sin(x) / x``, 1 at zero and 0 at infinity. Error in float32: 1e-7."""
     safe = torch.where(x == 0, 1, x)
     return torch.where(x == 0, 1, torch.where(x.abs() == torch.inf, 0, torch.sin(safe) / safe))
 
 
-@in_floats(aten.special_airy_ai.default)
+@decomposes_in_float(aten.special_airy_ai.default)
 def airy_ai(x: Tensor) -> Tensor:
     """``Ai(x)``: not a number at both infinities, zero right of 103.9 as in eager.
 

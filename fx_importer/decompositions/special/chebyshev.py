@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes
 
-_HALVES = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
-def in_floats(*operators: Operator) -> Callable[[Callable[..., Tensor]], Decomposition]:
+def decomposes_in_float(*operators: Operator) -> Callable[[Callable[..., Tensor]], Decomposition]:
     """Label a function as the decomposition of ``operators``, and give it its leading arguments as floats.
 
     The leading tensors and numbers come as tensors of one dtype: float32 for half precision, whose result is rounded
@@ -28,29 +28,29 @@ def in_floats(*operators: Operator) -> Callable[[Callable[..., Tensor]], Decompo
         @functools.wraps(function)
         def rule(*args: Any, **kwargs: Any) -> Any:
             operands, rest = args[:count], args[count:]
-            dtype = _float_of(*operands)
+            dtype = _float_dtype(*operands)
             if dtype.is_complex:
                 return NotImplemented
-            wide = torch.float32 if dtype in _HALVES else dtype
-            return function(*(_as_tensor(each, wide) for each in operands), *rest, **kwargs).to(dtype)
+            wide = torch.float32 if dtype in HALF_DTYPES else dtype
+            return function(*(_to_tensor(each, wide) for each in operands), *rest, **kwargs).to(dtype)
 
         return decomposes(*operators)(rule)
 
     return label
 
 
-def _float_of(*operands: Tensor | float) -> torch.dtype:
+def _float_dtype(*operands: Tensor | float) -> torch.dtype:
     dtype = functools.reduce(
         torch.promote_types, (torch.result_type(operands[0], each) for each in operands[1:] or operands)
     )
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
 
 
-def _as_tensor(x: Tensor | float, dtype: torch.dtype) -> Tensor:
+def _to_tensor(x: Tensor | float, dtype: torch.dtype) -> Tensor:
     return x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
 
 
-def any_of(mask: Tensor) -> Tensor:
+def any_true(mask: Tensor) -> Tensor:
     """Return whether any element of ``mask``, of any shape, is true, as a tensor of rank zero."""
     return torch.sum(mask.float()) > 0
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.decompositions.special.error_series import ERFCX, ERFINV_CENTRE, ERFINV_TAIL
 from fx_importer.fx_graph.operators import aten
 
@@ -29,7 +29,7 @@ def _exp_of_square(x: Tensor, sign: float) -> Tensor:
     return torch.exp(sign * coarse * coarse) * torch.exp(sign * (x - coarse) * (x + coarse))
 
 
-@in_floats(aten.erfc.default)
+@decomposes_in_float(aten.erfc.default)
 def erfc(x: Tensor) -> Tensor:
     """``1 - erf(x)``, from 1/2 on without that difference.
 
@@ -41,7 +41,7 @@ def erfc(x: Tensor) -> Tensor:
     return torch.where(size < 0.5, 1 - torch.erf(x), torch.where(x < 0, 2 - tail, tail))
 
 
-@in_floats(aten.special_erfcx.default)
+@decomposes_in_float(aten.special_erfcx.default)
 def erfcx(x: Tensor) -> Tensor:
     """``exp(x**2) * erfc(x)``.
 
@@ -59,7 +59,7 @@ def _inverse_over_x(w: Tensor) -> Tensor:
     return torch.where(w < 5, ERFINV_CENTRE(w), torch.sqrt(tail) * ERFINV_TAIL(torch.log(tail) / 2))
 
 
-@in_floats(aten.erfinv.default)
+@decomposes_in_float(aten.erfinv.default)
 def erfinv(x: Tensor) -> Tensor:
     """The inverse of erf: infinite at 1 and -1, not a number beyond.
 
@@ -70,7 +70,7 @@ def erfinv(x: Tensor) -> Tensor:
     return torch.where(x.abs() < 1, inner, torch.where(x.abs() == 1, x * torch.inf, torch.nan))
 
 
-@in_floats(aten.special_ndtri.default)
+@decomposes_in_float(aten.special_ndtri.default)
 def ndtri(p: Tensor) -> Tensor:
     """The x below which the normal distribution has ``p``: infinite at 0 and 1, not a number beyond.
 

@@ -14,7 +14,7 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _halvings(dtype: torch.dtype) -> list[int]:
+def _exponent_steps(dtype: torch.dtype) -> list[int]:
     return [512, 256, 128, 64, 32, 16, 8, 4, 2, 1] if dtype == torch.float64 else [64, 32, 16, 8, 4, 2, 1]
 
 
@@ -29,13 +29,13 @@ def frexp(x: Tensor) -> Any:
     special = (size == 0) | (size == torch.inf) | (wide != wide)
     mantissa = torch.where(special, 0.5, size)
     exponent = torch.zeros_like(mantissa)
-    for bits in _halvings(wide.dtype):
+    for bits in _exponent_steps(wide.dtype):
         tall = mantissa >= 2.0**bits
         mantissa = torch.where(tall, mantissa * 2.0**-bits, mantissa)
         exponent = torch.where(tall, exponent + bits, exponent)
     tall = mantissa >= 1
     mantissa, exponent = torch.where(tall, mantissa / 2, mantissa), torch.where(tall, exponent + 1, exponent)
-    for bits in _halvings(wide.dtype):
+    for bits in _exponent_steps(wide.dtype):
         # Twice the largest step: below the normal numbers the exponent goes further down than up.
         for _ in range(2 if bits in (64, 512) else 1):
             flat = mantissa < 2.0**-bits

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.decompositions.special.gamma_series import (
     DIGAMMA,
     DIGAMMA_CORRECTION,
@@ -47,7 +47,7 @@ def _from_nearest_integer(x: Tensor) -> Tensor:
     return x - torch.floor(x + 0.5)
 
 
-@in_floats(aten.lgamma.default)
+@decomposes_in_float(aten.lgamma.default)
 def lgamma(x: Tensor) -> Tensor:
     """``log(|gamma(x)|)``, infinite at a pole; left of zero by reflection.
 
@@ -60,7 +60,7 @@ def lgamma(x: Tensor) -> Tensor:
     return torch.where(x == -torch.inf, torch.inf, torch.where(left, reflected, straight))
 
 
-@in_floats(aten.digamma.default)
+@decomposes_in_float(aten.digamma.default)
 def digamma(x: Tensor) -> Tensor:
     """The derivative of `lgamma`; not a number at the negative integers, infinite at zero, by the sign of zero.
 
@@ -88,7 +88,7 @@ _BERNOULLI = (
 """``B(2 k) / (2 k)!`` from k = 1."""
 
 
-def _zeta_of_positive(s: Tensor, q: Tensor) -> Tensor:
+def _zeta_right(s: Tensor, q: Tensor) -> Tensor:
     """``sum((q + k) ** -s)`` over k from 0, for q above 0 and s above 1."""
     single = s.dtype == torch.float32
     steps = torch.arange(_TERMS, dtype=s.dtype, device=s.device)
@@ -103,7 +103,7 @@ def _zeta_of_positive(s: Tensor, q: Tensor) -> Tensor:
     return total
 
 
-def _zeta_of_any(s: Tensor, q: Tensor) -> Tensor:
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
     """``sum((q + k) ** -s)`` over k from 0, for s above 1 of the shape of q.
 
     Left of zero, where s is to be whole, the terms are those of three sums right of it: with f the fraction of q,
@@ -114,7 +114,7 @@ def _zeta_of_any(s: Tensor, q: Tensor) -> Tensor:
     # Any number right of zero will do where it is not asked for; TOSA's powers do not take others.
     first = torch.where(left & (below != q), q - below, torch.where(q > 0, q, 1))
     starts = (first, torch.where(left & (below != q), above - q, 1), torch.where(left, 1 - q, 1))
-    sums = _zeta_of_positive(s.unsqueeze(-1), torch.stack(starts, -1))
+    sums = _zeta_right(s.unsqueeze(-1), torch.stack(starts, -1))
     straight, mirrored, rest = (sums.select(-1, k) for k in range(3))
     odd = s - 2 * torch.floor(s / 2) == 1
     # The two that are alike first: half way between two integers they cancel.
@@ -124,7 +124,7 @@ def _zeta_of_any(s: Tensor, q: Tensor) -> Tensor:
     return torch.where(q.isnan(), q, result)
 
 
-@in_floats(
+@decomposes_in_float(
     aten.special_zeta.default,
     *(aten.special_zeta.other_scalar, aten.special_zeta.self_scalar),
 )
@@ -135,7 +135,7 @@ def zeta(s: Tensor, q: Tensor) -> Tensor:
     Error in float32: 5e-7 for s to 30 and q from 1/10 to 1e6, in float64: 1e-15.
     """
     s, q = torch.broadcast_tensors(s, q)
-    result = _zeta_of_any(torch.where(s > 1, s, 2), q)
+    result = _zeta(torch.where(s > 1, s, 2), q)
     result = torch.where((q < 0) & (q != torch.floor(q)) & (s != torch.floor(s)), torch.nan, result)
     return torch.where(s > 1, result, torch.where(s == 1, torch.inf, torch.nan))
 
@@ -153,9 +153,9 @@ def polygamma(n: int, x: Tensor) -> Any:
     scale = math.factorial(n) * (-1.0) ** (n + 1)
 
     def derivative(x: Tensor) -> Tensor:
-        return scale * _zeta_of_any(torch.full_like(x, n + 1), x)
+        return scale * _zeta(torch.full_like(x, n + 1), x)
 
-    return in_floats(aten.polygamma.default)(derivative)(x)
+    return decomposes_in_float(aten.polygamma.default)(derivative)(x)
 
 
 GAMMA = (lgamma, digamma, zeta, polygamma)

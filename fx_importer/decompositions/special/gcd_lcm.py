@@ -9,11 +9,11 @@ from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import any_of
+from fx_importer.decompositions.special.chebyshev import any_true
 from fx_importer.fx_graph.operators import aten
 
 
-def _turn(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def _euclid_step(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """``(b, a mod b)``, or ``(a, 0)`` where b is 0."""
     divisor = torch.where(b == 0, 1, b)
     rest = a - torch.div(a, divisor, rounding_mode="trunc") * divisor
@@ -23,7 +23,7 @@ def _turn(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def _divisor(a: Tensor, b: Tensor) -> Tensor:
     """Return the greatest common divisor of both, none below zero, in a loop until every remainder is zero."""
     carried: Any = (a, b)
-    return while_loop_op(lambda a, b: any_of(b != 0), _turn, carried, ())[0]
+    return while_loop_op(lambda a, b: any_true(b != 0), _euclid_step, carried, ())[0]
 
 
 def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
@@ -50,4 +50,4 @@ def lcm(a: Tensor, b: Tensor) -> Tensor:
     return (quotient * right).abs().to(dtype)
 
 
-INTEGERS = (gcd, lcm)
+GCD_LCM = (gcd, lcm)

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.decompositions.special.gamma import log_gamma, log_gamma_correction
 from fx_importer.decompositions.special.gamma_series import LOG1P_LESS_X
 from fx_importer.fx_graph.operators import aten
 
-_TURNS = 2000
+_MAX_ITERATIONS = 2000
 """As many as eager takes."""
 
 
-def _factor(a: Tensor, x: Tensor) -> Tensor:
+def _prefactor(a: Tensor, x: Tensor) -> Tensor:
     """``x**a * exp(-x) / gamma(a + 1)`` for a and x above zero, without a difference of large logarithms."""
     large = torch.where(a < 3, 3, a)
     excess = (x - large) / large
@@ -34,7 +34,7 @@ def _factor(a: Tensor, x: Tensor) -> Tensor:
     return torch.where(a < 3, direct, stirling)
 
 
-def _shares(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _regularized(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the lower and the upper function of a and x, both finite and above zero."""
     below = x < a + 1
     # Where one method is not asked for, it is given what settles at once.
@@ -43,10 +43,10 @@ def _shares(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     start = fraction_x + 1 - fraction_a
     eps = torch.finfo(a.dtype).eps
 
-    def goes_on(turn: Tensor, unsettled: Tensor, *_: Tensor) -> Tensor:
-        return (unsettled > 0) & (turn < _TURNS)
+    def condition(turn: Tensor, unsettled: Tensor, *_: Tensor) -> Tensor:
+        return (unsettled > 0) & (turn < _MAX_ITERATIONS)
 
-    def following(
+    def body(
         turn: Tensor,
         _: Tensor,
         term: Tensor,
@@ -83,18 +83,18 @@ def _shares(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         *(one, one.clone(), many, first, first.clone(), one.clone()),
         *(a.clone(), series_x, fraction_a, start),
     )
-    _, _, _, total, _, _, h, *_ = while_loop_op(goes_on, following, carried, ())
-    factor = _factor(a, x)
+    _, _, _, total, _, _, h, *_ = while_loop_op(condition, body, carried, ())
+    factor = _prefactor(a, x)
     lower, upper = factor * total, factor * a * h
     return torch.where(below, lower, 1 - upper), torch.where(below, 1 - lower, upper)
 
 
 def _inside(a: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     inside = (a > 0) & (x > 0) & (a < torch.inf) & (x < torch.inf)
-    return inside, _shares(torch.where(inside, a, 1), torch.where(inside, x, 1))
+    return inside, _regularized(torch.where(inside, a, 1), torch.where(inside, x, 1))
 
 
-def _at_edges(inside: Tensor, value: Tensor, a: Tensor, x: Tensor, *, lower: float) -> Tensor:
+def _with_limits(inside: Tensor, value: Tensor, a: Tensor, x: Tensor, *, lower: float) -> Tensor:
     """Return ``value`` ``inside``; elsewhere what is said of zero and infinity. ``lower``: of x = 0."""
     # Outside, they are equal where both are zero, or both infinite.
     undefined = (a < 0) | (x < 0) | a.isnan() | x.isnan() | (a == x)
@@ -103,7 +103,7 @@ def _at_edges(inside: Tensor, value: Tensor, a: Tensor, x: Tensor, *, lower: flo
     return torch.where(inside, value, edge)
 
 
-@in_floats(aten.igamma.default)
+@decomposes_in_float(aten.igamma.default)
 def igamma(a: Tensor, x: Tensor) -> Tensor:
     """The integral of ``t**(a - 1) * exp(-t)`` from 0 to x, as a share of that from 0 to infinity.
 
@@ -112,15 +112,15 @@ def igamma(a: Tensor, x: Tensor) -> Tensor:
     """
     a, x = torch.broadcast_tensors(a, x)
     inside, (lower, _) = _inside(a, x)
-    return _at_edges(inside, lower, a, x, lower=0)
+    return _with_limits(inside, lower, a, x, lower=0)
 
 
-@in_floats(aten.igammac.default)
+@decomposes_in_float(aten.igammac.default)
 def igammac(a: Tensor, x: Tensor) -> Tensor:
     """The rest of `igamma`, from x to infinity, with the same errors."""
     a, x = torch.broadcast_tensors(a, x)
     inside, (_, upper) = _inside(a, x)
-    return _at_edges(inside, upper, a, x, lower=1)
+    return _with_limits(inside, upper, a, x, lower=1)
 
 
 INCOMPLETE_GAMMA = (igamma, igammac)

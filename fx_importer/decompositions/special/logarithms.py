@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.elementwise.powers import tosa_power_of_number
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.fx_graph.operators import aten
 
 
@@ -24,13 +24,13 @@ def _log_sum(a: Tensor, b: Tensor) -> Tensor:
     return large + torch.log1p(torch.exp(torch.where(same, 0, small - large)))
 
 
-@in_floats(aten.logaddexp.default)
+@decomposes_in_float(aten.logaddexp.default)
 def logaddexp(a: Tensor, b: Tensor) -> Tensor:
     """``log(exp(a) + exp(b))``."""
     return _log_sum(a, b)
 
 
-@in_floats(aten.logaddexp2.default)
+@decomposes_in_float(aten.logaddexp2.default)
 def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     """``log2(2**a + 2**b)``."""
     log_two = math.log(2)
@@ -38,7 +38,7 @@ def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     return large + torch.log1p(torch.exp(torch.where(a == b, 0, small - large) * log_two)) / log_two
 
 
-@in_floats(aten.log1p.default)
+@decomposes_in_float(aten.log1p.default)
 def log1p(x: Tensor) -> Tensor:
     """``log(1 + x)``, where ``1 + x`` is rounded: the logarithm of what it is, times x over what was added.
 
@@ -50,7 +50,7 @@ def log1p(x: Tensor) -> Tensor:
     return torch.where(sum_ == 1, x, torch.where(x == torch.inf, x, log))
 
 
-@in_floats(aten.expm1.default)
+@decomposes_in_float(aten.expm1.default)
 def expm1(x: Tensor) -> Tensor:
     """``exp(x) - 1``; near zero by the hyperbolic tangent of half of x, ``2 t / (1 - t)``.
 
@@ -61,7 +61,7 @@ def expm1(x: Tensor) -> Tensor:
 
 
 def _scaled_log(operator: Any, base: float) -> Any:
-    return in_floats(operator)(lambda x: torch.log(x) * (1 / math.log(base)))
+    return decomposes_in_float(operator)(lambda x: torch.log(x) * (1 / math.log(base)))
 
 
 log2 = _scaled_log(aten.log2.default, 2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.special import modified_bessel_series as series
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.fx_graph.operators import aten
 
 
@@ -20,26 +20,26 @@ def _scaled_first(size: Tensor, order: int) -> Tensor:
     return torch.where(size < 8, small, large * torch.rsqrt(size))
 
 
-@in_floats(aten.special_i0e.default)
+@decomposes_in_float(aten.special_i0e.default)
 def i0e(x: Tensor) -> Tensor:
     """``exp(-|x|) * I(0, x)``. Error in float32: 5e-7, in float64: 2e-15."""
     return _scaled_first(x.abs(), 0)
 
 
-@in_floats(aten.special_i1e.default)
+@decomposes_in_float(aten.special_i1e.default)
 def i1e(x: Tensor) -> Tensor:
     """``exp(-|x|) * I(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
     size = _scaled_first(x.abs(), 1)
     return torch.where(x < 0, -size, size)
 
 
-@in_floats(aten.i0.default, aten.special_modified_bessel_i0.default)
+@decomposes_in_float(aten.i0.default, aten.special_modified_bessel_i0.default)
 def i0(x: Tensor) -> Tensor:
     """``I(0, x)``; infinite where ``exp(|x|)`` is. Error in float32: 5e-7, in float64: 2e-15."""
     return torch.exp(x.abs()) * _scaled_first(x.abs(), 0)
 
 
-@in_floats(aten.special_i1.default, aten.special_modified_bessel_i1.default)
+@decomposes_in_float(aten.special_i1.default, aten.special_modified_bessel_i1.default)
 def i1(x: Tensor) -> Tensor:
     """``I(1, x)``; infinite where ``exp(|x|)`` is. Error in float32: 1e-6, in float64: 2e-15."""
     size = torch.exp(x.abs()) * _scaled_first(x.abs(), 1)
@@ -60,25 +60,25 @@ def _second(x: Tensor, order: int, *, scaled: bool) -> Tensor:
     return torch.where(x == 0, torch.inf, torch.where(x < 0, torch.nan, result))
 
 
-@in_floats(aten.special_modified_bessel_k0.default)
+@decomposes_in_float(aten.special_modified_bessel_k0.default)
 def modified_bessel_k0(x: Tensor) -> Tensor:
     """``K(0, x)``. Error in float32: 1e-6 to 80, in float64: 2e-15."""
     return _second(x, 0, scaled=False)
 
 
-@in_floats(aten.special_modified_bessel_k1.default)
+@decomposes_in_float(aten.special_modified_bessel_k1.default)
 def modified_bessel_k1(x: Tensor) -> Tensor:
     """``K(1, x)``. Error in float32: 1e-6 to 80, in float64: 2e-15."""
     return _second(x, 1, scaled=False)
 
 
-@in_floats(aten.special_scaled_modified_bessel_k0.default)
+@decomposes_in_float(aten.special_scaled_modified_bessel_k0.default)
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
     """``exp(x) * K(0, x)``. Error in float32: 1e-6, in float64: 2e-15."""
     return _second(x, 0, scaled=True)
 
 
-@in_floats(aten.special_scaled_modified_bessel_k1.default)
+@decomposes_in_float(aten.special_scaled_modified_bessel_k1.default)
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
     """``exp(x) * K(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
     return _second(x, 1, scaled=True)

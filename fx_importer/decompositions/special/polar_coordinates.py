@@ -10,11 +10,11 @@ from torch import Tensor
 
 from fx_importer.decompositions.complex.complex_numbers import parts_of_tensor
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.fx_graph.operators import aten
 
 
-@in_floats(aten.hypot.default)
+@decomposes_in_float(aten.hypot.default)
 def hypot(a: Tensor, b: Tensor) -> Tensor:
     """``sqrt(a**2 + b**2)``, by the ratio of both, so that no square overflows. Relative error in float32: 2e-7."""
     large, small = torch.maximum(a.abs(), b.abs()), torch.minimum(a.abs(), b.abs())

@@ -14,22 +14,22 @@ from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes
-from fx_importer.decompositions.special.chebyshev import any_of, in_floats
+from fx_importer.decompositions.special.chebyshev import any_true, decomposes_in_float
 from fx_importer.fx_graph.operators import aten
 
 Step = Callable[[Tensor, Tensor | int, Tensor, Tensor], Tensor]
 """Takes x, the degree n, and the polynomials of the degrees n and n - 1; returns that of n + 1."""
 
 
-_UNROLLED = 32
+_MAX_UNROLLED_DEGREE = 32
 """The largest degree, of those known, that is written out."""
 
 
 def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
     """Return the polynomial of degree ``n``, whole numbers: 1 for n = 0, ``first`` for n = 1, then by ``step``."""
 
-    def goes_on(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> Tensor:
-        return any_of(n > degree)
+    def condition(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> Tensor:
+        return any_true(n > degree)
 
     def turn(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
         following = step(x, degree, last, before)
@@ -39,7 +39,7 @@ def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
     start = torch.where(n > 0, first, 1)
     one = torch.ones_like(x)
     carried: Any = (torch.ones((), dtype=x.dtype), first, one, start, x.clone(), n.clone())
-    return while_loop_op(goes_on, turn, carried, ())[3]
+    return while_loop_op(condition, turn, carried, ())[3]
 
 
 def _polynomial(
@@ -50,7 +50,7 @@ def _polynomial(
     def of_tensor(x: Tensor, n: Tensor) -> Tensor:
         x, n = torch.broadcast_tensors(x, n)
         x = 2 * x - 1 if shifted else x
-        most = _limit(x)
+        most = _max_degree(x)
         # Towards zero, as an integer; what no integer holds is negative then. Over the limit the loop need not run.
         whole = torch.where((n > -1) & (n < 2.0**31), torch.floor(n.abs()), -1)
         inside = torch.where(whole > most, 0, whole) if limit else whole
@@ -60,29 +60,29 @@ def _polynomial(
 
     def rule(x: Tensor | float, n: Tensor | float) -> Any:
         if isinstance(n, Tensor) or not isinstance(x, Tensor):
-            return in_floats(*operators)(of_tensor)(x, n)
+            return decomposes_in_float(*operators)(of_tensor)(x, n)
 
         def of_number(x: Tensor) -> Tensor:
             x = 2 * x - 1 if shifted else x
-            if n <= -1 or (limit and int(n) > _limit(x)):
+            if n <= -1 or (limit and int(n) > _max_degree(x)):
                 return torch.full_like(x, 0 if n <= -1 else torch.nan)
-            if n > _UNROLLED:
+            if n > _MAX_UNROLLED_DEGREE:
                 return _recurrence(x, torch.full_like(x, int(n)), first(x), step)
             last, before = torch.ones_like(x), torch.zeros_like(x)
             for degree in range(int(n)):
                 last, before = step(x, degree, last, before) if degree else first(x), last
             return last
 
-        return in_floats(*operators)(of_number)(x)
+        return decomposes_in_float(*operators)(of_number)(x)
 
     return decomposes(*operators)(rule)
 
 
-def _limit(x: Tensor) -> int:
+def _max_degree(x: Tensor) -> int:
     return 128 if x.dtype == torch.float32 else 512
 
 
-def _doubling(x: Tensor, _: Tensor | int, last: Tensor, before: Tensor) -> Tensor:
+def _chebyshev_step(x: Tensor, _: Tensor | int, last: Tensor, before: Tensor) -> Tensor:
     return 2 * x * last - before
 
 
@@ -99,9 +99,9 @@ _CHEBYSHEV: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
 )
 
 POLYNOMIALS = (
-    *(_polynomial(*_overloads(f"special_{name}"), first=first, step=_doubling) for name, first in _CHEBYSHEV),
+    *(_polynomial(*_overloads(f"special_{name}"), first=first, step=_chebyshev_step) for name, first in _CHEBYSHEV),
     *(
-        _polynomial(*_overloads(f"special_shifted_{name}"), first=first, step=_doubling, shifted=True)
+        _polynomial(*_overloads(f"special_shifted_{name}"), first=first, step=_chebyshev_step, shifted=True)
         for name, first in _CHEBYSHEV
     ),
     _polynomial(

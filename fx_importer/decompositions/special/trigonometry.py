@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.special.chebyshev import in_floats
+from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.decompositions.special.logarithms import expm1, log1p
 from fx_importer.decompositions.special.trigonometric_series import ASIN, ATAN
 from fx_importer.fx_graph.operators import aten
@@ -21,7 +21,7 @@ def _signed(size: Tensor, x: Tensor) -> Tensor:
     return torch.where(x > 0, size, torch.where(x < 0, -size, x))
 
 
-def _root(x: Tensor) -> Tensor:
+def _sqrt(x: Tensor) -> Tensor:
     """The square root, where TOSA's powers take no number below zero: that is none."""
     return torch.where(x >= 0, torch.sqrt(torch.where(x >= 0, x, 0)), torch.nan)
 
@@ -34,13 +34,13 @@ def _atan_of_ratio(y: Tensor, x: Tensor) -> Tensor:
     return torch.where(y > x, math.pi / 2 - angle, angle)
 
 
-@in_floats(aten.atan.default)
+@decomposes_in_float(aten.atan.default)
 def atan(x: Tensor) -> Tensor:
     """The inverse of the tangent. Relative error in float32: 3e-7."""
     return _signed(_atan_of_ratio(x.abs(), torch.ones_like(x)), x)
 
 
-@in_floats(aten.atan2.default)
+@decomposes_in_float(aten.atan2.default)
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     """The angle of the point (x, y), by the signs of zeros too. Relative error in float32: 3e-7."""
     y, x = torch.broadcast_tensors(y, x)
@@ -50,28 +50,28 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
     return torch.where(x.isnan() | y.isnan(), torch.nan, angle)
 
 
-@in_floats(aten.asin.default)
+@decomposes_in_float(aten.asin.default)
 def asin(x: Tensor) -> Tensor:
     """The inverse of the sine: from 1/2 on, ``pi / 2 - 2 asin(sqrt((1 - x) / 2))``. Relative error in float32: 3e-7."""
     size = x.abs()
     square = torch.where(size < 0.5, size * size, (1 - size) / 2)
-    base = torch.where(size < 0.5, size, _root(square))
+    base = torch.where(size < 0.5, size, _sqrt(square))
     angle = base * ASIN(square)
     return _signed(torch.where(size < 0.5, angle, math.pi / 2 - 2 * angle), x)
 
 
-@in_floats(aten.acos.default)
+@decomposes_in_float(aten.acos.default)
 def acos(x: Tensor) -> Tensor:
     """The inverse of the cosine. Relative error in float32: 4e-7 but near 1, where it is 2e-7."""
     size = x.abs()
     square = torch.where(size < 0.5, size * size, (1 - size) / 2)
-    base = torch.where(size < 0.5, x, _root(square))
+    base = torch.where(size < 0.5, x, _sqrt(square))
     angle = base * ASIN(square)
     outer = torch.where(x < 0, math.pi - 2 * angle, 2 * angle)
     return torch.where(size < 0.5, math.pi / 2 - angle, outer)
 
 
-@in_floats(aten.asinh.default)
+@decomposes_in_float(aten.asinh.default)
 def asinh(x: Tensor) -> Tensor:
     """``log(x + sqrt(x**2 + 1))``, as `log1p` near zero. Relative error in float32: 6e-7."""
     size = x.abs()
@@ -81,15 +81,15 @@ def asinh(x: Tensor) -> Tensor:
     return _signed(torch.where(size < 1e8, inner, torch.log(size) + math.log(2)), x)
 
 
-@in_floats(aten.acosh.default)
+@decomposes_in_float(aten.acosh.default)
 def acosh(x: Tensor) -> Tensor:
     """``log(x + sqrt(x**2 - 1))``, as `log1p` near 1. Relative error in float32: 6e-7."""
     over = torch.where(x < 1e8, x - 1, 0)
-    inner = log1p(over + _root(over * (over + 2)))
+    inner = log1p(over + _sqrt(over * (over + 2)))
     return torch.where(x < 1e8, torch.where(x < 1, torch.nan, inner), torch.log(x) + math.log(2))
 
 
-@in_floats(aten.atanh.default)
+@decomposes_in_float(aten.atanh.default)
 def atanh(x: Tensor) -> Tensor:
     """``log((1 + x) / (1 - x)) / 2``, as `log1p`. Relative error in float32: 6e-7."""
     size = x.abs()
@@ -98,7 +98,7 @@ def atanh(x: Tensor) -> Tensor:
     return _signed(torch.where(size < 1, inner, edge), x)
 
 
-@in_floats(aten.sinh.default)
+@decomposes_in_float(aten.sinh.default)
 def sinh(x: Tensor) -> Tensor:
     """``(exp(x) - exp(-x)) / 2``, by `expm1`; large ones by half of x, so that it does not overflow early.
 
@@ -110,7 +110,7 @@ def sinh(x: Tensor) -> Tensor:
     return _signed(torch.where(size < 80, (grown + grown / (grown + 1)) / 2, half * (half / 2)), x)
 
 
-@in_floats(aten.cosh.default)
+@decomposes_in_float(aten.cosh.default)
 def cosh(x: Tensor) -> Tensor:
     """``(exp(x) + exp(-x)) / 2``; large ones by half of x. Relative error in float32: 3e-7 to 80."""
     size = x.abs()

@@ -19,7 +19,7 @@ from fx_importer.decompositions.elementwise import (
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes
-from fx_importer.decompositions.linalg_dense import DENSE
+from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
 from fx_importer.decompositions.resize import antialias
@@ -56,7 +56,9 @@ LINALG = (
         *embedding_bag.EMBEDDING_BAG,
         because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
     )
-    .preferring(*complex_numbers.COMPLEX_NUMBERS, because="the C++ lowering does not know that a number may be complex")
+    .preferring(
+        *complex_numbers.BASIC_ARITHMETIC, because="the C++ lowering does not know that a number may be complex"
+    )
     .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
     .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
     .preferring(
@@ -70,7 +72,7 @@ LINALG = (
         *norms.DISTANCES,
         because="no backend takes it whole",
     )
-    .replacing(*DENSE, norms.linalg_norm, because="the dialect lacks it")
+    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
@@ -96,7 +98,7 @@ LINALG = (
         because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
     )
     .preferring(
-        *division.divisions(division.by_remainder, remainders=False),
+        *division.division_rules(division.by_remainder, remainders=False),
         because="the C++ lowerings go through float64, and know one overload each",
     )
     .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
@@ -105,9 +107,9 @@ LINALG = (
         *map(arithmetic.for_int8, (arithmetic.sub, arithmetic.rsub, arithmetic.mul)),
         because="of small integers, the C++ lowerings end the process",
     )
-    .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in half precision")
     .preferring(
-        *complex_arithmetic.BEYOND_PRODUCTS, because="the C++ lowerings know no complex numbers: a rule for those"
+        *complex_arithmetic.COMPLEX_OPERATORS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")

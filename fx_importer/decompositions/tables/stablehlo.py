@@ -20,7 +20,7 @@ from fx_importer.decompositions.elementwise import (
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes, strided_views
-from fx_importer.decompositions.linalg_dense import DENSE
+from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import antialias, nearest
@@ -71,14 +71,14 @@ STABLEHLO = (
         *norms.DISTANCES,
         because="no backend takes it whole",
     )
-    .replacing(*DENSE, norms.linalg_norm, because="the dialect lacks it")
+    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, complex_numbers.conjugate, because="the dialect lacks most of them")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
-    .preferring(*complex_numbers.IN_PARTS, because="there is no C++ lowering of complex numbers")
+    .preferring(*complex_numbers.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
     .preferring(error_functions.erf_of_integers, because="the C++ lowering takes floats only")
@@ -101,14 +101,14 @@ STABLEHLO = (
         because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
     )
     .preferring(
-        *division.divisions(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
+        *division.division_rules(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
     )
-    .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in half precision")
     .preferring(
         *low_precision.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
         because="the C++ lowerings compute it in half precision",
     )
-    .preferring(*complex_arithmetic.BEYOND_PRODUCTS, because="there is no C++ lowering of complex numbers")
+    .preferring(*complex_arithmetic.COMPLEX_OPERATORS, because="there is no C++ lowering of complex numbers")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
     .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")

@@ -20,12 +20,12 @@ from fx_importer.decompositions.elementwise import (
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes, strided_views
-from fx_importer.decompositions.linalg_dense import DENSE
+from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import antialias, nearest
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
-from fx_importer.decompositions.special import SPECIAL, TOSA_LACKS, logarithms
+from fx_importer.decompositions.special import SPECIAL, TOSA_SPECIAL, logarithms
 from fx_importer.decompositions.tables.base import BASE
 
 TOSA = (
@@ -66,8 +66,8 @@ TOSA = (
         *norms.DISTANCES,
         because="no backend takes it whole",
     )
-    .replacing(*TOSA_LACKS, because="TOSA alone does not take it whole")
-    .replacing(*DENSE, norms.linalg_norm, because="the dialect lacks it")
+    .replacing(*TOSA_SPECIAL, because="TOSA alone does not take it whole")
+    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .replacing(strided_views.unfold, because="with sizes that are not known the C++ lowering does not end")
@@ -87,7 +87,7 @@ TOSA = (
         because="the C++ lowering is wrong at NaN, at infinities, or near zero",
     )
     .preferring(
-        *division.divisions(division.by_quotient, remainders=True),
+        *division.division_rules(division.by_quotient, remainders=True),
         because="the C++ lowerings do not divide infinities, nor whole numbers",
     )
     .preferring(
@@ -99,7 +99,7 @@ TOSA = (
     .preferring(
         *powers.TOSA_POWERS, *logarithms.TOSA_EXPONENTIALS, because="undefined at a negative base, and at infinities"
     )
-    .preferring(*low_precision.ACCUMULATING, because="the C++ lowerings accumulate in half precision")
+    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in half precision")
     .preferring(
         *integers.INT32_ARITHMETIC,
         *integers.INT32_COMPARISONS,
@@ -125,7 +125,7 @@ TOSA = (
         low_precision.convert_half_precision,
         because="the C++ lowering spells it as TOSA does not",
     )
-    .preferring(*complex_arithmetic.COMPLEX_ARITHMETIC, because="TOSA has no complex numbers: a rule for those")
+    .preferring(*complex_arithmetic.ALL_COMPLEX_OPERATORS, because="TOSA has no complex numbers: a rule for those")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
 )
