@@ -28,7 +28,7 @@ class TensorKind:
     def ctype(self) -> type[Descriptor]:
         return descriptor_type(len(self.shape))
 
-    def refusal(self, value: object) -> str | None:
+    def mismatch(self, value: object) -> str | None:
         """Return what is wrong with ``value``, if anything is."""
         if not isinstance(value, torch.Tensor):
             return f"is of type {type(value).__name__}, but the function takes {self}"
@@ -53,7 +53,7 @@ class ScalarKind:
     python: type[bool] | type[int] | type[float]
     ctype: type[ctypes.c_bool] | type[ctypes.c_int64] | type[ctypes.c_double]
 
-    def refusal(self, value: Any) -> str | None:
+    def mismatch(self, value: Any) -> str | None:
         """Return what is wrong with ``value``, if anything is."""
         if type(value) is not self.python and not (self.python is float and type(value) is int):
             return f"is of type {type(value).__name__}, but the function takes {self}"
@@ -97,17 +97,17 @@ class Signature:
         if len(values) != len(self.arguments):
             raise UsageError(f"'{self.name}' takes {len(self.arguments)} arguments, but got {len(values)}")
         names = self.names or (None,) * len(self.arguments)
-        refusals = [
-            f"argument {position} {f'({name!r}) ' if (name := names[position]) else ''}{refusal}"
+        mismatches = [
+            f"argument {position} {f'({name!r}) ' if (name := names[position]) else ''}{mismatch}"
             for position, (kind, value) in enumerate(zip(self.arguments, values, strict=True))
-            if (refusal := kind.refusal(value))
+            if (mismatch := kind.mismatch(value))
         ]
-        if refusals:
-            raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(refusals))
+        if mismatches:
+            raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(mismatches))
 
 
 @dataclass(frozen=True)
-class Passes:
+class CallingConvention:
     """What a backend passes between Python and a function."""
 
     runner: str
@@ -121,10 +121,10 @@ class Passes:
     """Whether the tensors of the torch dialect, with value semantics, are taken too."""
 
 
-JIT = Passes("The JIT", "linalg-on-tensors", scalars=True)
+JIT = CallingConvention("The JIT", "linalg-on-tensors", scalars=True)
 
 
-def read_signature(function: func_d.FuncOp, passes: Passes = JIT) -> Signature:
+def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT) -> Signature:
     """Return what ``function``, on builtin tensors, takes and returns.
 
     Raises:
@@ -134,15 +134,16 @@ def read_signature(function: func_d.FuncOp, passes: Passes = JIT) -> Signature:
     kinds: dict[str, list[Kind]] = {}
     strange: list[str] = []
     for role, types in (("argument", function.type.inputs), ("result", function.type.results)):
-        found = [_kind(each, passes) for each in types]
+        found = [_kind(each, convention) for each in types]
         strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
         kinds[role] = [kind for kind in found if kind is not None]
     if strange:
-        sizes = "" if passes.dynamic else " of static shapes"
-        scalars = f", and scalars of {', '.join(_SCALARS)}" if passes.scalars else ", and no numbers"
+        sizes = "" if convention.dynamic else " of static shapes"
+        scalars = f", and scalars of {', '.join(_SCALARS)}" if convention.scalars else ", and no scalars"
         raise UsageError(
-            f"'{name}' cannot be run: {'; '.join(strange)}. {passes.runner} passes builtin tensors of "
-            f"{', '.join(passes.dtypes)}{sizes}{scalars}: lower the program with output_type='{passes.output_type}'"
+            f"'{name}' cannot be run: {'; '.join(strange)}. {convention.runner} passes builtin tensors of "
+            f"{', '.join(convention.dtypes)}{sizes}{scalars}: lower the program with "
+            f"output_type='{convention.output_type}'"
         )
     return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function))
 
@@ -161,16 +162,16 @@ def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>[\w<>]+)>")
 
 
-def _kind(mlir_type: ir.Type, passes: Passes) -> Kind | None:
-    if passes.torch_dialect and (found := _VTENSOR.fullmatch(str(mlir_type))):
+def _kind(mlir_type: ir.Type, convention: CallingConvention) -> Kind | None:
+    if convention.torch_dialect and (found := _VTENSOR.fullmatch(str(mlir_type))):
         sizes = found["sizes"].split(",") if found["sizes"] else []
-        dtypes = passes.dtypes.get(found["element"].removeprefix("s"))
+        dtypes = convention.dtypes.get(found["element"].removeprefix("s"))
         return TensorKind(dtypes, tuple(None if size == "?" else int(size) for size in sizes)) if dtypes else None
     memory = isinstance(mlir_type, ir.MemRefType)
     if not memory and not isinstance(mlir_type, ir.RankedTensorType):
-        return _SCALARS.get(str(mlir_type)) if passes.scalars else None
-    dtypes = passes.dtypes.get(str(mlir_type.element_type))
-    if not passes.dynamic and not mlir_type.has_static_shape:
+        return _SCALARS.get(str(mlir_type)) if convention.scalars else None
+    dtypes = convention.dtypes.get(str(mlir_type.element_type))
+    if not convention.dynamic and not mlir_type.has_static_shape:
         return None
     if dtypes is None or (not memory and mlir_type.encoding is not None):
         return None

@@ -39,12 +39,12 @@ class Caller:
         _require("function", manifest.functions, functions)
         given = state or {}
         _require("state", manifest.state, given)
-        self.state = {name: _tensor("state", name, given[name]).clone() for name in manifest.state}
+        self.state = {name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state}
         """The state as of now, by its name in the state dict."""
         functions_of = manifest.functions.values()
         weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}
         _require("weight", weights, given)
-        self._weights = {name: _tensor("weight", name, given[name]) for name in weights}
+        self._weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
         self.gradients: dict[str, torch.Tensor] = {}
         """Of a training program: the gradients that the last call returned, by the name of what they belong to."""
 
@@ -76,7 +76,9 @@ class Caller:
             if argument.kind == "input" and argument.leaf is not None:
                 _check_dtype(argument.name, leaves[argument.leaf], argument.type.dtype)
         flat = [
-            _as_taken(each, held[each.kind][each.name] if each.kind in held else self._passed(leaves[each.leaf or 0]))
+            _as_argument(
+                each, held[each.kind][each.name] if each.kind in held else self._as_input(leaves[each.leaf or 0])
+            )
             for each in function.arguments
         ]
         returned = self._functions[name](*flat)
@@ -84,7 +86,7 @@ class Caller:
         for result, value in zip(function.results, returned, strict=True):
             if result.type.shape is None and isinstance(value, torch.Tensor):
                 value = value.item()
-            value = as_declared(value, result)
+            value = with_declared_dtype(value, result)
             if result.kind == "state":
                 self.state[result.name] = value
             elif result.kind == "gradient":
@@ -98,14 +100,14 @@ class Caller:
             raise UsageError(f"'{name}' returns a type that the manifest could not name: register it with a name")
         return pytree.tree_unflatten(outputs, function.outputs.spec)
 
-    def _passed(self, value: Any) -> Any:
+    def _as_input(self, value: Any) -> Any:
         """Return what the function takes for ``value``: StableHLO has no numbers, and takes rank-0 tensors."""
-        if type(value) in _NUMBERS and OutputType.get(self.manifest.output_type).root is OutputType.STABLEHLO:
-            return torch.tensor(value, dtype=_NUMBERS[type(value)])
+        if type(value) in _SCALAR_DTYPES and OutputType.get(self.manifest.output_type).root is OutputType.STABLEHLO:
+            return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)])
         return value
 
 
-_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64}
+_SCALAR_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 def _without_result(leaf: Leaf) -> Any:
@@ -160,7 +162,7 @@ def _check_dtype(name: str, value: Any, dtype: str) -> None:
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
 
 
-def _as_taken(argument: Argument, value: Any) -> Any:
+def _as_argument(argument: Argument, value: Any) -> Any:
     """Return ``value`` as the function takes it: as narrow integers, or as the two parts of complex numbers."""
     if argument.passed_as is None or not isinstance(value, torch.Tensor):
         return value
@@ -176,7 +178,7 @@ def _as_taken(argument: Argument, value: Any) -> Any:
     return narrow
 
 
-def as_declared(value: Any, record: Argument | Result) -> Any:
+def with_declared_dtype(value: Any, record: Argument | Result) -> Any:
     """Return what the model has for ``value``: wide integers, complex numbers, and the sign that MLIR does not keep."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -188,7 +190,7 @@ def as_declared(value: Any, record: Argument | Result) -> Any:
     return value if value.dtype == declared else value.view(declared)
 
 
-def _tensor(what: str, name: str, value: Any) -> torch.Tensor:
+def _checked_tensor(what: str, name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise UsageError(f"the {what} '{name}' is of type {type(value).__name__}, and not a tensor")
     if value.is_meta:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fx_importer.errors import UsageError
-from fx_importer.execution.loop_interchange import read_in_order, row_order
+from fx_importer.execution.loop_interchange import permute_operand_map, row_order
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.resources import is_held, key_of, resource_bytes, resource_of
@@ -21,7 +21,7 @@ from fx_importer.mlir.resources import is_held, key_of, resource_bytes, resource
 _SMALLEST = 1024
 """In bytes. Smaller ones stay: LLVM may fold them."""
 _ALIGNMENT = 64
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+_ELEMENT_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 """Something to move elements as, by their size in bytes."""
 
 
@@ -60,7 +60,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
                 tensor = _view(argument, start, kind)
                 for use in readers:
                     if order is not None:
-                        read_in_order(use.owner, use.operand_number, order)
+                        permute_operand_map(use.owner, use.operand_number, order)
                     use.owner.operands[use.operand_number] = tensor
                 start += size
         # Only now: one of them is the operation that the views are inserted before.
@@ -72,7 +72,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
 
 def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> None:
     """Bring an array of ``shape``, of which ``data`` has the bytes, into another order of axes, in place."""
-    elements = data.view(_WORDS[data.numel() // math.prod(shape)])
+    elements = data.view(_ELEMENT_DTYPES[data.numel() // math.prod(shape)])
     elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
 
 
@@ -88,7 +88,7 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
         return None
     data = resource_bytes(value, size)
     if data is None and not is_held(value):
-        raise not_there(value)
+        raise missing_data(value)
     stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM takes no complex resource
     return None if stays else data
 
@@ -133,13 +133,13 @@ def take_resources(
         kind = ir.RankedTensorType(value.type)
         tensor = torch.empty(kind.shape, dtype=dtypes[str(kind.element_type)][0])
         if (data := resource_bytes(value, tensor.nbytes)) is None:
-            raise not_there(value)
+            raise missing_data(value)
         ctypes.memmove(tensor.data_ptr(), data.ctypes.data, len(data))
         tensors.append(tensor)
     return tensors
 
 
-def not_there(value: ir.Attribute) -> UsageError:
+def missing_data(value: ir.Attribute) -> UsageError:
     """Return the error of a module that names what it does not hold."""
     return UsageError(
         f"the module names '{key_of(value)}', and does not hold it: put its weights in, with fx_importer.link, or run "

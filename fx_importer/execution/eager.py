@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.caller import as_declared
+from fx_importer.execution.caller import with_declared_dtype
 from fx_importer.fx_graph.programs import held_value
 from fx_importer.manifest import Argument, Function, Manifest
 from fx_importer.mlir.bindings import ir
@@ -60,7 +60,7 @@ class _Function:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
         given = {
-            (each.kind, each.name): as_the_model_takes(each, value)
+            (each.kind, each.name): as_model_argument(each, value)
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():
@@ -102,12 +102,12 @@ def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
     """
     nodes = program.graph.find_nodes(op="placeholder")
     return [
-        _placeholder(program, spec, node, given)
+        _placeholder_value(program, spec, node, given)
         for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True)
     ]
 
 
-def _placeholder(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named) -> Any:
+def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named) -> Any:
     """Return what goes to a placeholder. Python numbers were fixed by the export."""
     if spec.kind is InputKind.TOKEN:
         return torch.empty(0)
@@ -124,10 +124,10 @@ def _placeholder(program: ExportedProgram, spec: InputSpec, node: fx.Node, given
     return held_value(program, spec)
 
 
-def as_the_model_takes(argument: Argument, value: Any) -> Any:
+def as_model_argument(argument: Argument, value: Any) -> Any:
     """Return what the function was passed: a number as one, and with the bits that it has in the model."""
     if not isinstance(value, torch.Tensor):
         return value
     if argument.type.shape is None:
         return value.item()
-    return value if argument.passed_as is None else as_declared(value, argument)
+    return value if argument.passed_as is None else with_declared_dtype(value, argument)

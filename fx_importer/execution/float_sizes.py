@@ -14,7 +14,7 @@ from fx_importer.mlir.bindings import ir
 _DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
 
 
-def _truncated(a: int, b: int) -> float:
+def _truncated_quotient(a: int, b: int) -> float:
     """Return the quotient of whole numbers, towards zero; of zero, what is folded nowhere."""
     return math.nan if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
 
@@ -25,7 +25,7 @@ _FOLDS: Mapping[str, Callable[..., Any]] = {
     "stablehlo.add": operator.add,
     "stablehlo.subtract": operator.sub,
     "stablehlo.multiply": operator.mul,
-    "stablehlo.divide": lambda a, b: a / b if isinstance(a, np.floating) else _truncated(int(a), int(b)),
+    "stablehlo.divide": lambda a, b: a / b if isinstance(a, np.floating) else _truncated_quotient(int(a), int(b)),
     "stablehlo.maximum": max,
     "stablehlo.minimum": min,
     "stablehlo.abs": abs,
@@ -45,27 +45,27 @@ _COMPARISONS = {
 }
 
 
-def fold_numbers(block: ir.Block) -> bool:
+def fold_scalars(block: ir.Block) -> bool:
     """Put constants in the places of what computes one number of constants in ``block``; return whether any was."""
     folded = False
     for op in list(block.operations):
         operation = op.operation
-        fold = _fold_of(operation)
+        fold = _fold_function(operation)
         if fold is None or len(operation.results) != 1 or (dtype := _dtype_of(operation.results[0])) is None:
             continue
-        operands = [_value_of(each) for each in operation.operands]
+        operands = [_constant_value(each) for each in operation.operands]
         if any(each is None or not np.isfinite(each) for each in operands):
             continue
         with np.errstate(all="ignore"):
             number = fold(*operands)
         if not np.isfinite(number):
             continue
-        _replace(operation, dtype(number))
+        _replace_by_constant(operation, dtype(number))
         folded = True
     return folded
 
 
-def _fold_of(op: ir.Operation) -> Callable[..., Any] | None:
+def _fold_function(op: ir.Operation) -> Callable[..., Any] | None:
     if op.name == "stablehlo.compare":
         return _COMPARISONS.get(str(op.attributes["comparison_direction"]).split()[-1].rstrip(">"))
     return _FOLDS.get(op.name)
@@ -79,14 +79,14 @@ def _dtype_of(value: ir.Value) -> Any:
     return _DTYPES.get(str(type_.element_type))
 
 
-def _value_of(value: ir.Value) -> Any:
+def _constant_value(value: ir.Value) -> Any:
     dtype, owner = _dtype_of(value), value.owner
     if dtype is None or isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
         return None
     return dtype(ir.DenseElementsAttr(owner.attributes["value"]).get_splat_value().value)
 
 
-def _replace(op: ir.Operation, number: Any) -> None:
+def _replace_by_constant(op: ir.Operation, number: Any) -> None:
     type_ = ir.RankedTensorType(op.results[0].type)
     element = type_.element_type
     with ir.InsertionPoint(op), op.location:

@@ -13,10 +13,10 @@ import torch
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
-from fx_importer.execution.module_functions import alone, dialects_of, inline_calls
+from fx_importer.execution.module_functions import dialects_of, extract_function, inline_calls
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.mlir.bindings import ir
@@ -24,7 +24,7 @@ from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.process.one_shot import run_command
 from fx_importer.process.scratch import Scratch
 
-IREE = Passes("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
+IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
 
 _FLAGS = (
     "--iree-hal-target-backends=llvm-cpu",
@@ -69,7 +69,7 @@ class IreeBackend:
             StageFailed: if IREE cannot compile it, with what it said.
         """
         require(self.name, "iree", "iree.compiler", "iree.runtime")
-        copy, function = alone(module, func_name)
+        copy, function = extract_function(module, func_name)
         signature = read_signature(function, IREE)
         there = dialects_of(copy)
         kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")

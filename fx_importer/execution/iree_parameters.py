@@ -27,7 +27,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
             in_torch = op.name == "torch.vtensor.literal"  # its integers have signs, those of its conversions none
             kind = ir.Type.parse(re.sub(r"(x|<)[su]i(\d+)", r"\1i\2", str(value.type))) if in_torch else value.type
             if (key, kind) not in made:
-                made[key, kind] = _declared(new, f"fx_importer.weight.{len(made)}", kind, scope, names[key])
+                made[key, kind] = _declare_parameter(new, f"fx_importer.weight.{len(made)}", kind, scope, names[key])
             here = ir.InsertionPoint(op)
             loaded = ir.Operation.create(
                 "util.global.load", results=[kind], attributes={"global": made[key, kind]}, ip=here
@@ -41,7 +41,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
     return new.operation.get_asm(print_generic_op_form=True)
 
 
-def _declared(module: ir.Module, symbol: str, kind: ir.Type, scope: str, name: str) -> ir.Attribute:
+def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str, name: str) -> ir.Attribute:
     """Declare a parameter in ``module``, and return what refers to it."""
     spelled = [ir.StringAttr.get(each) for each in (scope, name)]
     ir.Operation.create(

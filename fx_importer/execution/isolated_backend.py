@@ -84,7 +84,7 @@ class _Function:
     """Which arguments it writes to."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        request = ("call", self.key, [_sent(each) for each in arguments], self.written)
+        request = ("call", self.key, [_without_extra_storage(each) for each in arguments], self.written)
         results, written = self.process.ask(self.name, request)
         for position, value in zip(self.written, written, strict=True):
             argument = arguments[position]
@@ -93,7 +93,7 @@ class _Function:
         return results
 
 
-def _sent(value: Value) -> Value:
+def _without_extra_storage(value: Value) -> Value:
     """Return a tensor without what is around it in memory, which would be sent too."""
     if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return value

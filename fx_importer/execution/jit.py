@@ -20,7 +20,7 @@ from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.call_signature import JIT, Signature, TensorKind, read_signature
 from fx_importer.execution.constant_block import hoist_constants
 from fx_importer.execution.loop_interchange import (
-    FEW_TURNS,
+    SMALL_TRIP_COUNT,
     expand_integer_abs,
     interchange_loops,
     outline_kernels,
@@ -29,12 +29,12 @@ from fx_importer.execution.loop_interchange import (
 )
 from fx_importer.execution.memref import adopt, dense, describe
 from fx_importer.execution.module_functions import (
+    check_dialects,
     dialects_of,
     function_named,
     functions_of,
-    refuse_foreign_dialects,
 )
-from fx_importer.execution.runtime_checks import RUN, insert_checks, respell_casts
+from fx_importer.execution.runtime_checks import RUN, insert_checks, relax_layout_casts
 from fx_importer.execution.stubs import Stubs, declare_operator_stubs
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.module_contents import copy_module
@@ -96,18 +96,18 @@ class JitBackend:
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(copy)
         _run(fuse, copy, trace)
-        refuse_foreign_dialects(copy, _DIALECTS, JIT)
+        check_dialects(copy, _DIALECTS, JIT)
         with trace.stage("constants"):
             constants = hoist_constants(function)
             interchange_loops(copy)
         _run(bufferize, copy, trace)
-        respell_casts(copy)
+        relax_layout_casts(copy)
         _run(loops, copy, trace)
         with trace.stage("kernels"):
             messages = insert_checks(copy)
             expand_integer_abs(copy)
             split_truncations(copy)
-            outline_kernels(copy, few_turns=FEW_TURNS if self.optimization < 3 else 0)
+            outline_kernels(copy, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
         _run(scalars, copy, trace)
         _run(llvm, copy, trace)
         with trace.stage("compile"):

@@ -9,7 +9,7 @@ from fx_importer.mlir.bindings import func_d, ir
 
 _CLONED = ("arith.constant", "memref.get_global")
 """What a kernel computes for itself instead of taking it as an argument."""
-FEW_TURNS = 1 << 16
+SMALL_TRIP_COUNT = 1 << 16
 """Of loops that are over in microseconds: LLVM takes tens of milliseconds to unroll and vectorize one."""
 
 
@@ -19,12 +19,12 @@ def interchange_loops(module: ir.Module) -> None:
     ``C[m, n] += A[m, k] * B[k, n]`` is written with ``k`` innermost: that walks down the columns of B, and a sum of
     floats in order is no work for vectors. With ``n`` innermost both are repaired, and the order of every sum is kept.
     """
-    for op in _find(module, "linalg.generic"):
+    for op in _operations_named(module, "linalg.generic"):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
         maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
         order = _best_order(["parallel" in kind for kind in kinds], maps)
         # The body of an op with linalg.index knows its loops by their numbers.
-        if order == list(range(len(kinds))) or _counts_loops(op):
+        if order == list(range(len(kinds))) or _uses_loop_index(op):
             continue
         with op.context:
             _permute(op, order, maps)
@@ -47,13 +47,13 @@ def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
     if not axes or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[axes[-1]]:
         return None
     row = ir.AffineDimExpr(written[-1]).position
-    if axes.count(row) != 1 or _counts_loops(op):
+    if axes.count(row) != 1 or _uses_loop_index(op):
         return None
     last = axes.index(row)
     return (*(axis for axis in range(len(axes)) if axis != last), last)
 
 
-def read_in_order(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
+def permute_operand_map(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
     """Let a ``linalg.generic`` read an operand whose axes are in the given order now. The operand is for the caller."""
     maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
     old = ir.AffineMapAttr(maps[operand]).value
@@ -62,7 +62,7 @@ def read_in_order(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
 
 
-def _counts_loops(op: ir.Operation) -> bool:
+def _uses_loop_index(op: ir.Operation) -> bool:
     return any(each.name == "linalg.index" for each in op.regions[0].blocks[0])
 
 
@@ -72,7 +72,7 @@ def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[
     if all(parallel) or not any(parallel) or parallel[-1]:
         return loops
     # How many operands each loop walks along a row: it alone moves in their last axis.
-    rows = [sum(bool(each.results) and _moves(each.results[-1], loop) for each in maps) for loop in loops]
+    rows = [sum(bool(each.results) and _depends_on(each.results[-1], loop) for each in maps) for loop in loops]
     best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
     if rows[best] < max(rows):
         return loops
@@ -80,11 +80,11 @@ def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[
     return [*outer, *(loop for loop in loops if not parallel[loop]), best]
 
 
-def _moves(expression: ir.AffineExpr, loop: int) -> bool:
+def _depends_on(expression: ir.AffineExpr, loop: int) -> bool:
     if isinstance(expression, ir.AffineDimExpr):
         return expression.position == loop
     if isinstance(expression, ir.AffineBinaryExpr):
-        return _moves(expression.lhs, loop) or _moves(expression.rhs, loop)
+        return _depends_on(expression.lhs, loop) or _depends_on(expression.rhs, loop)
     return False
 
 
@@ -106,7 +106,7 @@ def read_initial_values(module: ir.Module) -> None:
 
     A sum over no axes is one. MLIR fuses it with an op that has loops, and then adds once in each turn.
     """
-    for op in _find(module, "linalg.generic"):
+    for op in _operations_named(module, "linalg.generic"):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
         body = op.regions[0].blocks[0]
         inputs = len(op.operands) - len(op.results)
@@ -138,7 +138,7 @@ def read_initial_values(module: ir.Module) -> None:
 
 def split_truncations(module: ir.Module) -> None:
     """Take float64 to the 16-bit floats by way of float32, as PyTorch does; there is no instruction for it at once."""
-    for op in _find(module, "arith.truncf"):
+    for op in _operations_named(module, "arith.truncf"):
         (value,) = op.operands
         if isinstance(value.type, ir.F64Type) and not isinstance(op.results[0].type, ir.F32Type):
             with module.context, op.location, ir.InsertionPoint(op):
@@ -148,7 +148,7 @@ def split_truncations(module: ir.Module) -> None:
 
 def expand_integer_abs(module: ir.Module) -> None:
     """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm refuses a module that holds one."""
-    for op in _find(module, "math.absi"):
+    for op in _operations_named(module, "math.absi"):
         (value,) = op.operands
         integer = [value.type]
         with module.context, op.location, ir.InsertionPoint(op):
@@ -160,11 +160,11 @@ def expand_integer_abs(module: ir.Module) -> None:
         op.erase()
 
 
-def outline_kernels(module: ir.Module, few_turns: int = FEW_TURNS) -> None:
+def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
     """Move every outermost loop that yields nothing into a function of its own.
 
     A model in one function takes LLVM minutes. Equal loops become calls of the same function.
-    Where there are ``few_turns`` or less, LLVM is told to make small code, which takes it a tenth of the time.
+    Where there are ``small_trip_count`` or less, LLVM is told to make small code, which takes it a tenth of the time.
     """
     loops: list[ir.Operation] = []
 
@@ -179,7 +179,7 @@ def outline_kernels(module: ir.Module, few_turns: int = FEW_TURNS) -> None:
     for number, loop in enumerate(loops):
         with module.context, loop.location:
             kernel, call = _outline(loop, f"kernel_{number}", module)
-            hints = ["noinline", "optsize"] if _turns(loop) <= few_turns else ["noinline"]
+            hints = ["noinline", "optsize"] if _trip_count(loop) <= small_trip_count else ["noinline"]
             # With its dialect's name: what has none is lost on the way to it.
             kernel.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(each) for each in hints])
             name = kernel.name.value
@@ -190,15 +190,15 @@ def outline_kernels(module: ir.Module, few_turns: int = FEW_TURNS) -> None:
 
 
 def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.FuncOp, func_d.CallOp]:
-    inside = _inside(loop)
+    inside = _nested_operations(loop)
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
-    cloned = [value for value in captured if _name_of_owner(value) in _CLONED]
+    cloned = [value for value in captured if _defining_name(value) in _CLONED]
     passed = [value for value in captured if value not in cloned]
 
     with ir.InsertionPoint(module.body):
         kernel = func_d.FuncOp(name, ([value.type for value in passed], []), visibility="private")
-    if all(_is_pointer_enough(value.type) for value in passed):
+    if all(_is_bare_pointer(value.type) for value in passed):
         kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
     entry = kernel.add_entry_block()
     replacements: dict[ir.Value, ir.Value] = dict(zip(passed, entry.arguments, strict=True))
@@ -216,9 +216,9 @@ def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.F
     return kernel, call
 
 
-def _turns(op: ir.Operation) -> float:
+def _trip_count(op: ir.Operation) -> float:
     """Return how often the innermost bodies of a loop run; infinity, where that is not known."""
-    inner = sum(_turns(each) for region in op.regions for block in region for each in block if list(each.regions))
+    inner = sum(_trip_count(each) for region in op.regions for block in region for each in block if list(each.regions))
     if op.name == "scf.if":
         return inner
     bounds = [_integer(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
@@ -230,10 +230,10 @@ def _turns(op: ir.Operation) -> float:
 
 
 def _integer(value: ir.Value) -> int | None:
-    return None if _name_of_owner(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
+    return None if _defining_name(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
 
 
-def _inside(op: ir.Operation) -> list[ir.Operation]:
+def _nested_operations(op: ir.Operation) -> list[ir.Operation]:
     found: list[ir.Operation] = []
 
     def visit(each: ir.Operation) -> ir.WalkResult:
@@ -248,11 +248,11 @@ def _values_of(op: ir.Operation) -> list[ir.Value]:
     return [*op.results, *(value for region in op.regions for block in region for value in block.arguments)]
 
 
-def _name_of_owner(value: ir.Value) -> str | None:
+def _defining_name(value: ir.Value) -> str | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.name
 
 
-def _is_pointer_enough(value_type: ir.Type) -> bool:
+def _is_bare_pointer(value_type: ir.Type) -> bool:
     """Whether the type tells everything about the memory but its address."""
     if not isinstance(value_type, ir.MemRefType):
         return True
@@ -261,5 +261,5 @@ def _is_pointer_enough(value_type: ir.Type) -> bool:
     )
 
 
-def _find(module: ir.Module, name: str) -> list[ir.Operation]:
-    return [op for op in _inside(module.operation) if op.name == name]
+def _operations_named(module: ir.Module, name: str) -> list[ir.Operation]:
+    return [op for op in _nested_operations(module.operation) if op.name == name]

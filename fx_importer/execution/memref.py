@@ -56,7 +56,7 @@ def adopt(results: Sequence[tuple[Descriptor, torch.dtype]]) -> list[torch.Tenso
     Results that share memory are told apart by a copy: writing to one never shows in another.
     """
     memory: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
-    for address, size in sorted((descriptor[0], _extent(descriptor, dtype)) for descriptor, dtype in results):
+    for address, size in sorted((descriptor[0], _allocated_bytes(descriptor, dtype)) for descriptor, dtype in results):
         memory[address] = (ctypes.c_uint8 * size).from_address(address)  # sorted: the largest extent stays
     for address, block in memory.items():
         # Not at exit: a tensor may still be in use then.
@@ -83,7 +83,7 @@ def _view(block: ctypes.Array[ctypes.c_uint8], descriptor: Descriptor, dtype: to
 
 def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
     """Return a copy of the tensor that lies, dense and in row-major order, where ``descriptor`` says."""
-    block = (ctypes.c_uint8 * _extent(descriptor, dtype)).from_address(descriptor[0])
+    block = (ctypes.c_uint8 * _allocated_bytes(descriptor, dtype)).from_address(descriptor[0])
     return _view(block, descriptor, dtype).clone()
 
 
@@ -100,7 +100,7 @@ def allocated(tensor: torch.Tensor) -> int:
     return address
 
 
-def _extent(descriptor: Descriptor, dtype: torch.dtype) -> int:
+def _allocated_bytes(descriptor: Descriptor, dtype: torch.dtype) -> int:
     """Return how many bytes from the allocated address on belong to the tensor."""
     allocated, aligned, offset = descriptor[:3]
     return aligned - allocated + (offset + math.prod(_sizes(descriptor))) * dtype.itemsize

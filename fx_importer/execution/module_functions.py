@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fx_importer.errors import UsageError
-from fx_importer.execution.call_signature import Passes
+from fx_importer.execution.call_signature import CallingConvention
 from fx_importer.mlir.bindings import func_d, ir, passmanager
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.rewrite_passes import ALLOW_INLINING
@@ -25,7 +25,7 @@ def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
     return functions[name]
 
 
-def alone(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
+def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
     """Return a copy in which the function ``name`` is called ``main``, with only the functions that it calls.
 
     Raises:
@@ -79,11 +79,11 @@ def _symbols(operation: ir.Operation) -> set[str]:
     return found
 
 
-def refuse_foreign_dialects(module: ir.Module, dialects: Collection[str], passes: Passes) -> None:
+def check_dialects(module: ir.Module, dialects: Collection[str], convention: CallingConvention) -> None:
     """Raise a `UsageError` that lists every operation of another dialect."""
     if found := [name for name in _operations_of(module) if name.partition(".")[0] not in dialects]:
         raise UsageError(
-            f"{passes.runner} runs {passes.output_type}, but the module holds {', '.join(found)}, which it "
+            f"{convention.runner} runs {convention.output_type}, but the module holds {', '.join(found)}, which it "
             "does not know"
         )
 

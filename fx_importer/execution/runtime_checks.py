@@ -58,10 +58,10 @@ _DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", 
 _ACCESSES = {"memref.load": 0, "memref.store": 1}
 """Where the buffer is among the operands; its indices follow."""
 _SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
-_EQUAL_NOT, _LESS_UNSIGNED = 1, 6  # arith.cmpi's predicates
+_NE, _ULT = 1, 6  # arith.cmpi's predicates
 
 
-def respell_casts(module: ir.Module) -> None:
+def relax_layout_casts(module: ir.Module) -> None:
     """Take a buffer whose strides are another layout's, but for axes of one element, as one of that layout unchecked.
 
     MLIR casts what is returned to the layout of results, and the check that it adds compares those strides as well.
@@ -125,18 +125,18 @@ class _Checks:
     def insert(self, op: ir.Operation) -> None:
         if op.name == "func.call":
             with ir.InsertionPoint.after(op):
-                _call(_CHECK_OPERATOR, self._code("an operator that PyTorch runs raised an exception", op))
+                _call(_CHECK_OPERATOR, self._message_code("an operator that PyTorch runs raised an exception", op))
         elif op.name == "cf.assert":
-            self._check(op.operands[0], _sentence(ir.StringAttr(op.attributes["msg"]).value), op)
+            self._check(op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value), op)
             op.erase()
         elif op.name in _DIVISIONS:
             divisor = op.operands[1]
             if _owner_name(divisor) != "arith.constant":
-                self._check(_compare(_EQUAL_NOT, divisor, _constant(divisor.type, 0)), "integer division by zero", op)
+                self._check(_compare(_NE, divisor, _constant(divisor.type, 0)), "integer division by zero", op)
         else:
             buffer, *indices = list(op.operands)[_ACCESSES[op.name] :]
             for axis, index in enumerate(indices):
-                if self._is_data(index):
+                if self._depends_on_data(index):
                     self._check_index(index, buffer, axis, op)
 
     def _check_index(self, index: ir.Value, buffer: ir.Value, axis: int, op: ir.Operation) -> None:
@@ -146,12 +146,12 @@ class _Checks:
             size = ir.Operation.create("memref.dim", results=[index.type], operands=[buffer, position]).result
         else:
             size = _constant(index.type, buffer_type.get_dim_size(axis))
-        self._check(_compare(_LESS_UNSIGNED, index, size), _out_of_range(str(buffer_type)), op)
+        self._check(_compare(_ULT, index, size), _out_of_range(str(buffer_type)), op)
 
     def _check(self, holds: ir.Value, message: str, op: ir.Operation) -> None:
-        _call(_CHECK, holds, self._code(message, op))
+        _call(_CHECK, holds, self._message_code(message, op))
 
-    def _code(self, message: str, op: ir.Operation) -> ir.Value:
+    def _message_code(self, message: str, op: ir.Operation) -> ir.Value:
         """Return the number by which ``message`` is found, a constant."""
         frames, _ = read_location(op.location)
         if frame := user_frame(frames):
@@ -159,7 +159,7 @@ class _Checks:
         self.messages.append(message)
         return _constant(ir.IntegerType.get_signless(32), len(self.messages))
 
-    def _is_data(self, value: ir.Value) -> bool:
+    def _depends_on_data(self, value: ir.Value) -> bool:
         """Whether ``value`` was computed from what is in tensors, not only from loop counters and sizes."""
         if value not in self._data:
             owner = value.owner
@@ -168,7 +168,9 @@ class _Checks:
             elif owner.name in ("arith.constant", "memref.dim", "affine.apply"):
                 self._data[value] = False
             else:
-                self._data[value] = not owner.name.startswith("arith.") or any(map(self._is_data, owner.operands))
+                self._data[value] = not owner.name.startswith("arith.") or any(
+                    map(self._depends_on_data, owner.operands)
+                )
         return self._data[value]
 
 
@@ -177,7 +179,7 @@ def _call(function: str, *operands: ir.Value) -> None:
     ir.Operation.create("func.call", operands=operands, attributes=callee)
 
 
-def _sentence(message: str) -> str:
+def _failure_message(message: str) -> str:
     """Return what an assertion says; of the runtime verification's, which quote the operation, the reason alone."""
     found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
     if found is None:

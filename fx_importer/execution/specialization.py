@@ -12,7 +12,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.call_signature import Signature, TensorKind
-from fx_importer.execution.float_sizes import fold_numbers
+from fx_importer.execution.float_sizes import fold_scalars
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, passmanager
 from fx_importer.mlir.module_contents import copy_module
@@ -38,7 +38,7 @@ class Specialized:
         self.signature.check(arguments)
         tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
         shapes = tuple(tuple(each.shape) for each in tensors)
-        numbers = tuple(int(each) if _is_number(each) else None for each in tensors)
+        numbers = tuple(int(each) if _is_integer_scalar(each) else None for each in tensors)
         for key in (shapes, (shapes, numbers)):
             if key in self.held:
                 return self.held[key](*arguments)
@@ -66,7 +66,7 @@ def is_dynamic(signature: Signature) -> bool:
     )
 
 
-def _is_number(tensor: torch.Tensor) -> bool:
+def _is_integer_scalar(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 0 and tensor.dtype == torch.int64
 
 
@@ -79,19 +79,19 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
             argument.set_type(ir.RankedTensorType.get(shape, argument.type.element_type))
         for argument, number in zip(function.entry_block.arguments, numbers, strict=False):
             if number is not None:
-                _fix(function, argument, number)
-        _retype(function)
+                _replace_argument(function, argument, number)
+        _update_function_type(function)
         passes = passmanager.PassManager.parse(_REFINE, copy.context)
         passes.enable_verifier(False)  # an operand is more static than its user says, until shapes are refined
         passes.run(copy.operation)
-        while not _is_static(copy) and fold_numbers(function.entry_block):
+        while not _is_static(copy) and fold_scalars(function.entry_block):
             passes.run(copy.operation)
-        _retype(function)
+        _update_function_type(function)
     copy.operation.verify()
     return copy
 
 
-def _fix(function: func_d.FuncOp, argument: ir.Value, number: int) -> None:
+def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) -> None:
     value = ir.DenseElementsAttr.get_splat(
         argument.type, ir.IntegerAttr.get(ir.RankedTensorType(argument.type).element_type, number)
     )
@@ -100,7 +100,7 @@ def _fix(function: func_d.FuncOp, argument: ir.Value, number: int) -> None:
     argument.replace_all_uses_with(known)
 
 
-def _retype(function: func_d.FuncOp) -> None:
+def _update_function_type(function: func_d.FuncOp) -> None:
     """Let the type of ``function`` be what its body takes and returns."""
     block = function.entry_block
     inputs, results = ([each.type for each in values] for values in (block.arguments, block.operations[-1].operands))

@@ -18,17 +18,17 @@ import torch
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.constant_block import take_resources
 from fx_importer.execution.memref import DTYPES, dense
-from fx_importer.execution.module_functions import alone, functions_of, refuse_foreign_dialects
+from fx_importer.execution.module_functions import check_dialects, extract_function, functions_of
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_interpreter_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
 
-STABLEHLO = Passes("StableHLO's interpreter", "stablehlo", IN_STABLEHLO)
+STABLEHLO = CallingConvention("StableHLO's interpreter", "stablehlo", IN_STABLEHLO)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class StablehloBackend:
             UsageError: if there is no such function, or it takes or returns anything but tensors, or holds operations
                 of other dialects.
         """
-        copy, function = alone(module, func_name)
+        copy, function = extract_function(module, func_name)
         signature = read_signature(function, STABLEHLO)
-        refuse_foreign_dialects(copy, ("builtin", "func", "stablehlo"), STABLEHLO)
+        check_dialects(copy, ("builtin", "func", "stablehlo"), STABLEHLO)
         with Trace().stage("constants"):
             weights = take_resources(function, "stablehlo.constant", STABLEHLO.dtypes)
         scratch = Scratch()
@@ -60,7 +60,7 @@ class StablehloBackend:
 
 
 def _load(module: ir.Module, signature: Signature, weights: Sequence[_File], scratch: Scratch) -> _Function:
-    _return_bits(functions_of(module)["main"])
+    _return_readable_types(functions_of(module)["main"])
     code = Scratch()
     module.operation.write_bytecode(str(code.path / "module.mlirbc"))
     return _Function(signature, weights, code, scratch)
@@ -89,7 +89,7 @@ class _Function:
             request.write_text(json.dumps([*files, *self.weights]))
             run_isolated(STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder)
             bits = iter([np.load(each) for each in _numbered(folder)])
-        return tuple(_as(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
+        return tuple(_as_tensor(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
 
 
 def _numbered(folder: str) -> list[Path]:
@@ -104,19 +104,19 @@ def _write(tensor: torch.Tensor, path: Path) -> _File:
 
 
 # What an attribute cannot be read out of as, in Python: it comes out as other types of as many bits.
-_PARTS = {"complex<f32>": "f32", "complex<f64>": "f64"}
+_COMPLEX_PARTS = {"complex<f32>": "f32", "complex<f64>": "f64"}
 _BITS = {"bf16": "i16", "f16": "i16", **dict.fromkeys((each for each in DTYPES if each.startswith("f8")), "i8")}
 
 
-def _return_bits(function: func_d.FuncOp) -> None:
+def _return_readable_types(function: func_d.FuncOp) -> None:
     """Return each complex result as its two parts, and each float of 16 bits or less as an integer of the same bits."""
     ending = list(function.entry_block.operations)[-1].operation
     returned: list[ir.Value] = []
     with function.context, function.location, ir.InsertionPoint(ending):
         for value in ending.operands:
             element = str(ir.RankedTensorType(value.type).element_type)
-            if element in _PARTS:
-                returned += [_convert(each, value, _PARTS[element]) for each in ("real", "imag")]
+            if element in _COMPLEX_PARTS:
+                returned += [_convert(each, value, _COMPLEX_PARTS[element]) for each in ("real", "imag")]
             elif element in _BITS:
                 returned.append(_convert("bitcast_convert", value, _BITS[element]))
             else:
@@ -135,7 +135,7 @@ def _convert(operation: str, value: ir.Value, element: str) -> ir.Value:
     return ir.Operation.create(f"stablehlo.{operation}", results=[result], operands=[value]).result
 
 
-def _as(bits: Any, kind: TensorKind) -> torch.Tensor:
+def _as_tensor(bits: Any, kind: TensorKind) -> torch.Tensor:
     """Return the next tensor that ``bits`` holds, as its own dtype."""
     (dtype, *_) = kind.dtypes
     if dtype.is_complex:

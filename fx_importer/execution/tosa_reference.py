@@ -14,9 +14,9 @@ import torch
 
 from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.call_signature import CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.memref import DTYPES, dense
-from fx_importer.execution.module_functions import alone, inline_calls, refuse_foreign_dialects
+from fx_importer.execution.module_functions import check_dialects, extract_function, inline_calls
 from fx_importer.execution.optional_packages import require
 from fx_importer.execution.tosa_reference_child import run_model
 from fx_importer.mlir.bindings import ir
@@ -30,7 +30,7 @@ _ELEMENTS = ("f32", "f16", "bf16", "f8E4M3FN", "f8E5M2", "i1", "i8", "i16", "i32
 _AS_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
 """Of what numpy has no dtype."""
 
-TOSA = Passes("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS}, dynamic=False)
+TOSA = CallingConvention("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS}, dynamic=False)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class TosaReferenceBackend:
                 holds operations of other dialects, or is not valid for `TARGET`: then it lists all that is wrong.
         """
         require(self.name, "tosa", "tosa_reference_model")
-        copy, function = alone(module, func_name)
+        copy, function = extract_function(module, func_name)
         inline_calls(copy)
         signature = read_signature(function, TOSA)
-        refuse_foreign_dialects(copy, ("builtin", "func", "tosa"), TOSA)
+        check_dialects(copy, ("builtin", "func", "tosa"), TOSA)
         scratch = Scratch()
         _serialize(copy, scratch.path)
         return _Function(signature, scratch)

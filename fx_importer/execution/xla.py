@@ -11,15 +11,15 @@ import torch
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import IN_STABLEHLO, Passes, Signature, TensorKind, read_signature
+from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.constant_block import take_resources
 from fx_importer.execution.memref import dense
-from fx_importer.execution.module_functions import alone, refuse_foreign_dialects
+from fx_importer.execution.module_functions import check_dialects, extract_function
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.mlir.bindings import ir, portable_artifact
 
-XLA = Passes("XLA", "stablehlo", IN_STABLEHLO)
+XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class XlaBackend:
             StageFailed: if there is no artifact of the module, or XLA cannot compile it.
         """
         require(self.name, "xla", "jax", "jaxlib")
-        copy, function = alone(module, func_name)
+        copy, function = extract_function(module, func_name)
         signature = read_signature(function, XLA)
-        refuse_foreign_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
+        check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
         jax = imported(self.name, "xla", "jax")
         with Trace().stage("constants"):
             weights = take_resources(function, "stablehlo.constant", XLA.dtypes)

@@ -20,7 +20,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.declarations import Declarations
 
 _CODES: Mapping[Any, int] = {**DTYPE_CODES, **LAYOUT_CODES, **MEMORY_FORMAT_CODES}
-_NUMBERS = {
+_SCALARS = {
     "!torch.int": ("int", torch.int64),
     "!torch.float": ("float", torch.float64),
     "!torch.bool": ("bool", torch.bool),
@@ -35,7 +35,7 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
     """
     plan = plan_for(node.target)
     dtypes = node.meta.get("model_dtypes")
-    call = _Taken(build, iter([str(each).removeprefix("torch.") for each in dtypes]) if dtypes else None)
+    call = _CallArguments(build, iter([str(each).removeprefix("torch.") for each in dtypes]) if dtypes else None)
     arguments = tuple(call.argument(each) for each in plan.bind(node.args, node.kwargs))
     examples = [] if plan.results == 0 else [build.example(node)] if plan.results == 1 else list(build.example(node))
     returned: list[tuple[Any, tuple[int, ...]]] = []
@@ -59,7 +59,7 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
 
 
 @dataclass
-class _Taken:
+class _CallArguments:
     """What a call takes."""
 
     build: NodeBuilder
@@ -89,8 +89,8 @@ class _Taken:
     def _passed(self, value: Any, example: Any) -> Passed:
         build = self.build
         kind = str(value.type)
-        if kind in _NUMBERS:
-            name, dtype = _NUMBERS[kind]
+        if kind in _SCALARS:
+            name, dtype = _SCALARS[kind]
             self.takes.append(ValueType(name))
             made = [build.types.tensor(dtype, ())]
             value = build.op("torch.prim.NumToTensor.Scalar", made, [value]).result

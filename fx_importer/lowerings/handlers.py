@@ -57,8 +57,8 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
                 return import_call_of(rule, node, build)
             try:
                 if into is not output_type:
-                    return _elsewhere(rule, into, node, build)
-                return _Call(rule, node, build, EMITTERS[into.root]).lowered()
+                    return _import_as_fallback(rule, into, node, build)
+                return _RuleCall(rule, node, build, EMITTERS[into.root]).lowered()
             except NoMatch as reason:
                 unmatched.append(f"{rule} does not match{f': {reason}' if str(reason) else ''}")
         found = import_overload(node, build)
@@ -71,8 +71,8 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
     return import_by_rules
 
 
-def _elsewhere(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuilder) -> Any:
-    """Import a call as that of a function, which a rule lowers into another output type. Raises as `_Call` does."""
+def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuilder) -> Any:
+    """Import a call as that of a function, which a rule lowers into another output type. Raises as `_RuleCall` does."""
     context, importer = build.fx_importer.context, build.fx_importer
     given = list(dict.fromkeys(node.all_input_nodes))
     types = [build.type_of(each) for each in given]
@@ -84,7 +84,7 @@ def _elsewhere(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuild
     inner.location = build.location
     for each, argument in zip(given, block.arguments, strict=True):
         inner.environment.bind(each, argument)
-    results = tree_leaves(_Call(rule, node, inner, EMITTERS[into.root]).lowered())
+    results = tree_leaves(_RuleCall(rule, node, inner, EMITTERS[into.root]).lowered())
     inner.op("func.return", [], results)
     kind = ir.FunctionType.get(types, [each.type for each in results], context)
     function.attributes["function_type"] = ir.TypeAttr.get(kind, context)
@@ -102,7 +102,7 @@ def _elsewhere(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuild
     return found
 
 
-class _Call:
+class _RuleCall:
     """One call of an operator that a rule lowers."""
 
     def __init__(self, rule: Lowering, node: fx.Node, build: NodeBuilder, emitter: type[TargetEmitter]):
@@ -141,7 +141,7 @@ class _Call:
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {said}") from error
-        return nested(iter(self._received(self._flat(returned, lists), types)), self._examples())
+        return nested(iter(self._as_torch_values(self._flat(returned, lists), types)), self._examples())
 
     def _examples(self) -> list[Any]:
         if self._plan.results == 0:
@@ -162,27 +162,27 @@ class _Call:
         if len(lists) == 0:
             results = [] if returned is None else returned
         if not isinstance(results, list | tuple) or len(results) != len(lists):
-            raise self._wrong(f"returned {_said(returned)}, but {self._node.target} returns {len(lists)}")
+            raise self._mistake(f"returned {_value_text(returned)}, but {self._node.target} returns {len(lists)}")
         return [one for each, several in zip(results, lists, strict=True) for one in (each if several else [each])]
 
-    def _received(self, values: Sequence[Any], types: Sequence[ir.Type]) -> list[ir.Value]:
+    def _as_torch_values(self, values: Sequence[Any], types: Sequence[ir.Type]) -> list[ir.Value]:
         if len(values) != len(types):
-            raise self._wrong(f"returned {len(values)} values, but {self._node.target} returns {len(types)} here")
+            raise self._mistake(f"returned {len(values)} values, but {self._node.target} returns {len(types)} here")
         found: list[ir.Value] = []
         for value, kind, torch_type in zip(values, self._emit.results, types, strict=True):
             value = value.result if isinstance(value, ir.Operation | ir.OpView) else value
             if not isinstance(value, ir.Value):
-                raise self._wrong(f"returned {_said(value)}, and not one value")
-            if not _agree(value.type, kind):
-                raise self._wrong(f"returned {value.type}, but {self._node.target} returns {kind} here")
+                raise self._mistake(f"returned {_value_text(value)}, and not one value")
+            if not _compatible(value.type, kind):
+                raise self._mistake(f"returned {value.type}, but {self._node.target} returns {kind} here")
             if value.type != kind:  # as much as the rule knows of it; then as much as the program does
-                known = _as_torch(value.type, torch_type)
+                known = _torch_type(value.type, torch_type)
                 found.append(self._build.cast(self._emit.receive(value, known), torch_type))
             else:
                 found.append(self._emit.receive(value, torch_type))
         return found
 
-    def _wrong(self, what: str) -> UnsupportedNodeError:
+    def _mistake(self, what: str) -> UnsupportedNodeError:
         return UnsupportedNodeError(f"the rule {self._rule} {what}")
 
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -203,7 +203,7 @@ class _Call:
         return [self._emit.send(each) for each in binding or () if isinstance(each, ir.Value)]
 
 
-def _agree(found: ir.Type, wanted: ir.Type) -> bool:
+def _compatible(found: ir.Type, wanted: ir.Type) -> bool:
     """Whether two types of tensors can be of the same one: an unknown size is any."""
     if not (isinstance(found, ir.RankedTensorType) and isinstance(wanted, ir.RankedTensorType)):
         return found == wanted
@@ -212,14 +212,14 @@ def _agree(found: ir.Type, wanted: ir.Type) -> bool:
     return same and all(a == b or None in (a, b) for a, b in zip(*shapes, strict=True))
 
 
-def _as_torch(found: ir.Type, like: ir.Type) -> ir.Type:
+def _torch_type(found: ir.Type, like: ir.Type) -> ir.Type:
     """Return the torch dialect's type of the shape of ``found``, with the dtype of ``like``."""
     sizes = ",".join("?" if size is None else str(size) for size in TargetEmitter.shape(found))
     dtype = str(like).rpartition("],")[2][:-1]
     return ir.Type.parse(f"!torch.vtensor<[{sizes}],{dtype}>", found.context)
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"{len(value)} values"
     return (

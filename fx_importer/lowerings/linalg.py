@@ -47,7 +47,7 @@ _INTEGER = {
     "logical_or": "arith.ori",
     "select": "arith.select",
 }
-_TRUTH = {
+_BOOL = {
     "maximum": "arith.ori",
     "minimum": "arith.andi",
     "mul": "arith.andi",
@@ -82,7 +82,7 @@ class LinalgEmitter(TargetEmitter):
         dims: list[str] = []
         names: list[str] = []
         for axis in (axis for axis, size in enumerate(shape) if size is None):
-            position, inner = self._holder(axis - rank, operands)
+            position, inner = self._operand_with_size(axis - rank, operands)
             dims += [f"%i{axis} = arith.constant {inner} : index"]
             dims += [f"%d{axis} = tensor.dim %a{position}, %i{axis} : {operands[position].type}"]
             names += [f"%d{axis}"]
@@ -102,7 +102,7 @@ class LinalgEmitter(TargetEmitter):
             *operands,
         )
 
-    def _holder(self, axis: int, operands: Sequence[ir.Value]) -> tuple[int, int]:
+    def _operand_with_size(self, axis: int, operands: Sequence[ir.Value]) -> tuple[int, int]:
         """Return which operand has the result's size along ``axis``, counted from the end, and which of its axes."""
         for position, each in enumerate(operands):
             sizes = self.shape(each)
@@ -234,7 +234,7 @@ def _body(name: str, elements: Sequence[str], result: str) -> str:
             %r = arith.divf %y, %q : {element}"""
         case "logical_not":
             return "%y = arith.constant true\n%r = arith.xori %x0, %y : i1"
-    table = _FLOAT if floating else {**_INTEGER, **_TRUTH} if element == "i1" else _INTEGER
+    table = _FLOAT if floating else {**_INTEGER, **_BOOL} if element == "i1" else _INTEGER
     if name not in table:
         raise CannotEmit(f"linalg has no {name} of {element}")
     return f"%r = {table[name]} {given} : {element}"

@@ -92,7 +92,7 @@ class Builder(Carrier):
             self._emitted.append(made)
             made.verify()
         except ir.MLIRError as error:
-            raise CannotEmit(_said(error)) from None
+            raise CannotEmit(_error_text(error)) from None
         return made
 
     def inline(self, text: str, *operands: ir.Value) -> list[ir.Value]:
@@ -104,7 +104,7 @@ class Builder(Carrier):
         try:
             module = ir.Module.parse(text, self.context)
         except ir.MLIRError as error:
-            raise CannotEmit(f"the text is not MLIR: {_said(error)}") from None
+            raise CannotEmit(f"the text is not MLIR: {_error_text(error)}") from None
         functions = [each for each in module.body.operations if isinstance(each, func_d.FuncOp)]
         block = functions[0].entry_block if len(functions) == 1 and not functions[0].is_external else None
         if block is None:
@@ -116,11 +116,11 @@ class Builder(Carrier):
         known = dict(zip(block.arguments, operands, strict=True))
         *body, end = block.operations
         for each in body:
-            copy = self._copied(each.operation, known)
+            copy = self._clone(each.operation, known)
             known.update(zip(each.results, copy.results, strict=True))
         return [known[value] for value in end.operands]
 
-    def _copied(self, op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> ir.Operation:
+    def _clone(self, op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> ir.Operation:
         """Emit a copy of ``op`` that reads, in its regions too, the values that are ``known`` for others."""
         copy = op.clone(ip=self._point)
         self._emitted.append(copy)
@@ -140,7 +140,7 @@ class Builder(Carrier):
             self._emitted.pop().erase()
 
 
-def _said(error: ir.MLIRError) -> str:
+def _error_text(error: ir.MLIRError) -> str:
     return "; ".join(each.message for each in error.error_diagnostics) or str(error)
 
 

@@ -36,7 +36,7 @@ class StablehloEmitter(TargetEmitter):
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         shape = self.shape(kind)
-        operands = [self._spread(each, operands, shape) for each in operands]
+        operands = [self._broadcast_to(each, operands, shape) for each in operands]
         if name == "reciprocal":
             return self.div(self.constant(1.0, self.element(kind)), operands[0])
         if direction := _DIRECTIONS.get(name):
@@ -44,7 +44,7 @@ class StablehloEmitter(TargetEmitter):
             return self.op("stablehlo.compare", [kind], operands, {"comparison_direction": how}).result
         return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
 
-    def _spread(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
+    def _broadcast_to(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
         """Return ``x`` in the shape to which it and what is ``beside`` it broadcast."""
         kind = self.tensor(shape, self.element(x))
         old = self.shape(x)
@@ -101,7 +101,7 @@ class StablehloEmitter(TargetEmitter):
         return self.op("stablehlo.transpose", [kind], [x], {"permutation": permutation}).result
 
     def _broadcast(self, x: ir.Value, like: ir.Value, kind: ir.Type) -> ir.Value:
-        return self._spread(x, (x, like), self.shape(kind))
+        return self._broadcast_to(x, (x, like), self.shape(kind))
 
     def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value:
         i64 = ir.IntegerType.get_signless(64, self.context)

@@ -19,13 +19,13 @@ from fx_importer.pipelines.stage import RewriteStep, Stage
 _ALWAYS = frozenset(("builtin", "func"))
 
 
-def _has_state(op: ir.Operation) -> bool:
+def _takes_memref(op: ir.Operation) -> bool:
     """Whether ``op`` is a function that takes memory to overwrite."""
     arguments = op.regions[0].blocks[0].arguments if op.name == "func.func" and op.regions[0].blocks else []
     return any(isinstance(argument.type, ir.MemRefType) for argument in arguments)
 
 
-class Rules(Protocol):
+class ContractRules(Protocol):
     """What a contract asks."""
 
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
@@ -33,12 +33,12 @@ class Rules(Protocol):
         ...
 
 
-def _check(rules: Rules, module: ir.Operation) -> None:
+def _check(rules: ContractRules, module: ir.Operation) -> None:
     """Report every violation as an error."""
     emit_errors(rules.violations(module))
 
 
-def _warn(rules: Rules, module: ir.Operation) -> None:
+def _warn(rules: ContractRules, module: ir.Operation) -> None:
     """Warn of every violation, with the user's line."""
     warn_of(rules.violations(module))
 
@@ -56,17 +56,17 @@ class Dialects:
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
         """Yield every operation that may not be there: once for each name, where it comes first."""
         allowed = self.always | _ALWAYS
-        found = _foreign(module, allowed)
+        found = _operations_outside(module, allowed)
         if found and self.sometimes and _any(module, self.when):
             allowed |= self.sometimes
-            found = _foreign(module, allowed)
+            found = _operations_outside(module, allowed)
         said = ", ".join(sorted(allowed - {"builtin"}))
         for name, (count, location) in found.items():
             times = f", {count} times" if count > 1 else ""
             yield location, f"{self.output_type} may not hold '{name}'{times}: its dialects are {said}"
 
 
-def _foreign(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[int, ir.Location]]:
+def _operations_outside(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[int, ir.Location]]:
     """Return the names of the operations of other dialects: how often each is there, and where first."""
     found: dict[str, tuple[int, ir.Location]] = {}
 
@@ -110,14 +110,14 @@ class Portable(Dialects):
         legalize = f"builtin.module(stablehlo-legalize-to-vhlo,vhlo-to-version{{target={release}}})"
         copy = copy_module(module)
         try:
-            passmanager.PassManager.parse(legalize, module.context).run(_without_weights(copy.operation))
+            passmanager.PassManager.parse(legalize, module.context).run(_with_zero_weights(copy.operation))
         except ir.MLIRError as error:
             for found in error.error_diagnostics:
                 said = found.message.partition(': "')[0]  # and then the whole operation
                 yield found.location, f"{self.output_type} {release} cannot hold it: {said}"
 
 
-def _without_weights(module: ir.Operation) -> ir.Operation:
+def _with_zero_weights(module: ir.Operation) -> ir.Operation:
     """Make the weights of ``module`` zeros: an artifact has them inline, or as arguments, and no ``dense_resource``."""
     found: list[ir.Operation] = []
 
@@ -153,7 +153,7 @@ class KnownTypes:
         def see(op: ir.Operation) -> ir.WalkResult:
             for value in op.results:
                 if value.type not in known:
-                    known[value.type] = not _UNKNOWN.search(str(value.type))
+                    known[value.type] = not _INCOMPLETE_TYPE.search(str(value.type))
                 if not known[value.type]:
                     found.setdefault((op.name, str(value.type)), op.location)
             return ir.WalkResult.ADVANCE
@@ -163,7 +163,7 @@ class KnownTypes:
             yield location, f"{self.output_type} may not leave a type unknown: '{name}' returns {kind}"
 
 
-_UNKNOWN = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
+_INCOMPLETE_TYPE = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
 """Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``. A list is of any tensors."""
 
 TORCH = KnownTypes(OutputType.TORCH.value)
@@ -171,12 +171,12 @@ LINALG = Dialects(
     OutputType.LINALG_ON_TENSORS.value,
     frozenset(("linalg", "tensor", "arith", "math", "complex", "affine", "scf", "cf", "ml_program")),
     sometimes=frozenset(("bufferization", "memref")),
-    when=_has_state,
+    when=_takes_memref,
 )
 TOSA = Dialects(OutputType.TOSA.value, frozenset(("tosa",)))
 STABLEHLO = Portable(OutputType.STABLEHLO.value, frozenset(("stablehlo",)))
 
-CONTRACTS: Mapping[OutputType, Rules] = {
+CONTRACTS: Mapping[OutputType, ContractRules] = {
     OutputType.get(rules.output_type): rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)
 }
 _POLICIES = {Contract.ERROR: ("check", _check), Contract.WARN: ("warn-of", _warn)}
@@ -192,25 +192,27 @@ CONTRACT = "contract"
 def contract(output_type: OutputType, policy: Contract) -> Stage:
     """Return the stage that checks the contract of ``output_type``. It changes nothing."""
     step = (
-        own_check(output_type.value, output_type.allows, policy) if output_type.allows else CHECKS[output_type, policy]
+        user_contract_check(output_type.value, output_type.allows, policy)
+        if output_type.allows
+        else CHECKS[output_type, policy]
     )
     return Stage(CONTRACT, "Nothing is left that the output type may not hold.", (step,))
 
 
 @cache
-def own_check(name: str, allows: frozenset[str], policy: Contract) -> RewriteStep:
+def user_contract_check(name: str, allows: frozenset[str], policy: Contract) -> RewriteStep:
     """Return the step that checks that a module holds what a user's output type allows. Its text says it all."""
     verb, run = _POLICIES[policy]
     text = f"fx-importer-{verb}-{name}-contract{{{','.join(sorted(allows))}}}"
     return RewriteStep(text, partial(run, Dialects(name, allows)))
 
 
-def read_own_check(text: str) -> RewriteStep | None:
-    """Return the step that `own_check` made of the text; None if it is none."""
-    if not (found := _OWN.fullmatch(text)):
+def parse_user_contract_check(text: str) -> RewriteStep | None:
+    """Return the step that `user_contract_check` made of the text; None if it is none."""
+    if not (found := _USER_CHECK.fullmatch(text)):
         return None
     policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == found[1])
-    return own_check(found[2], frozenset(each.strip() for each in found[3].split(",")), policy)
+    return user_contract_check(found[2], frozenset(each.strip() for each in found[3].split(",")), policy)
 
 
-_OWN = re.compile(r"fx-importer-(check|warn-of)-([\w-]+)-contract\{(.*)\}")
+_USER_CHECK = re.compile(r"fx-importer-(check|warn-of)-([\w-]+)-contract\{(.*)\}")

@@ -57,7 +57,7 @@ def run_stages(
     """
     trace = Trace() if trace is None else trace
     isolated = IsolatedStages(module, limits)
-    for stage in _stages(stages):
+    for stage in _as_stages(stages):
         with trace.stage(stage.name, module, pipeline=str(stage)):
             isolated.run(stage)
 
@@ -72,7 +72,7 @@ class IsolatedStages:
     def __init__(self, module: ir.Module, limits: Limits = NO_LIMITS):
         """Raises `UsageError` for a memory limit where memory cannot be watched."""
         self._module = module
-        self._child = _started(limits)
+        self._child = _start_child(limits)
         self._limits = limits
         self._scratch = Scratch()
         self._names = itertools.count()
@@ -89,7 +89,7 @@ class IsolatedStages:
             ReportedError: where `run_stage` raises an `ir.MLIRError`: with the same diagnostics.
             CrashedError: if the process ended; no other stage can run then.
         """
-        if not _crosses(stage):
+        if not _can_be_sent(stage):
             run_stage(stage, self._module, print_passes=print_passes)
             self._sent = False
             return
@@ -100,10 +100,10 @@ class IsolatedStages:
             self._sent = True
         sent = given if given.exists() else None
         request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
-        (warned, failure), context.allow_unregistered_dialects = _ask(self._child, request, self._limits)
+        (warned, failure), context.allow_unregistered_dialects = _ask_child(self._child, request, self._limits)
         if print_passes:
             sys.stderr.write(self._child.said())
-        _go_on(warned, failure)
+        _replay_outcome(warned, failure)
         replace_contents(self._module, self._transfer.read(made).operation)
 
 
@@ -132,7 +132,7 @@ class Prober:
     def __init__(self, limits: Limits = NO_LIMITS):
         """``limits`` are for each module. Raises `UsageError` where memory cannot be watched."""
         self._limits = limits
-        self._child = _started(limits)
+        self._child = _start_child(limits)
 
     def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> Outcome:
         """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, which is text or bytecode.
@@ -143,33 +143,33 @@ class Prober:
             UsageError: if a pass is none that MLIR or this package knows, or ``module`` is not one.
         """
         text: str | bytes | None = module
-        parts = [(each, list(part)) for each, part in groupby(_stages(stages), _crosses)]
+        parts = [(each, list(part)) for each, part in groupby(_as_stages(stages), _can_be_sent)]
         for number, (crosses, part) in enumerate(parts):
             assert text is not None
             wanted = result or number + 1 < len(parts)
-            outcome = (self._there if crosses else _here)(text, part, wanted)
+            outcome = (self._run_in_child if crosses else _run_here)(text, part, wanted)
             if outcome.error:
                 return outcome
             text = outcome.module
         return Outcome(None, text if result and not isinstance(text, str) else None)
 
-    def _there(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+    def _run_in_child(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
         if not self._child.alive:
-            self._child = Child(_CHILD)
+            self._child = Child(_RUNNER)
         request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)
         try:
-            stage, warned, failure, made = _ask(self._child, request, self._limits)
+            stage, warned, failure, made = _ask_child(self._child, request, self._limits)
         except CrashedError as error:
             return Outcome(error, None)
         try:
             with Trace().stage(stage):
-                _go_on(warned, failure)
+                _replay_outcome(warned, failure)
         except StageFailed as error:
             return Outcome(error, None)
         return Outcome(None, made)
 
 
-def _here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
+def _run_here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
     """Run stages in this process, which alone has their functions."""
     context = new_context()
     context.allow_unregistered_dialects = True
@@ -187,7 +187,7 @@ def _here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome
     return Outcome(None, made.getvalue())
 
 
-def _ask(child: Child, request: Any, limits: Limits) -> Any:
+def _ask_child(child: Child, request: Any, limits: Limits) -> Any:
     try:
         return child.ask("the pipeline's process", request, limits)
     except CrashedError as error:
@@ -200,7 +200,7 @@ def _ask(child: Child, request: Any, limits: Limits) -> Any:
         ) from None
 
 
-def _go_on(warned: Sequence[Warning], failure: Exception | None) -> None:
+def _replay_outcome(warned: Sequence[Warning], failure: Exception | None) -> None:
     """Warn and fail as the stage did."""
     for each in warned:
         warnings.warn(each, stacklevel=3)
@@ -208,19 +208,19 @@ def _go_on(warned: Sequence[Warning], failure: Exception | None) -> None:
         raise failure
 
 
-_CHILD = "fx_importer.pipelines.isolated_runner_child:Runner"
+_RUNNER = "fx_importer.pipelines.isolated_runner_child:Runner"
 
 
-def _started(limits: Limits) -> Child:
+def _start_child(limits: Limits) -> Child:
     if limits.memory is not None:
         check_memory_can_be_watched()
-    return Child(_CHILD)
+    return Child(_RUNNER)
 
 
-def _stages(stages: Sequence[Stage] | str) -> Sequence[Stage]:
+def _as_stages(stages: Sequence[Stage] | str) -> Sequence[Stage]:
     return [Stage("pipeline", "", parse_steps(stages))] if isinstance(stages, str) else stages
 
 
-def _crosses(stage: Stage) -> bool:
+def _can_be_sent(stage: Stage) -> bool:
     """Whether another process can read ``stage``: its functions can be imported."""
     return all(is_known(step) for step in stage.passes if isinstance(step, RewriteStep))

@@ -17,7 +17,7 @@ from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
 from fx_importer.process.worker import Note, portable
 
-Ran = tuple[list[Warning], Exception | None]
+StageOutcome = tuple[list[Warning], Exception | None]
 """What a stage warned of, and how it failed."""
 
 
@@ -41,7 +41,7 @@ class Runner:
                 return self._probe(module, stages, result)
         raise AssertionError(request)
 
-    def _run(self, given: Path | None, name: str, text: str, made: Path, print_passes: bool) -> Ran:
+    def _run(self, given: Path | None, name: str, text: str, made: Path, print_passes: bool) -> StageOutcome:
         """Run a stage on the module in the file ``given``, or the one that the last stage left, and write it."""
         if given:
             self._module = self._transfer.read(given)
@@ -70,7 +70,7 @@ class Runner:
         module.operation.write_bytecode(data := io.BytesIO())
         return name, warned, None, data.getvalue()
 
-    def _stage(self, name: str, text: str, module: ir.Module, print_passes: bool = False) -> Ran:
+    def _stage(self, name: str, text: str, module: ir.Module, print_passes: bool = False) -> StageOutcome:
         self._note(name)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", ContractWarning)  # of others, each once

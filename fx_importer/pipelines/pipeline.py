@@ -36,7 +36,7 @@ class Pipeline:
         """Return the pipeline that makes a stage of each of ``steps``. Raises as `before` does."""
         pipeline = cls(name, ())
         for step in steps:
-            pipeline = pipeline._with(len(pipeline.stages), 0, step, None)
+            pipeline = pipeline._spliced(len(pipeline.stages), 0, step, None)
         return pipeline
 
     def before(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
@@ -48,15 +48,15 @@ class Pipeline:
         Raises:
             UsageError: if there is no such stage, the name is taken, or ``step`` is no pass.
         """
-        return self._with(self._position(stage), 0, step, name)
+        return self._spliced(self._position(stage), 0, step, name)
 
     def after(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
         """Return the pipeline with ``step`` right after the stage called ``stage``. See `before`."""
-        return self._with(self._position(stage) + 1, 0, step, name)
+        return self._spliced(self._position(stage) + 1, 0, step, name)
 
     def replacing(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
         """Return the pipeline with ``step`` in the place of the stage called ``stage``. See `before`."""
-        return self._with(self._position(stage), 1, step, name)
+        return self._spliced(self._position(stage), 1, step, name)
 
     def without_stage(self, *names: str) -> Pipeline:
         """Return the pipeline without the stages of these names. Raises `UsageError` if there is none of a name."""
@@ -84,7 +84,7 @@ class Pipeline:
         there = ", ".join(each.name for each in self.stages) or "none"
         raise UsageError(f"pipeline '{self.name}' has no stage {stage!r}; its stages are: {there}")
 
-    def _with(self, position: int, leaving_out: int, step: Insertable, name: str | None) -> Pipeline:
+    def _spliced(self, position: int, leaving_out: int, step: Insertable, name: str | None) -> Pipeline:
         others = (*self.stages[:position], *self.stages[position + leaving_out :])
         taken = {each.name for each in others}
         new = as_stage(step)
@@ -129,11 +129,11 @@ def as_stage(step: Insertable) -> Stage:
         whole = step.strip().startswith("builtin.module(")
         steps = parse_steps(step if whole else f"builtin.module({step})")
         for each in steps:
-            _check(each)
-        name = ",".join(itertools.chain.from_iterable(map(_names, steps)))
+            _check_passes(each)
+        name = ",".join(itertools.chain.from_iterable(map(_pass_names, steps)))
     elif isinstance(step, (Pass, Nested, RewriteStep)):
-        _check(step)
-        steps, name = (step,), ",".join(_names(step))
+        _check_passes(step)
+        steps, name = (step,), ",".join(_pass_names(step))
     elif callable(step):
         said = description_of(step)
         return Stage(name_of(step), said or f"'{name_of(step)}' has run.", (function_step(step),))
@@ -145,14 +145,14 @@ def as_stage(step: Insertable) -> Stage:
     return Stage(name, f"'{name}' has run.", steps)
 
 
-def _names(step: Step) -> list[str]:
+def _pass_names(step: Step) -> list[str]:
     """Return the names of the passes in ``step``."""
     if isinstance(step, Nested):
-        return [name for each in step.passes for name in _names(each)]
+        return [name for each in step.passes for name in _pass_names(each)]
     return [step.name.partition("{")[0].strip()]
 
 
-def _check(step: Step) -> None:
+def _check_passes(step: Step) -> None:
     if isinstance(step, RewriteStep):
         return
     if not str(step):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fx_importer.diagnostics.trace import HERE, IMPORTED
 from fx_importer.errors import UsageError
-from fx_importer.pipelines.contracts import CHECKS, read_own_check
+from fx_importer.pipelines.contracts import CHECKS, parse_user_contract_check
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.pipelines.rewrite_passes import REWRITES
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
@@ -23,10 +23,10 @@ def parse_steps(text: str) -> tuple[Step, ...]:
     anchor, _, rest = text.strip().partition("(")
     if anchor.strip() != "builtin.module" or not rest.endswith(")"):
         raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
-    return tuple(_step(part.strip()) for part in _split(rest[:-1]))
+    return tuple(_step(part.strip()) for part in _split_at_commas(rest[:-1]))
 
 
-_OURS = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
+_PYTHON_STEPS = {**REWRITES, **{step.name: step for step in (*CHECKS.values(), CHECK, WARN)}}
 _NEST = re.compile(r"([\w.\-]+)\s*\((.*)\)", re.DOTALL)
 
 
@@ -39,20 +39,22 @@ def _step(text: str) -> Step:
             f"a pipeline calls the Python function '{name}' of another process, which no text can hold: define it at "
             "the top of a module that can be imported"
         )
-    return _OURS.get(text) or read_own_check(text) or _pass(text)
+    return _PYTHON_STEPS.get(text) or parse_user_contract_check(text) or _pass(text)
 
 
 def is_known(step: RewriteStep) -> bool:
     """Whether the name of ``step`` can be read back, here and in another process."""
-    return step.name in _OURS or step.name.startswith(IMPORTED) or read_own_check(step.name) is not None
+    return (
+        step.name in _PYTHON_STEPS or step.name.startswith(IMPORTED) or parse_user_contract_check(step.name) is not None
+    )
 
 
 def _pass(text: str) -> Pass | Nested:
     nest = _NEST.fullmatch(text)
-    return Nested(nest[1], tuple(_pass(each.strip()) for each in _split(nest[2]))) if nest else Pass(text)
+    return Nested(nest[1], tuple(_pass(each.strip()) for each in _split_at_commas(nest[2]))) if nest else Pass(text)
 
 
-def _split(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Yield what commas separate, those in parentheses and braces apart."""
     depth = start = 0
     for position, character in enumerate(text):

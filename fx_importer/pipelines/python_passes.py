@@ -34,7 +34,7 @@ class PythonPass:
         try:
             returned: Any = self.function(module)
         except Exception as error:
-            raise PassError(f"{self} raised {_said(error)}") from error
+            raise PassError(f"{self} raised {_error_text(error)}") from error
         if returned is not None:
             raise PassError(
                 f"{self} returned a value of type {type(returned).__name__}: a pass changes the module that it is "
@@ -115,7 +115,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
     return None
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return what ``error`` is and says, and the line that raised it: the last one outside of installed packages."""
     said = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]

@@ -34,13 +34,13 @@ def run_stage(
     """
     if any(isinstance(step, RewriteStep) for step in stage.passes):
         load_dialects(module.context)  # as MLIR itself does for the dialects that a pass is known to need
-    on_pass = on_pass or _counting(stage)
+    on_pass = on_pass or _progress_callback(stage)
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
-    with _listening(passes) as reported:
-        for steps in _together(stage) if on_pass is None else apart(stage):
+    with _collecting_errors(passes) as reported:
+        for steps in _step_groups(stage) if on_pass is None else single_passes(stage):
             if on_pass:
-                _add_telling(passes, on_pass, str(steps[0]))
+                _add_callback(passes, on_pass, str(steps[0]))
             if isinstance(steps[0], RewriteStep):
                 _add_rewrite(passes, steps[0], reported, raised)
             else:
@@ -67,34 +67,34 @@ def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) ->
     run_stage(Stage("pipeline", "", parse_steps(pipeline)), module, print_passes=print_passes)
 
 
-def _counting(stage: Stage) -> Callable[[str], None] | None:
+def _progress_callback(stage: Stage) -> Callable[[str], None] | None:
     """Return what counts the passes of ``stage``, if anybody follows."""
-    tick = ticker(sum(1 for _ in apart(stage)), "passes")
+    tick = ticker(sum(1 for _ in single_passes(stage)), "passes")
     return None if tick is None else lambda _name: tick()
 
 
-def _together(stage: Stage) -> Iterator[Sequence[Step]]:
+def _step_groups(stage: Stage) -> Iterator[Sequence[Step]]:
     """Yield steps as they are added: each rewrite alone, and what stands between them as one text."""
     for rewrites, steps in groupby(stage.passes, lambda step: isinstance(step, RewriteStep)):
         between = list(steps)
         yield from ([step] for step in between) if rewrites else [between]
 
 
-def apart(stage: Stage) -> Iterator[Sequence[Step]]:
+def single_passes(stage: Stage) -> Iterator[Sequence[Step]]:
     """Yield each pass alone, those in a nest too: what runs on a function cannot see whether others ran on the next."""
     for step in stage.passes:
-        yield from ([step],) if isinstance(step, RewriteStep) else ([each] for each in _unnested(step))
+        yield from ([step],) if isinstance(step, RewriteStep) else ([each] for each in _flattened(step))
 
 
-def _unnested(step: Pass | Nested) -> Iterator[Pass | Nested]:
+def _flattened(step: Pass | Nested) -> Iterator[Pass | Nested]:
     if isinstance(step, Pass):
         yield step
         return
     for inner in step.passes:
-        yield from (Nested(step.anchor, (each,)) for each in _unnested(inner))
+        yield from (Nested(step.anchor, (each,)) for each in _flattened(inner))
 
 
-def _add_telling(passes: passmanager.PassManager, on_pass: Callable[[str], None], name: str) -> None:
+def _add_callback(passes: passmanager.PassManager, on_pass: Callable[[str], None], name: str) -> None:
     passes.add(lambda _operation, _this: on_pass(name))
 
 
@@ -121,7 +121,7 @@ def _add_rewrite(
 
 
 @contextmanager
-def _listening(passes: passmanager.PassManager) -> Iterator[list[Problem]]:
+def _collecting_errors(passes: passmanager.PassManager) -> Iterator[list[Problem]]:
     """Collect the errors that ``passes``, to which others are added after this, report.
 
     A pass may report an error and yet succeed: where a rewrite gave up on an op that it hoped another would take. The

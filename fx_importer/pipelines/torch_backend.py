@@ -47,13 +47,13 @@ def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
     # The pass ignores a name that it does not know. An op of one's own need not be known; ATen's must.
     wrong = [name for name in names if name.startswith("aten.") and name not in _OP_NAMES]
     if wrong:
-        hints = {name: _similar(name) for name in wrong}
+        hints = {name: _suggestions(name) for name in wrong}
         listed = "; ".join(f"'{name}'" + (f" (perhaps {hint})" if hint else "") for name, hint in hints.items())
         raise UsageError(f"backend_legal_ops: the torch dialect has no op {listed}")
     return names
 
 
-def _similar(name: str) -> str:
+def _suggestions(name: str) -> str:
     overloads = sorted(each for each in _OP_NAMES if each.startswith(f"{name}."))
     return " or ".join(f"'{each}'" for each in overloads or difflib.get_close_matches(name, _OP_NAMES, n=2))
 

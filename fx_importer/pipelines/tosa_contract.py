@@ -22,30 +22,30 @@ _INFERRED = "contains inferable dimension (-1)"
 
 def check_validity(module: ir.Operation) -> None:
     """Report all that the validator refuses, each sentence once; and take the target off the module."""
-    emit_errors(_refused(module))
+    emit_errors(_violations(module))
 
 
 def warn_of_invalidity(module: ir.Operation) -> None:
     """Warn of all that the validator refuses, each sentence once; and take the target off the module."""
-    warn_of(_refused(module))
+    warn_of(_violations(module))
 
 
-def _refused(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
+def _violations(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
     """Yield what is not valid for the target that is attached to ``module``, which readers of TOSA need not know."""
     version = str(module.attributes[_TARGET]).partition('specification_version = "')[2].partition('"')[0]
     whole = module.clone()  # shares the weights
     del module.attributes[_TARGET]
-    if not _found_in(_without_alike(whole.clone())):
+    if not _validator_errors(_without_duplicates(whole.clone())):
         return
     sentences = [
-        (each.location, f"not valid TOSA {version}: {each.message.partition(_ADVICE)[0]}{_dtypes(each)}")
-        for each in _found_in(whole)
+        (each.location, f"not valid TOSA {version}: {each.message.partition(_ADVICE)[0]}{_torch_dtypes(each)}")
+        for each in _validator_errors(whole)
         if _INFERRED not in each.message
     ]
     yield from once_each(sentences)
 
 
-def _found_in(module: ir.Operation) -> Sequence[ir.DiagnosticInfo]:
+def _validator_errors(module: ir.Operation) -> Sequence[ir.DiagnosticInfo]:
     """Return what the validator says of ``module``."""
     passes = passmanager.PassManager.parse(_VALIDATE, module.context)
     passes.enable_verifier(False)
@@ -56,7 +56,7 @@ def _found_in(module: ir.Operation) -> Sequence[ir.DiagnosticInfo]:
     return ()
 
 
-def _without_alike(module: ir.Operation) -> ir.Operation:
+def _without_duplicates(module: ir.Operation) -> ir.Operation:
     """Leave one operation of those that the validator cannot tell apart: it takes 170 µs for each.
 
     It knows an operation, the types of what it takes and returns, and the values of constants that it takes.
@@ -83,7 +83,7 @@ def _constant(value: ir.Value) -> ir.Attribute | None:
 _CONSTANTS = ("tosa.const", "tosa.const_shape")
 
 
-def _dtypes(found: ir.DiagnosticInfo) -> str:
+def _torch_dtypes(found: ir.DiagnosticInfo) -> str:
     """Return what torch calls the tensors, where they are what is wrong."""
     if "type" not in found.message and "profiles" not in found.message:
         return ""

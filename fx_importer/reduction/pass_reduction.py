@@ -11,7 +11,7 @@ from fx_importer.diagnostics.trace import StageRecord
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.pipelines import Stage, run_stage
 from fx_importer.pipelines.pipeline_parser import parse_steps
-from fx_importer.pipelines.runner import apart
+from fx_importer.pipelines.runner import single_passes
 from fx_importer.reduction.ddmin import minimized
 from fx_importer.reduction.module_slices import operations_in, spelled_out, with_operations
 from fx_importer.reduction.symptom import Symptom
@@ -60,7 +60,7 @@ class Case:
     def run_one_by_one(self, path: Path, entering: Entering) -> None:
         """Run each pass alone, and write to ``path`` what it is given right before. Raises as `run` does."""
         module = self._parsed()
-        for steps in apart(Stage(self.stage, "", parse_steps(self.pipeline))):
+        for steps in single_passes(Stage(self.stage, "", parse_steps(self.pipeline))):
             alone = replace(self, text=spelled_out(module.operation), pipeline=str(Stage(self.stage, "", tuple(steps))))
             alone.write(path)
             alone._run(module, entering)

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.execution import Value
-from fx_importer.execution.eager import as_the_model_takes, placeholder_values, results_of
+from fx_importer.execution.eager import as_model_argument, placeholder_values, results_of
 from fx_importer.manifest import Function
 
 Observer = Callable[[fx.Node, tuple[Any, ...], Mapping[str, Any], Any], None]
@@ -34,7 +34,7 @@ class Reference:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         given = {
-            (each.kind, each.name): as_the_model_takes(each, value if each.overwritten else _copy(value))
+            (each.kind, each.name): as_model_argument(each, value if each.overwritten else _copy(value))
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():

@@ -39,8 +39,8 @@ def read_weights(
     """
     check_manifest(manifest)
     if weights is None:
-        return _as_indexed(manifest, Path(base))
-    offered = offered_by(weights)
+        return _read_indexed(manifest, Path(base))
+    offered = tensors_of(weights)
     found: dict[str, torch.Tensor] = {}
     missing: list[str] = []
     problems: list[str] = []
@@ -48,16 +48,16 @@ def read_weights(
         names = [name for name in (weight.name, *weight.also) if name in offered]
         if not names:
             missing.append(f"'{weight.name}' is missing")
-        elif problem := refusal(offered[names[0]], weight.type):
+        elif problem := mismatch(offered[names[0]], weight.type):
             problems.append(f"'{names[0]}' {problem}")
         else:
             found[weight.name] = _tensor(offered[names[0]], weight.type)
-            others = [name for name in names[1:] if not _is_one(found[weight.name], offered[name], weight.type)]
+            others = [name for name in names[1:] if not _is_equal(found[weight.name], offered[name], weight.type)]
             problems += [f"'{name}' is not '{names[0]}', and they are one tensor in the module" for name in others]
     if missing or problems:
         needed = {name for weight in manifest.weights.values() for name in (weight.name, *weight.also)}
         unused = [repr(name) for name in offered if missing and name not in needed]
-        _refuse([*missing, *problems], unused=unused)
+        _raise_mismatch([*missing, *problems], unused=unused)
     return found
 
 
@@ -68,7 +68,7 @@ def check_manifest(manifest: object) -> None:
         raise UsageError(f"a manifest is Lowered.manifest, or Manifest.from_json(text), and not of type {kind}")
 
 
-def offered_by(source: Source) -> dict[str, Any]:
+def tensors_of(source: Source) -> dict[str, Any]:
     """Return what ``source`` has, by name, tensors and others. Raises `UsageError` if it is no source."""
     match source:
         case str() | os.PathLike():
@@ -81,13 +81,13 @@ def offered_by(source: Source) -> dict[str, Any]:
         case Mapping():
             return dict(source)
         case Sequence():
-            return {name: each for part in reversed(source) for name, each in offered_by(part).items()}
+            return {name: each for part in reversed(source) for name, each in tensors_of(part).items()}
     raise UsageError(
         f"weights come from a state dict, a model, an exported program or a file, and not from {type(source).__name__}"
     )
 
 
-def refusal(offered: Any, wanted: ValueType) -> str | None:
+def mismatch(offered: Any, wanted: ValueType) -> str | None:
     """Return what is wrong with a tensor, if anything is."""
     needed = f"but the module was made for {spelled(wanted)}"
     if isinstance(offered, Stored):
@@ -116,7 +116,7 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return as_array(tensor.detach()).view(np.uint8)
 
 
-def _as_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
+def _read_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
     """Return what the manifest says where it is, of files that have not changed."""
     nowhere = [each.name for each in manifest.weights.values() if each.file is None]
     if nowhere:
@@ -137,18 +137,18 @@ def _as_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
             problems.append(f"'{weight.name}': '{path}' is too short")
         else:
             stored = Stored(mapped, weight.file.offset, weight.file.nbytes, None)
-            if problem := refusal(stored, weight.type):
+            if problem := mismatch(stored, weight.type):
                 problems.append(f"'{weight.name}' {problem}")
             elif stored.sha256() != weight.file.sha256:
                 problems.append(f"'{weight.name}' is not what it was in '{path}': its hash differs")
             else:
                 found[weight.name] = stored.read(weight.type)
     if problems:
-        _refuse(problems, hint="; to take other weights, pass them")
+        _raise_mismatch(problems, hint="; to take other weights, pass them")
     return found
 
 
-def _refuse(problems: Sequence[str], *, hint: str = "", unused: Sequence[str] = ()) -> NoReturn:
+def _raise_mismatch(problems: Sequence[str], *, hint: str = "", unused: Sequence[str] = ()) -> NoReturn:
     """Raise `UsageError` that lists ``problems``, and names what there is and nobody needs: of other names, perhaps."""
     count = "one place" if len(problems) == 1 else f"{len(problems)} places"
     more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
@@ -160,9 +160,9 @@ def _tensor(offered: torch.Tensor | Stored, type_: ValueType) -> torch.Tensor:
     return offered.read(type_) if isinstance(offered, Stored) else offered.detach()
 
 
-def _is_one(tensor: torch.Tensor, other: Any, type_: ValueType) -> bool:
+def _is_equal(tensor: torch.Tensor, other: Any, type_: ValueType) -> bool:
     """Whether the tensor that goes by another name is the same, or as good as that."""
-    if refusal(other, type_):
+    if mismatch(other, type_):
         return False
     other = _tensor(other, type_)
     return tensor.data_ptr() == other.data_ptr() or np.array_equal(bytes_of(tensor), bytes_of(other))

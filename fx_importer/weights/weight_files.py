@@ -80,22 +80,22 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
         if not found:
             raise UsageError(f"no weights in '{path}': accepted is {ACCEPTED}")
         path = found[0]
-    _check_there(path)
+    _check_exists(path)
     if path.name.endswith(f"{SAFETENSORS}.index.json"):
-        return _indexed(path)
+        return _read_index(path)
     if path.suffix == SAFETENSORS:
-        return _safetensors(path)
+        return _read_safetensors(path)
     if path.suffix == ARCHIVE:
-        return _archive(path)
+        return _read_archive(path)
     raise UsageError(f"'{path}' holds no weights that can be read: accepted is {ACCEPTED}")
 
 
-def _check_there(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if not path.is_file():
         raise UsageError(f"there is no file '{path}' to take weights from: accepted is {ACCEPTED}")
 
 
-def _indexed(index: Path) -> dict[str, Stored]:
+def _read_index(index: Path) -> dict[str, Stored]:
     """Return what is in the safetensors files that transformers lists in ``index``, each of which has a part."""
     try:
         homes: dict[str, str] = dict(json.loads(index.read_text())["weight_map"])
@@ -103,14 +103,14 @@ def _indexed(index: Path) -> dict[str, Stored]:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
     for part in parts.values():
-        _check_there(part)
-    files = {name: _safetensors(part) for name, part in parts.items()}
+        _check_exists(part)
+    files = {name: _read_safetensors(part) for name, part in parts.items()}
     if missing := [f"'{name}' in '{home}'" for name, home in homes.items() if name not in files[home]]:
         raise UsageError(f"'{index}' lists what is not there: {', '.join(missing)}")
     return {name: files[home][name] for name, home in homes.items()}
 
 
-def _safetensors(path: Path) -> dict[str, Stored]:
+def _read_safetensors(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt"):  # which checks that the file is whole
             pass
@@ -160,7 +160,7 @@ def iree_runtime() -> Any:
     return importlib.import_module("iree.runtime")
 
 
-def _archive(path: Path) -> dict[str, Stored]:
+def _read_archive(path: Path) -> dict[str, Stored]:
     runtime = iree_runtime()
     index = runtime.ParameterIndex()
     try:

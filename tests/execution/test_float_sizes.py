@@ -2,7 +2,7 @@
 
 import pytest
 
-from fx_importer.execution.float_sizes import fold_numbers
+from fx_importer.execution.float_sizes import fold_scalars
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
@@ -16,7 +16,7 @@ def folded(body: str, result: str) -> str:
     with context:
         module = ir.Module.parse(text)
         block = functions_of(module)["main"].entry_block
-        fold_numbers(block)
+        fold_scalars(block)
         return str(block.operations[-1].operation.operands[0].owner)
 
 

@@ -7,7 +7,7 @@ from fx_importer.execution.loop_interchange import (
     expand_integer_abs,
     interchange_loops,
     outline_kernels,
-    read_in_order,
+    permute_operand_map,
     row_order,
     split_truncations,
 )
@@ -112,7 +112,7 @@ def test_a_contraction_had_better_find_rows_of_what_it_writes(parse, b, maps, or
     assert row_order(op, 2) is None
     if order:
         with module.context:
-            read_in_order(op, 1, order)
+            permute_operand_map(op, 1, order)
         assert "(d2, d1)" in str(ir.ArrayAttr(op.attributes["indexing_maps"])[1])
 
 
