@@ -1,4 +1,7 @@
-"""Weights as IREE's parameters: a compiled module names them, and gets them from a file or from memory when it runs."""
+"""Weights as IREE parameters, which a compiled module loads from a file or from memory when it runs.
+
+A parameter is an operation, ``util.global.load``: so resources are not replaced by attributes, as weight handles are.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from fx_importer.mlir.module_io import carried
 from fx_importer.mlir.resources import key_of, resources_in
 
 SCOPE = "model"
-"""What parameters are of, unless told otherwise."""
+"""The default scope of parameters."""
 
 
 def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SCOPE) -> str:
-    """Return the text, for IREE, of ``module`` with parameters of ``scope`` in the place of resources.
+    """Return ``module`` as text for IREE, with its resources replaced by parameters of ``scope``.
 
-    ``names`` says what each is called, by the name of the resource. The module stays as it is.
+    ``names`` maps names of resources to names of parameters. The module does not change.
     """
     new = carried(module.operation, unregistered=True)  # IREE's dialects are not in the wheel
     made: dict[tuple[str, ir.Type], ir.Attribute] = {}
@@ -24,7 +27,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
         if (key := key_of(value)) not in names:
             continue
         with new.context, op.location:
-            in_torch = op.name == "torch.vtensor.literal"  # its integers have signs, those of its conversions none
+            in_torch = op.name == "torch.vtensor.literal"  # signed integers; the converted ones are signless
             kind = ir.Type.parse(re.sub(r"(x|<)[su]i(\d+)", r"\1i\2", str(value.type))) if in_torch else value.type
             if (key, kind) not in made:
                 made[key, kind] = _declare_parameter(new, f"fx_importer.weight.{len(made)}", kind, scope, names[key])
@@ -42,7 +45,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
 
 
 def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str, name: str) -> ir.Attribute:
-    """Declare a parameter in ``module``, and return what refers to it."""
+    """Declare a parameter in ``module``, and return the reference to it."""
     spelled = [ir.StringAttr.get(each) for each in (scope, name)]
     ir.Operation.create(
         "util.global",

@@ -1,4 +1,4 @@
-"""Pass pipelines as values: what they are made of, which output type takes which, and how a stage is run."""
+"""Pass pipelines as frozen values: passes, stages, the pipeline of each output type, and the runner of a stage."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ _FROM_TORCH = {
 
 
 def pipeline_for(output_type: OutputType, options: LoweringOptions) -> Pipeline:
-    """Return what takes a module as imported to ``output_type``: no stage at all for RAW.
+    """Return the pipeline from an imported module to ``output_type``; that of RAW has no stages.
 
     Raises:
-        UsageError: if one of the backend's legal ops is not an op, or ``options.pipeline`` makes no pipeline.
+        UsageError: if a backend-legal op does not exist, or ``options.pipeline`` does not return a pipeline.
     """
     return changed(_defined(output_type, options), options.pipeline)
 
 
 def _defined(output_type: OutputType, options: LoweringOptions) -> Pipeline:
-    """Return the pipeline that is of ``output_type`` itself; of a user's own, with its contract."""
+    """Return the pipeline that ``output_type`` defines; one of a user ends with the contract of the type."""
     if output_type is OutputType.RAW:
         return Pipeline(output_type.value, ())
     if output_type.base is None:
@@ -80,13 +80,13 @@ def _defined(output_type: OutputType, options: LoweringOptions) -> Pipeline:
 
 
 VERIFIERS = tuple(f"torch-verify-{kind}-backend-contract" for kind in ("linalg-on-tensors", "tosa", "stablehlo"))
-"""The wheel's checks, which take a call for a foreign operation. Our own contracts allow the calls."""
+"""Verification passes of torch-mlir, which reject calls. The contracts of this package allow them."""
 
 
 def pipeline_from_torch(output_type: OutputType, options: LoweringOptions) -> Pipeline:
-    """Return what takes the torch backend form to ``output_type``: for the torch dialect itself, only its contract.
+    """Return the pipeline from the torch backend form to ``output_type``; for the torch dialect, only its contract.
 
-    It is `pipeline_for` without what makes that form; and raises as that does.
+    It is `pipeline_for` without the stage that makes that form, and raises the same exceptions.
     """
     pipeline = pipeline_for(output_type, options)
     made = TORCH_BACKEND(options).stages[0].name
@@ -103,5 +103,5 @@ PIPELINES: Mapping[str, Pipeline] = {
     pipeline.name: pipeline
     for pipeline in (*(family(LoweringOptions()) for family in (TORCH_BACKEND, LINALG, TOSA, STABLEHLO)), LLVM)
 }
-"""Every pipeline by name, with the options' defaults. Each of the middle three starts where torch-backend ends; llvm
-starts where linalg-on-tensors does."""
+"""Every pipeline by name, with default options. linalg-on-tensors, tosa and stablehlo start where torch-backend ends;
+llvm starts where linalg-on-tensors ends."""

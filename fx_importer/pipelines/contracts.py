@@ -1,4 +1,4 @@
-"""What a module of an output type may hold, and the check that it holds nothing else."""
+"""Contracts: the legality of operations and types in each output type, as in MLIR's dialect conversion."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ALWAYS = frozenset(("builtin", "func"))
 
 
 def _takes_memref(op: ir.Operation) -> bool:
-    """Whether ``op`` is a function that takes memory to overwrite."""
+    """Whether ``op`` is a function with memref arguments, which are state to overwrite."""
     arguments = op.regions[0].blocks[0].arguments if op.name == "func.func" and op.regions[0].blocks else []
     return any(isinstance(argument.type, ir.MemRefType) for argument in arguments)
 
 
 class ContractRules(Protocol):
-    """What a contract asks."""
+    """The rules of a contract."""
 
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-        """Yield all that breaks it, each with a sentence. ``module`` stays as it is."""
+        """Yield the location and a sentence for each violation. ``module`` does not change."""
         ...
 
 
@@ -39,22 +39,22 @@ def _check(rules: ContractRules, module: ir.Operation) -> None:
 
 
 def _warn(rules: ContractRules, module: ir.Operation) -> None:
-    """Warn of every violation, with the user's line."""
+    """Report every violation as a warning, with the source line of the user."""
     warn_of(rules.violations(module))
 
 
 @dataclass(frozen=True)
 class Dialects:
-    """The dialects, and single operations, that an output type may hold, beside ``builtin`` and ``func``."""
+    """Legal dialects and single operations of an output type, besides ``builtin`` and ``func``."""
 
     output_type: str
     always: frozenset[str]
     sometimes: frozenset[str] = frozenset()
-    """More, in a module that holds an operation of which ``when`` is true."""
+    """Dialects that are also legal in a module with an operation for which ``when`` is true."""
     when: Callable[[ir.Operation], bool] = lambda op: False
 
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-        """Yield every operation that may not be there: once for each name, where it comes first."""
+        """Yield every illegal operation: once for each name, at its first location."""
         allowed = self.always | _ALWAYS
         found = _operations_outside(module, allowed)
         if found and self.sometimes and _any(module, self.when):
@@ -67,7 +67,7 @@ class Dialects:
 
 
 def _operations_outside(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[int, ir.Location]]:
-    """Return the names of the operations of other dialects: how often each is there, and where first."""
+    """Return the operations outside of ``allowed`` by name: the count of each, and the first location."""
     found: dict[str, tuple[int, ir.Location]] = {}
 
     def see(op: ir.Operation) -> ir.WalkResult:
@@ -96,12 +96,12 @@ def _any(module: ir.Operation, holds: Callable[[ir.Operation], bool]) -> bool:
 
 @dataclass(frozen=True)
 class Portable(Dialects):
-    """And that StableHLO's portable artifact can hold it all, for a release that others have too."""
+    """Legal dialects, and convertibility to VHLO, StableHLO's portable artifact, of the release ``version``."""
 
     version: str = "week-12"
 
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-        """Yield every operation of another dialect; without any, what cannot be said in the release ``version``."""
+        """Yield every operation of another dialect; if there is none, what cannot be converted to ``version``."""
         foreign = list(super().violations(module))
         yield from foreign
         if foreign:
@@ -113,12 +113,12 @@ class Portable(Dialects):
             passmanager.PassManager.parse(legalize, module.context).run(_with_zero_weights(copy.operation))
         except ir.MLIRError as error:
             for found in error.error_diagnostics:
-                said = found.message.partition(': "')[0]  # and then the whole operation
+                said = found.message.partition(': "')[0]  # the operation follows
                 yield found.location, f"{self.output_type} {release} cannot hold it: {said}"
 
 
 def _with_zero_weights(module: ir.Operation) -> ir.Operation:
-    """Make the weights of ``module`` zeros: an artifact has them inline, or as arguments, and no ``dense_resource``."""
+    """Replace the weights of ``module`` by zeros: an artifact has no ``dense_resource``."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -131,7 +131,7 @@ def _with_zero_weights(module: ir.Operation) -> ir.Operation:
         kind = ir.RankedTensorType(op.results[0].type)
         number = "0" if isinstance(kind.element_type, ir.IntegerType) else "0.0"
         zero = f"({number}, {number})" if isinstance(kind.element_type, ir.ComplexType) else number
-        # As text, since the bindings cannot read a complex attribute.
+        # As text: the bindings cannot make complex attributes.
         new = ir.Operation.parse(f"stablehlo.constant dense<{zero}> : {kind}", context=module.context)
         ir.InsertionPoint(op).insert(new)
         op.results[0].replace_all_uses_with(new.results[0])
@@ -141,12 +141,12 @@ def _with_zero_weights(module: ir.Operation) -> ir.Operation:
 
 @dataclass(frozen=True)
 class KnownTypes:
-    """In the torch dialect: each tensor has a rank and a dtype, and nothing is of any type at all."""
+    """Complete types in the torch dialect: each tensor has a rank and a dtype, and no value is ``!torch.any``."""
 
     output_type: str
 
     def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-        """Yield each operation that has a result of an unknown type: once for each name and type."""
+        """Yield each operation with a result of an incomplete type: once for each name and type."""
         known: dict[ir.Type, bool] = {}
         found: dict[tuple[str, str], ir.Location] = {}
 
@@ -164,7 +164,7 @@ class KnownTypes:
 
 
 _INCOMPLETE_TYPE = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
-"""Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``. A list is of any tensors."""
+"""Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``; and lists of such."""
 
 TORCH = KnownTypes(OutputType.TORCH.value)
 LINALG = Dialects(
@@ -186,11 +186,11 @@ CHECKS = {
     for policy, (verb, run) in _POLICIES.items()
 }
 CONTRACT = "contract"
-"""The name of the stage."""
+"""The name of the stage that checks the contract."""
 
 
 def contract(output_type: OutputType, policy: Contract) -> Stage:
-    """Return the stage that checks the contract of ``output_type``. It changes nothing."""
+    """Return the stage that checks the contract of ``output_type``. It does not change the module."""
     step = (
         user_contract_check(output_type.value, output_type.allows, policy)
         if output_type.allows
@@ -201,14 +201,14 @@ def contract(output_type: OutputType, policy: Contract) -> Stage:
 
 @cache
 def user_contract_check(name: str, allows: frozenset[str], policy: Contract) -> RewriteStep:
-    """Return the step that checks that a module holds what a user's output type allows. Its text says it all."""
+    """Return the step that checks the contract of a user's output type. Its text has all that defines it."""
     verb, run = _POLICIES[policy]
     text = f"fx-importer-{verb}-{name}-contract{{{','.join(sorted(allows))}}}"
     return RewriteStep(text, partial(run, Dialects(name, allows)))
 
 
 def parse_user_contract_check(text: str) -> RewriteStep | None:
-    """Return the step that `user_contract_check` made of the text; None if it is none."""
+    """Return the step of `user_contract_check` whose text is ``text``; None if it is another step."""
     if not (found := _USER_CHECK.fullmatch(text)):
         return None
     policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == found[1])

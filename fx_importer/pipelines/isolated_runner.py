@@ -1,7 +1,7 @@
-"""Pass pipelines in a process of their own, where a crash, an endless loop and a memory hog are exceptions.
+"""Pass pipelines in a child process, where crashes and exceeded limits of time and memory become exceptions.
 
-`run_stages` is for one module, `IsolatedStages` for one that is looked at between its stages, `Prober` for thousands of
-small ones.
+`run_stages` runs a pipeline on one module, `IsolatedStages` one stage at a time, `Prober` pipelines on thousands of
+small modules.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NO_LIMITS = Limits()
 
 
 RunStage = Callable[..., None]
-"""Runs a `Stage` on a module that it knows; ``print_passes`` prints the module after each pass."""
+"""Runs a `Stage` on a module; with ``print_passes`` it prints the module after each pass."""
 
 
 def stage_runner(module: ir.Module, running: RunOptions) -> RunStage:
-    """Return what runs stages on ``module``: here, or in a process that starts now. Raises as `IsolatedStages` does."""
+    """Return a function that runs stages on ``module``, here or in a new process. Raises as `IsolatedStages` does."""
     if running.isolate:
         return IsolatedStages(module, running.limits).run
     return functools.partial(run_stage, module=module)
@@ -47,12 +47,12 @@ def run_stages(
 ) -> None:
     """Run ``stages``, or a pipeline in MLIR's syntax, on ``module`` in place, in a new process.
 
-    ``limits`` are for each stage. The stages are recorded in ``trace``, whose reporter writes reports; without one,
-    there are none. What failed has left ``module`` as it was before that stage.
+    ``limits`` apply to each stage. The stages are recorded in ``trace``, whose reporter writes reports; by default
+    there are no reports. A stage that fails leaves ``module`` unchanged.
 
     Raises:
-        UsageError: if a pass is none that MLIR or this package knows.
-        StageFailed: as it would be without a process.
+        UsageError: if neither MLIR nor this package has a pass.
+        StageFailed: as without a process.
         CrashedError: with the stage and the pass, if the process ended.
     """
     trace = Trace() if trace is None else trace
@@ -63,14 +63,14 @@ def run_stages(
 
 
 class IsolatedStages:
-    """Runs one stage after the other on a module, which nobody else may change in the meantime.
+    """Runs stages one after another on a module, which must not change in between.
 
-    The process holds the module from the first stage on; what is new in it comes back after each. It starts when this
-    object is made, and is waited for by the first stage.
+    The process keeps the module from the first stage on, and sends the changed one back after each. It starts with
+    this object; the first stage waits for it.
     """
 
     def __init__(self, module: ir.Module, limits: Limits = NO_LIMITS):
-        """Raises `UsageError` for a memory limit where memory cannot be watched."""
+        """Raise `UsageError` for a memory limit on systems without ``/proc``."""
         self._module = module
         self._child = _start_child(limits)
         self._limits = limits
@@ -80,14 +80,14 @@ class IsolatedStages:
         self._sent = False
 
     def run(self, stage: Stage, *, print_passes: bool = False) -> None:
-        """Run ``stage``; here, if it has a function that another process cannot import.
+        """Run ``stage``; in this process, if it has a function that another process cannot import.
 
-        ``print_passes`` prints to standard error, when the stage has ended.
+        ``print_passes`` prints to standard error at the end of the stage.
 
         Raises:
             UsageError: as `run_stage` does.
-            ReportedError: where `run_stage` raises an `ir.MLIRError`: with the same diagnostics.
-            CrashedError: if the process ended; no other stage can run then.
+            ReportedError: where `run_stage` raises an `ir.MLIRError`, with the same diagnostics.
+            CrashedError: if the process ended; every later stage raises it too.
         """
         if not _can_be_sent(stage):
             run_stage(stage, self._module, print_passes=print_passes)
@@ -109,38 +109,38 @@ class IsolatedStages:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a module."""
+    """The outcome of a pipeline on one module."""
 
     error: StageFailed | CrashedError | None
-    """None if all stages passed. ``error.stage`` is the stage that did not."""
+    """None if all stages passed. ``error.stage`` is the stage that failed."""
     module: bytes | None
-    """The bytecode that the last stage left, if all passed and it was asked for."""
+    """The bytecode after the last stage, if it was requested and all stages passed."""
 
 
 class Prober:
-    """Runs pipelines on many small modules, in one process, which starts anew after a crash.
+    """Runs pipelines on many small modules in one process, which is restarted after a crash.
 
-    Stages with functions that no other process can import run in this one.
+    Stages with functions that another process cannot import run in this one.
 
         prober = Prober(Limits(seconds=10))
         outcome = prober.run("func.func @main() { return }", pipeline_for(OutputType.TOSA, LoweringOptions()).stages)
         outcome.error  # None, or a StageFailed with .stage and .diagnostics, or a CrashedError with .pass_name, .signal
 
-    It is not for threads: each needs a prober of its own.
+    It is not thread-safe: each thread needs its own.
     """
 
     def __init__(self, limits: Limits = NO_LIMITS):
-        """``limits`` are for each module. Raises `UsageError` where memory cannot be watched."""
+        """Start the process. ``limits`` apply to each module. Raises `UsageError` as `IsolatedStages` does."""
         self._limits = limits
         self._child = _start_child(limits)
 
     def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> Outcome:
-        """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, which is text or bytecode.
+        """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, given as text or bytecode.
 
-        With ``result``, the outcome has the module that comes of it.
+        With ``result``, the outcome has the resulting module.
 
         Raises:
-            UsageError: if a pass is none that MLIR or this package knows, or ``module`` is not one.
+            UsageError: if neither MLIR nor this package has a pass, or ``module`` cannot be parsed.
         """
         text: str | bytes | None = module
         parts = [(each, list(part)) for each, part in groupby(_as_stages(stages), _can_be_sent)]
@@ -170,7 +170,7 @@ class Prober:
 
 
 def _run_here(module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
-    """Run stages in this process, which alone has their functions."""
+    """Run stages whose functions only this process has."""
     context = new_context()
     context.allow_unregistered_dialects = True
     load_dialects(context)
@@ -201,7 +201,7 @@ def _ask_child(child: Child, request: Any, limits: Limits) -> Any:
 
 
 def _replay_outcome(warned: Sequence[Warning], failure: Exception | None) -> None:
-    """Warn and fail as the stage did."""
+    """Issue the warnings of a stage, and raise its failure."""
     for each in warned:
         warnings.warn(each, stacklevel=3)
     if failure:
@@ -222,5 +222,5 @@ def _as_stages(stages: Sequence[Stage] | str) -> Sequence[Stage]:
 
 
 def _can_be_sent(stage: Stage) -> bool:
-    """Whether another process can read ``stage``: its functions can be imported."""
+    """Whether another process can import every function of ``stage``."""
     return all(is_known(step) for step in stage.passes if isinstance(step, RewriteStep))

@@ -1,4 +1,4 @@
-"""What answers in the process of `fx_importer.pipelines.isolated_runner`."""
+"""The child process of `fx_importer.pipelines.isolated_runner`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fx_importer.pipelines.stage import Stage
 from fx_importer.process.worker import Note, portable
 
 StageOutcome = tuple[list[Warning], Exception | None]
-"""What a stage warned of, and how it failed."""
+"""The warnings of a stage, and its failure."""
 
 
 class Runner:
-    """Runs stages, noting the stage and the pass before each."""
+    """Runs stages, and notes the stage and the pass before each pass."""
 
     def __init__(self, note: Note):
         self._note = note
-        self._context = new_context()  # which takes longer to make than a small module to lower
+        self._context = new_context()  # making one takes longer than lowering a small module
         self._transfer = ModuleTransfer(self._context)
         self._module: ir.Module | None = None
 
@@ -42,7 +42,7 @@ class Runner:
         raise AssertionError(request)
 
     def _run(self, given: Path | None, name: str, text: str, made: Path, print_passes: bool) -> StageOutcome:
-        """Run a stage on the module in the file ``given``, or the one that the last stage left, and write it."""
+        """Run a stage on the module in ``given``, or on that of the previous stage; write it to the file ``made``."""
         if given:
             self._module = self._transfer.read(given)
         assert self._module
@@ -54,7 +54,7 @@ class Runner:
     def _probe(
         self, given: str | bytes, stages: Sequence[tuple[str, str]], result: bool
     ) -> tuple[str, list[Warning], Exception | None, bytes | None]:
-        """Run stages on a module of its own. Return the last one that ran, what became of it, and the module."""
+        """Run stages on the module ``given``. Return the name of the last stage, its outcome, and the module."""
         try:
             module = ir.Module.parse(given, self._context)
         except ir.MLIRError as error:
@@ -73,7 +73,7 @@ class Runner:
     def _stage(self, name: str, text: str, module: ir.Module, print_passes: bool = False) -> StageOutcome:
         self._note(name)
         with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", ContractWarning)  # of others, each once
+            warnings.simplefilter("always", ContractWarning)  # other categories keep their filters
             try:
                 run_stage(
                     Stage(name, "", parse_steps(text)),

@@ -1,4 +1,4 @@
-"""From the torch backend form to linalg on tensors."""
+"""Pipeline from the torch backend form to linalg on tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From linalg on tensors to the LLVM dialect, for the CPU this runs on."""
+"""Pipeline from linalg on tensors to the LLVM dialect, for the host CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LLVM = Pipeline(
                 Pass(
                     "one-shot-bufferize",
                     {
-                        "allow-return-allocs-from-loops": True,  # a loop may carry a new tensor each turn
+                        "allow-return-allocs-from-loops": True,  # a loop may carry a new tensor in each iteration
                         "bufferize-function-boundaries": True,
                         "function-boundary-type-conversion": "identity-layout-map",
                     },
@@ -94,4 +94,4 @@ LLVM = Pipeline(
         ),
     ),
 )
-"""`execution.jit` runs these stages; rewrites of its own stand between them."""
+"""Run by `execution.jit`, with rewrites between the stages."""

@@ -1,4 +1,4 @@
-"""A pipeline as a value, and how one is made of another."""
+"""The frozen `Pipeline`, and the methods that derive one from another."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from fx_importer.pipelines.python_passes import description_of, function_step, n
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step, on_module
 
 Insertable = Callable[[ir.Operation], None] | str | Step | Stage
-"""What becomes a stage: a function that changes a module in place; the name of a pass, or a pipeline in MLIR's syntax;
-a step; or a stage as it is."""
+"""Anything that can become a stage: a function that changes a module in place, the name of a pass, a pipeline in MLIR's
+syntax, a step, or a stage."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages in order. No two share a name."""
+    """Stages in order, with unique names."""
 
     name: str
     stages: tuple[Stage, ...]
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` if two stages share a name."""
+        """Raise `UsageError` if two stages have the same name."""
         names = [stage.name for stage in self.stages]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"pipeline '{self.name}' has two stages called {', '.join(map(repr, twice))}")
 
     @classmethod
     def of(cls, name: str, *steps: Insertable) -> Pipeline:
-        """Return the pipeline that makes a stage of each of ``steps``. Raises as `before` does."""
+        """Return a pipeline with a stage for each of ``steps``. Raises as `before` does."""
         pipeline = cls(name, ())
         for step in steps:
             pipeline = pipeline._spliced(len(pipeline.stages), 0, step, None)
         return pipeline
 
     def before(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
-        """Return the pipeline with ``step`` as a stage of its own, right before the stage called ``stage``.
+        """Return the pipeline with ``step`` as a new stage right before ``stage``.
 
-        Without ``name`` it is called what the function, the passes or the stage are called; with a number, where that
-        name is taken.
+        By default its name is that of the function, the passes or the stage, with a number if that name is taken.
 
         Raises:
             UsageError: if there is no such stage, the name is taken, or ``step`` is no pass.
@@ -51,20 +50,20 @@ class Pipeline:
         return self._spliced(self._position(stage), 0, step, name)
 
     def after(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
-        """Return the pipeline with ``step`` right after the stage called ``stage``. See `before`."""
+        """Return the pipeline with ``step`` as a new stage right after ``stage``. See `before`."""
         return self._spliced(self._position(stage) + 1, 0, step, name)
 
     def replacing(self, stage: str, step: Insertable, *, name: str | None = None) -> Pipeline:
-        """Return the pipeline with ``step`` in the place of the stage called ``stage``. See `before`."""
+        """Return the pipeline with ``step`` in place of ``stage``. See `before`."""
         return self._spliced(self._position(stage), 1, step, name)
 
     def without_stage(self, *names: str) -> Pipeline:
-        """Return the pipeline without the stages of these names. Raises `UsageError` if there is none of a name."""
+        """Return the pipeline without the stages of these names. Raises `UsageError` for an unknown name."""
         left_out = {self._position(name) for name in names}
         return replace(self, stages=tuple(each for i, each in enumerate(self.stages) if i not in left_out))
 
     def without_passes(self, *names: str) -> Pipeline:
-        """Return the pipeline without the passes of these names that stand at its top."""
+        """Return the pipeline without the passes of these names at the top level of stages."""
 
         def stays(step: Step) -> bool:
             return not isinstance(step, Pass) or step.name not in names
@@ -102,11 +101,11 @@ class Pipeline:
 
 
 Change = Pipeline | Callable[[Pipeline], Pipeline]
-"""A pipeline to take instead of another; or what makes one of another."""
+"""A pipeline that replaces another, or a function that derives one from another."""
 
 
 def changed(pipeline: Pipeline, change: Change | None) -> Pipeline:
-    """Return what ``change`` makes of ``pipeline``. Raises `UsageError` if that is no pipeline."""
+    """Return ``pipeline`` with ``change`` applied. Raises `UsageError` if the result is no pipeline."""
     made = change(pipeline) if callable(change) else change or pipeline
     if not isinstance(made, Pipeline):
         what = f"returned {type(made).__name__}" if callable(change) else f"is {type(made).__name__}"
@@ -118,10 +117,10 @@ def changed(pipeline: Pipeline, change: Change | None) -> Pipeline:
 
 
 def as_stage(step: Insertable) -> Stage:
-    """Return ``step`` as a stage, which is called what it is called.
+    """Return ``step`` as a stage named after it.
 
     Raises:
-        UsageError: if it is none, or names a pass that there is not.
+        UsageError: if it is no `Insertable`, or names an unknown pass.
     """
     if isinstance(step, Stage):
         return step

@@ -1,4 +1,4 @@
-"""The text of a pipeline, read back."""
+"""Parser of pipelines in MLIR's syntax, with the rewrites in Python by their names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fx_importer.pipelines.tosa_contract import CHECK, WARN
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
-    """Return the steps of ``builtin.module(...)``: our own by name; MLIR's passes stay as they are, for MLIR to read.
+    """Return the steps of ``builtin.module(...)``: rewrites in Python by name; passes of MLIR for MLIR to parse.
 
     Raises:
-        UsageError: if ``text`` does not read so.
+        UsageError: if ``text`` is not of this form.
     """
     anchor, _, rest = text.strip().partition("(")
     if anchor.strip() != "builtin.module" or not rest.endswith(")"):
@@ -43,7 +43,7 @@ def _step(text: str) -> Step:
 
 
 def is_known(step: RewriteStep) -> bool:
-    """Whether the name of ``step`` can be read back, here and in another process."""
+    """Whether `parse_steps` returns ``step`` for its name, also in another process."""
     return (
         step.name in _PYTHON_STEPS or step.name.startswith(IMPORTED) or parse_user_contract_check(step.name) is not None
     )
@@ -55,7 +55,7 @@ def _pass(text: str) -> Pass | Nested:
 
 
 def _split_at_commas(text: str) -> Iterator[str]:
-    """Yield what commas separate, those in parentheses and braces apart."""
+    """Yield the parts of ``text`` between commas that are not in parentheses or braces."""
     depth = start = 0
     for position, character in enumerate(text):
         depth += (character in "({") - (character in ")}")

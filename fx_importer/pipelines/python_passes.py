@@ -1,4 +1,4 @@
-"""Functions of the user's own as steps of a pipeline."""
+"""Python functions of users as steps of a pipeline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fx_importer.pipelines.stage import RewriteStep
 
 @dataclass(frozen=True)
 class PythonPass:
-    """A function that changes a module, and whose mistakes are told with its name and line."""
+    """A function that changes a module; errors name it and its line."""
 
     function: Callable[[ir.Operation], None]
 
@@ -29,7 +29,7 @@ class PythonPass:
         """Run it on ``module``.
 
         Raises:
-            PassError: if it raises, returns something, or leaves a module that is not valid.
+            PassError: if it raises, returns a value, or leaves an invalid module.
         """
         try:
             returned: Any = self.function(module)
@@ -54,7 +54,7 @@ class PythonPass:
 def function_step(function: Callable[[ir.Operation], None]) -> RewriteStep:
     """Return the step that calls ``function`` with the module's operation.
 
-    Its text is the path of the function where it has one that can be imported, so that other processes can read it.
+    If the function can be imported, the text of the step is its path, which other processes can parse.
     """
     path = _path(function)
     text = f"{HERE}{name_of(function)}}}" if path is None else f"{IMPORTED}{path}}}"
@@ -76,25 +76,25 @@ def imported_step(path: str) -> RewriteStep:
 
 
 def calls_functions(pipeline: str) -> bool:
-    """Whether the text of a pipeline names functions of users, of which it does not say what they do."""
+    """Whether the text of a pipeline has functions of users."""
     return IMPORTED in pipeline or HERE in pipeline
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return what people call ``function``: its name, or its class's, if it is an object that can be called."""
+    """Return the name of ``function``, or that of its class if it is a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
 
 
 def description_of(function: Callable[..., Any]) -> str:
-    """Return the first line of what ``function`` says of itself; nothing if that is nothing."""
+    """Return the first line of the docstring of ``function``; ``""`` without one."""
     text = "" if isinstance(function, functools.partial) else (function.__doc__ or "").strip()
     return text.splitlines()[0] if text else ""
 
 
 def _path(function: Callable[..., Any]) -> str | None:
-    """Return ``package.module:function``, if that is what ``function`` is to any process that imports the package."""
+    """Return ``package.module:function`` if ``function`` can be imported from there; else None."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if module is None or name is None or module == "__main__" or "<" in name:
         return None
@@ -116,7 +116,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 
 
 def _error_text(error: Exception) -> str:
-    """Return what ``error`` is and says, and the line that raised it: the last one outside of installed packages."""
+    """Return the type and text of ``error``, and the line that raised it: the last one outside of site-packages."""
     said = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
     frames = [each for each in frames if "/site-packages/" not in each.filename] or frames

@@ -1,6 +1,6 @@
-"""Runs a pipeline on a file, for reports: ``python -m fx_importer.pipelines.replay FILE PIPELINE``.
+"""Command line that runs a pipeline on a file: ``python -m fx_importer.pipelines.replay FILE PIPELINE``.
 
-What ``torch-mlir-opt`` does, with every pass and dialect of the wheel.
+Like ``torch-mlir-opt``, but with every pass and dialect of the wheel. Reports use it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fx_importer.pipelines.runner import run_text
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the pipeline, print what MLIR says to standard error, and return the exit code."""
+    """Run the pipeline, print MLIR's diagnostics to standard error, and return the exit code."""
     path, pipeline = arguments
     context = new_context()
-    context.allow_unregistered_dialects = True  # what was run before may have been allowed to
+    context.allow_unregistered_dialects = True  # the original run may have allowed them
     load_dialects(context)
     try:
         run_text(pipeline, ir.Module.parseFile(path, context))

@@ -1,4 +1,4 @@
-"""Runs stages."""
+"""Runner of stages on a module, with all errors that passes report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fx_importer.pipelines.stage import BACKEND_TYPES, Nested, Pass, RewriteStep
 Problem = tuple[ir.Location, str]
 
 NOT_LOWERED = "nothing lowered"
-"""How the sentence about an operator begins that is left where no operator of torch may be."""
+"""The beginning of the error message about an operator of torch that no pass lowered."""
 
 
 def run_stage(
@@ -25,15 +25,15 @@ def run_stage(
 ) -> None:
     """Run ``stage`` on ``module``, in place. ``print_passes`` prints to the native standard error.
 
-    ``on_pass`` is told of each pass, in MLIR's syntax, right before it runs.
+    ``on_pass`` is called with each pass, in MLIR's syntax, right before it runs.
 
     Raises:
-        UsageError: if the stage's passes are none that MLIR or `rewrite_steps` knows.
-        ir.MLIRError: if a pass failed or reported an error, or if what the stage left is not valid. ``module`` is then
-            in no state to be used.
+        UsageError: if MLIR does not know a pass.
+        ir.MLIRError: if a pass failed or reported an error, or if the resulting module is invalid. ``module`` must not
+            be used then.
     """
     if any(isinstance(step, RewriteStep) for step in stage.passes):
-        load_dialects(module.context)  # as MLIR itself does for the dialects that a pass is known to need
+        load_dialects(module.context)  # MLIR loads the dialects that its own passes depend on
     on_pass = on_pass or _progress_callback(stage)
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
@@ -45,7 +45,7 @@ def run_stage(
                 _add_rewrite(passes, steps[0], reported, raised)
             else:
                 _add(passes, ",".join(map(str, steps)))
-        passes.enable_verifier(False)  # after each pass it would double the time; once, at the end, is below
+        passes.enable_verifier(False)  # after each pass it would double the time; it runs once at the end
         if print_passes:
             module.context.enable_multithreading(False)
             passes.enable_ir_printing(print_module_scope=True, large_elements_limit=16, large_resource_limit=16)
@@ -63,25 +63,25 @@ def run_stage(
 
 
 def run_text(pipeline: str, module: ir.Module, *, print_passes: bool = False) -> None:
-    """Run a pipeline in MLIR's syntax, ``builtin.module(...)``. Raises as `run_stage` does."""
+    """Run a pipeline in MLIR's syntax, ``builtin.module(...)``, on ``module`` in place. Raises as `run_stage` does."""
     run_stage(Stage("pipeline", "", parse_steps(pipeline)), module, print_passes=print_passes)
 
 
 def _progress_callback(stage: Stage) -> Callable[[str], None] | None:
-    """Return what counts the passes of ``stage``, if anybody follows."""
+    """Return a callback that reports progress after each pass of ``stage``; None if nobody follows."""
     tick = ticker(sum(1 for _ in single_passes(stage)), "passes")
     return None if tick is None else lambda _name: tick()
 
 
 def _step_groups(stage: Stage) -> Iterator[Sequence[Step]]:
-    """Yield steps as they are added: each rewrite alone, and what stands between them as one text."""
+    """Yield the steps to add to the pass manager together: each rewrite alone, and the passes between rewrites."""
     for rewrites, steps in groupby(stage.passes, lambda step: isinstance(step, RewriteStep)):
         between = list(steps)
         yield from ([step] for step in between) if rewrites else [between]
 
 
 def single_passes(stage: Stage) -> Iterator[Sequence[Step]]:
-    """Yield each pass alone, those in a nest too: what runs on a function cannot see whether others ran on the next."""
+    """Yield each pass alone, also of nested pipelines: passes on a function do not depend on other functions."""
     for step in stage.passes:
         yield from ([step],) if isinstance(step, RewriteStep) else ([each] for each in _flattened(step))
 
@@ -112,7 +112,7 @@ def _add_rewrite(
         before = len(reported)
         try:
             step.run(operation)
-        except Exception as error:  # which must not cross MLIR, and is raised again behind it
+        except Exception as error:  # must not propagate through MLIR; `run_stage` raises it
             raised.append(error)
         if raised or len(reported) > before:
             this.signal_pass_failure()
@@ -122,18 +122,19 @@ def _add_rewrite(
 
 @contextmanager
 def _collecting_errors(passes: passmanager.PassManager) -> Iterator[list[Problem]]:
-    """Collect the errors that ``passes``, to which others are added after this, report.
+    """Collect the errors that the passes report that are added to ``passes`` in the body.
 
-    A pass may report an error and yet succeed: where a rewrite gave up on an op that it hoped another would take. The
-    bindings then drop the error, and the op turns up unlowered, or wrong, some stages later. A diagnostic handler hears
-    of errors only if it is attached after the one that the bindings attach as the run begins: hence from a first pass.
+    A pass may report an error and still succeed, where a pattern failed on an op that another pattern may match. The
+    bindings drop such an error, and the op is found unlowered, or wrong, some stages later. A diagnostic handler gets
+    errors only if it is attached after that of the bindings, which is attached at the start of the run: a first pass
+    attaches it.
     """
     reported: list[Problem] = []
 
     def hear(diagnostic: ir.Diagnostic) -> bool:
         if diagnostic.severity == ir.DiagnosticSeverity.ERROR:
             reported.append((diagnostic.location, diagnostic.message))
-        return False  # the bindings are to hear of it too
+        return False  # the handler of the bindings gets it too
 
     with ExitStack() as attached:
 
@@ -145,7 +146,7 @@ def _collecting_errors(passes: passmanager.PassManager) -> Iterator[list[Problem
 
 
 def _unlowered(module: ir.Module) -> list[Problem]:
-    """Return the torch ops left in ``module``, each name once. MLIR itself may name only a constant that they use."""
+    """Return the torch ops left in ``module``, each name once. MLIR's own error may name only a constant operand."""
     found: dict[str, ir.Location] = {}
     count: Counter[str] = Counter()
 
@@ -164,7 +165,7 @@ def _unlowered(module: ir.Module) -> list[Problem]:
 
 
 def _error(module: ir.Module, problems: Sequence[Problem]) -> ir.MLIRError:
-    """Return an error with ``problems`` as its diagnostics. Only MLIR can make one, so a pass fails with them."""
+    """Return an error with ``problems`` as its diagnostics. Only MLIR can create one, from a failing pass."""
 
     def fail(_operation: Any, this: Any) -> None:
         for location, message in problems:

@@ -1,4 +1,4 @@
-"""From the torch backend form to StableHLO."""
+"""Pipeline from the torch backend form to StableHLO."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 (
                     on_functions(
                         Pass("convert-torch-to-stablehlo", finite),
-                        "chlo-legalize-to-stablehlo",  # the client dialect, which the conversion also uses
+                        "chlo-legalize-to-stablehlo",  # the conversion also emits CHLO
                         "convert-torch-to-arith",
                         "canonicalize",
                         "cse",

@@ -1,6 +1,6 @@
-"""What pipelines are made of, as values. ``str()`` of any of these is MLIR's own pass-pipeline syntax.
+"""The frozen values that pipelines consist of. ``str()`` of each is MLIR's pass-pipeline syntax.
 
-A `RewriteStep` stands in it under a name that MLIR does not know; `fx_importer.pipelines.pipeline_parser` does.
+MLIR does not know the name of a `RewriteStep`; `fx_importer.pipelines.pipeline_parser` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Option = bool | int | str | Sequence[str]
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass, or a pipeline that MLIR registers under a name: ``cse``, ``convert-torch-to-linalg{…}``."""
+    """A pass, or a registered pass pipeline of MLIR, with options: ``cse``, ``convert-torch-to-linalg{…}``."""
 
     name: str
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
@@ -27,7 +27,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Nested:
-    """Passes that run on each operation called ``anchor`` right below: ``func.func(cse,canonicalize)``."""
+    """Passes nested on the operation ``anchor``: ``func.func(cse,canonicalize)``."""
 
     anchor: str
     passes: tuple[Pass | Nested, ...]
@@ -38,11 +38,11 @@ class Nested:
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """A rewrite in Python. It stands at the top of a pipeline only: ``builtin.module(cse,tosa-isolate-regions)``."""
+    """A rewrite in Python, only at the top level of a pipeline: ``builtin.module(cse,tosa-isolate-regions)``."""
 
     name: str
     run: Callable[[ir.Operation], None]
-    """Changes the module in place. What it cannot do it reports as an error at a location of the module."""
+    """Changes the module in place. It reports failures as errors at locations of the module."""
 
     def __str__(self) -> str:
         return self.name
@@ -53,11 +53,11 @@ Step = Pass | Nested | RewriteStep
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of a pipeline that people speak of: it is timed, named in errors, and can be reproduced on its own."""
+    """A named sequence of passes: it is timed, named in errors, and can be reproduced alone."""
 
     name: str
     description: str
-    """What the module is after the stage, in one sentence."""
+    """The state of the module after the stage, in one sentence."""
     passes: tuple[Step, ...]
 
     def __str__(self) -> str:
@@ -65,26 +65,26 @@ class Stage:
 
 
 BACKEND_TYPES = "backend-types"
-"""The name of the stage after which nothing of torch may be left, whatever the backend."""
+"""The name of the stage after which no operation or type of torch is legal, in every output type."""
 
 
 def backend_types(*passes: Step) -> Stage:
-    """Return the stage of that name, made of ``passes``."""
+    """Return the stage `BACKEND_TYPES` with ``passes``."""
     return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
 
 
 def control_flow(description: str, *steps: RewriteStep) -> Stage:
-    """Return the stage of that name. It stands alone: so MLIR's own tools can repeat the conversion that follows."""
+    """Return the stage ``control-flow``. It is separate so that MLIR's own tools can run the conversion after it."""
     return Stage("control-flow", description, steps)
 
 
 def on_functions(*names: str | Pass) -> Nested:
-    """Return the passes, given by name or whole, to be run on every function."""
+    """Return the passes, or names of passes, nested on ``func.func``."""
     return Nested("func.func", tuple(Pass(each) if isinstance(each, str) else each for each in names))
 
 
 def on_module(steps: Sequence[Step]) -> str:
-    """Return the text of ``steps``, to be run on a module."""
+    """Return the text of ``steps`` on ``builtin.module``."""
     return f"builtin.module({','.join(map(str, steps))})"
 
 

@@ -1,4 +1,4 @@
-"""From TOSA and StableHLO to linalg on tensors: MLIR's and StableHLO's own passes, as others that take them go on."""
+"""Upstream passes from TOSA and StableHLO to linalg on tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "tosa-to-linalg",
         "TOSA ops have become linalg, tensor, arith, math and scf.",
         (
-            on_functions("tosa-to-scf"),  # before what takes no op of TOSA in a region
+            on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
             on_functions("tosa-to-tensor", "tosa-to-arith", "canonicalize", "cse"),
         ),
@@ -23,9 +23,9 @@ TO_LINALG: Mapping[str, Stage] = {
         (
             STABLEHLO_SIZES,
             on_functions("stablehlo-legalize-to-linalg"),
-            Pass("stablehlo-convert-to-signless"),  # after it, to which the sign of integers matters
+            Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),
         ),
     ),
 }
-"""By the dialect that a module holds."""
+"""The stage by the source dialect."""

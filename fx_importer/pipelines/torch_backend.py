@@ -1,4 +1,4 @@
-"""From the torch dialect as imported to its backend form, which every other output starts from."""
+"""Pipeline from the imported torch dialect to its backend form, from which all other pipelines start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def torch_backend(options: LoweringOptions) -> Pipeline:
     """Return the pipeline to the torch dialect's backend form.
 
     Raises:
-        UsageError: if one of the backend's legal ops is not an op.
+        UsageError: if a backend-legal op does not exist.
     """
     legal = _legal_names(options.backend_legal_ops)
     return Pipeline(
@@ -42,9 +42,9 @@ def torch_backend(options: LoweringOptions) -> Pipeline:
 
 
 def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:
-    """Return ``ops`` as the pass compares them, ``aten.foo``, from either spelling."""
+    """Return ``ops`` without the prefix ``torch.``, as the pass compares them: ``aten.foo``."""
     names = tuple(op.removeprefix("torch.") for op in ops)
-    # The pass ignores a name that it does not know. An op of one's own need not be known; ATen's must.
+    # The pass ignores unknown names. Custom ops may be unknown, ops of ATen may not.
     wrong = [name for name in names if name.startswith("aten.") and name not in _OP_NAMES]
     if wrong:
         hints = {name: _suggestions(name) for name in wrong}

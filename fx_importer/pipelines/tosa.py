@@ -1,4 +1,4 @@
-"""From the torch backend form to TOSA."""
+"""Pipeline from the torch backend form to TOSA."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 (
                     on_functions(
                         "torch-fuse-quantized-ops",
-                        # Else it stops at the first op it cannot lower; so all of them are named, in 'backend-types'.
+                        # A full conversion stops at the first op without a lowering; 'backend-types' names all.
                         Pass("convert-torch-to-tosa", {"require-full-tosa-conversion": False}),
                     ),
                 ),

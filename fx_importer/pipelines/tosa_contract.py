@@ -1,4 +1,4 @@
-"""TOSA's own validator, which the wheel has, as the contract of TOSA."""
+"""The contract of TOSA: legal dialects, and TOSA's own validator for a target."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _TARGET = "tosa.target_env"
 _VALIDATE = "builtin.module(tosa-validate{strict-op-spec-alignment=true})"
 _ADVICE = " Otherwise, please refer"
 _INFERRED = "contains inferable dimension (-1)"
-"""How the C++ lowerings spell a dynamic size. The specification has none; those who read them know this spelling."""
+"""The message about a dynamic size, which the C++ lowerings emit as -1. The specification has no dynamic sizes."""
 
 
 def check_validity(module: ir.Operation) -> None:
-    """Report all that the validator refuses, each sentence once; and take the target off the module."""
+    """Report the errors of the validator, each sentence once, and remove the target from the module."""
     emit_errors(_violations(module))
 
 
 def warn_of_invalidity(module: ir.Operation) -> None:
-    """Warn of all that the validator refuses, each sentence once; and take the target off the module."""
+    """Report the errors of the validator as warnings, each once, and remove the target from the module."""
     warn_of(_violations(module))
 
 
 def _violations(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-    """Yield what is not valid for the target that is attached to ``module``, which readers of TOSA need not know."""
+    """Yield what is invalid for the target attached to ``module``, and remove it: consumers may not know it."""
     version = str(module.attributes[_TARGET]).partition('specification_version = "')[2].partition('"')[0]
     whole = module.clone()  # shares the weights
     del module.attributes[_TARGET]
@@ -46,7 +46,7 @@ def _violations(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
 
 
 def _validator_errors(module: ir.Operation) -> Sequence[ir.DiagnosticInfo]:
-    """Return what the validator says of ``module``."""
+    """Return the errors of the validator for ``module``."""
     passes = passmanager.PassManager.parse(_VALIDATE, module.context)
     passes.enable_verifier(False)
     try:
@@ -57,9 +57,9 @@ def _validator_errors(module: ir.Operation) -> Sequence[ir.DiagnosticInfo]:
 
 
 def _without_duplicates(module: ir.Operation) -> ir.Operation:
-    """Leave one operation of those that the validator cannot tell apart: it takes 170 µs for each.
+    """Keep one of the operations that are equal to the validator, which takes 170 µs for each.
 
-    It knows an operation, the types of what it takes and returns, and the values of constants that it takes.
+    It depends on the operation, the types of operands and results, and the values of constant operands.
     """
     for function in module.regions[0].blocks[0].operations:
         first: dict[tuple[object, ...], ir.Operation] = {}
@@ -84,7 +84,7 @@ _CONSTANTS = ("tosa.const", "tosa.const_shape")
 
 
 def _torch_dtypes(found: ir.DiagnosticInfo) -> str:
-    """Return what torch calls the tensors, where they are what is wrong."""
+    """Return the torch dtypes of the tensors of an operation, if the message is about types or profiles."""
     if "type" not in found.message and "profiles" not in found.message:
         return ""
     operation = " ".join(note.message.rpartition(" : ")[2] for note in found.notes)
@@ -107,7 +107,7 @@ WARN = RewriteStep("fx-importer-warn-of-tosa-target", warn_of_invalidity)
 
 
 def tosa_contract(target: TosaTarget, policy: Contract) -> Stage:
-    """Return the stage that checks that a module holds TOSA only, valid for ``target``. It changes nothing."""
+    """Return the stage that checks that a module is TOSA, valid for ``target``. It does not change the module."""
     dialects = contract(OutputType.TOSA, policy)
     attach = Pass(
         "tosa-attach-target",

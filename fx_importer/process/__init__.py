@@ -1,1 +1,1 @@
-"""Running code in other processes."""
+"""Child processes: one-shot isolation and long-lived workers."""

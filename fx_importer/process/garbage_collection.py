@@ -1,4 +1,4 @@
-"""The garbage collector, out of the way of work that makes many objects and leaves few."""
+"""Suspension of the garbage collector while large graphs are built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Collect no garbage in the body: each collection would visit all nodes of all graphs that are there, and torch."""
+    """Disable garbage collection in the body: each collection would visit every node of every live graph, and torch."""
     if not gc.isenabled():
         yield
         return

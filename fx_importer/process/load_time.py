@@ -1,4 +1,4 @@
-"""When this process began to read the package's sources: what is newer may not be what runs."""
+"""The time at which this process loaded the package: sources modified later may differ from the code that runs."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A Python process that answers requests one after another: it starts once, and its end is an exception here."""
+"""A long-lived Python process that answers requests, with limits of time and memory; its crash is an exception here."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from fx_importer.options import Limits
 from fx_importer.process.child_process import child_environment, end_with_parent, python_command, signal_name
 
 Note = Callable[[str], None]
-"""Says, in the process, what it is about to do: what is noted last is known when it has crashed."""
+"""Called in the child with what it is about to do. After a crash, the last note is `Child.noted`."""
 
 _SERVE = "from fx_importer.process.worker import serve; serve(sys.argv[1], *map(int, sys.argv[2:]))"
 _MEMORY_INTERVAL = 0.02
-"""Seconds between two looks at the memory of a process that has a limit; a page of it is there only when touched."""
+"""Seconds between two readings of the memory of a child with a memory limit. Only touched pages count."""
 _TAIL = 16_384
-"""Bytes of what a crashed process said that are kept."""
+"""Bytes kept of the output of a crashed child."""
 
 
 class Child:
-    """A Python process that answers requests. It ends with this object, and with the process that made it."""
+    """A Python process that answers requests one at a time. It ends with this object, and with its parent process."""
 
     def __init__(self, answers: str):
-        """Start it, and do not wait until it is ready.
+        """Start the process without waiting for it.
 
-        ``answers``, spelled ``package.module:name``, is called there with a `Note`; what it returns is called with each
-        request. Requests and answers are anything that pickles. The process imports that module, no more.
+        ``answers`` is ``package.module:name`` of a callable that the child calls with a `Note`; the result is called
+        with each request. Requests and answers are picklable. The child imports only that module.
         """
         requests, to_child = os.pipe()
         from_child, replies = os.pipe()
@@ -47,7 +47,7 @@ class Child:
                 python_command(_SERVE, answers, *map(str, passed)),
                 env=child_environment(),
                 pass_fds=passed,
-                stdin=subprocess.PIPE,  # nothing comes: it is open as long as this process lives
+                stdin=subprocess.PIPE,  # the lifeline of `end_with_parent`: nothing is written to it
                 stdout=self._said,
                 stderr=self._said,
             )
@@ -57,7 +57,7 @@ class Child:
         self._to, self._from = Connection(to_child, readable=False), Connection(from_child, writable=False)
         self.alive = True
         self.noted = ""
-        """What the process had noted when it crashed."""
+        """The last note of a crashed child."""
         self._ready = False
         self._end = weakref.finalize(self, _end, self._child, self._to, self._from, self._said, self._noted)
 
@@ -66,15 +66,15 @@ class Child:
         return self._child.pid
 
     def ask(self, what: str, request: Any, limits: Limits | None = None) -> Any:
-        """Return the answer to ``request``, within ``limits``; raise what was raised there. Errors call it ``what``.
+        """Return the answer to ``request``, within ``limits``; raise what the child raised. Errors call it ``what``.
 
         Raises:
-            CrashedError: if the process ends, or a limit ends it. There is no answer to another request then.
+            CrashedError: if the child ends or exceeds a limit; every later request raises it too.
         """
         if not self.alive:
             raise CrashedError(what, None, "its process had ended before")
         try:
-            if not self._ready:  # to start is no part of what the limits are for
+            if not self._ready:  # the start does not count towards the limits
                 self._from.recv_bytes()
                 self._ready = True
             self._forget()
@@ -90,19 +90,19 @@ class Child:
         raise answer
 
     def said(self) -> str:
-        """Return what the process has printed since it was last asked, natively or not."""
+        """Return the output of the child, from Python and native code, since the last request."""
         return os.pread(self._said.fileno(), self._size(), 0).decode(errors="replace")
 
     def _size(self) -> int:
         return os.fstat(self._said.fileno()).st_size
 
     def _forget(self) -> None:
-        self._said.seek(0)  # for the process too, which has the same file open
+        self._said.seek(0)  # also moves the child's position: the file description is shared
         self._said.truncate()
         self._noted.truncate(0)
 
     def _wait(self, limits: Limits) -> str | None:
-        """Wait for the answer, or the end. Return the limit that was reached before, if one was."""
+        """Wait for the answer or the end of the child. Return the exceeded limit, if any."""
         end = None if limits.seconds is None else time.monotonic() + limits.seconds
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
@@ -131,23 +131,23 @@ def _end(child: subprocess.Popen[bytes], *files: Any) -> None:
 
 
 def check_memory_can_be_watched() -> None:
-    """Raise `UsageError` where the memory of another process cannot be read."""
+    """Raise `UsageError` on systems without ``/proc``."""
     if not Path("/proc/self/status").exists():
         raise UsageError("a memory limit needs /proc, which this system does not have: pass a time limit alone")
 
 
 def _memory(process: int) -> int:
-    """Return the bytes of memory that ``process`` has to itself; the files that it maps, weights say, do not count."""
+    """Return the anonymous memory of ``process`` in bytes. Mapped files, for example weights, do not count."""
     try:
         status = Path(f"/proc/{process}/status").read_text()
     except OSError:
-        return 0  # it has ended, which is the pipe's to tell
+        return 0  # it has ended: reading from its pipe says so
     _, found, rest = status.partition("RssAnon:")
     return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
 
 
 def serve(answers: str, requests: int, replies: int, notes: int) -> None:
-    """Answer requests, read and written through these file descriptors, until the other side is gone."""
+    """Answer requests in the child, through these file descriptors, until the parent closes them."""
     end_with_parent(sys.stdin.fileno())
     incoming, outgoing = Connection(requests, writable=False), Connection(replies, readable=False)
 
@@ -171,9 +171,9 @@ def serve(answers: str, requests: int, replies: int, notes: int) -> None:
 
 
 def portable(error: Exception) -> Exception:
-    """Return ``error`` if it pickles, as all of ours do, or else an exception that names it in a sentence."""
+    """Return ``error`` if it is picklable, as all of `fx_importer.errors` are; else a RuntimeError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # of any kind: a class may refuse, or not take what it carries
+    except Exception:  # of any kind: pickling runs the code of the class
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error

@@ -1,4 +1,4 @@
-"""Weights outside of modules: where they are, whether they fit, and back into a module."""
+"""Weights outside of modules: reading, validating, linking into a module, and writing."""
 
 from fx_importer.weights.linking import as_passed, link, linked
 from fx_importer.weights.matching import Source, read_weights

@@ -1,4 +1,4 @@
-"""Weights into a module that names them: without copying, and without compiling anything again."""
+"""Linking of external weights into a module, without copying and without lowering again."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def link(
     weights: Source | None = None,
     manifest: Manifest | str | os.PathLike[str] | None = None,
 ) -> ir.Module:
-    """Return a module of a context of its own: ``module``, lowered with ``weights="external"``, with its weights in it.
+    """Return ``module``, lowered with ``weights="external"``, with its weights, in a context of its own.
 
-    It shares the memory of tensors, and maps files. Other weights than those that the model was exported with do as
-    well, if they have the same types.
+    The result shares the memory of tensors, and maps files. The weights may differ from those that the model was
+    exported with, if they have the same types.
 
     Args:
         module: a module, or a file of one.
-        weights: a state dict, a model, an exported program, or a file: .safetensors, .irpa, a directory of
-            transformers'; or a list of such. Without it, the files that the manifest names, as they were then.
-        manifest: the module's, or its file; without it, the one beside the file of the module.
+        weights: a state dict, a model, an exported program, a .safetensors or .irpa file, a directory of transformers,
+            or a list of such. By default the files that the manifest names, unchanged since.
+        manifest: the manifest of the module, or its file; by default the one beside the file of the module.
 
     Raises:
-        UsageError: listing every tensor that is missing, or is not what the module was made for.
+        UsageError: listing every tensor that is missing, or whose type is not that of the module.
     """
     path = Path(module) if isinstance(module, str | os.PathLike) else None
     parsed = module if path is None else read_module(path)
@@ -55,12 +55,12 @@ def link(
 
 
 def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[str, torch.Tensor]) -> ir.Module:
-    """Return ``module``, which stays as it is, with ``tensors``, by their names in the state dict, as its resources.
+    """Return a copy of ``module`` whose resources hold ``tensors``, given by their names in the state dict.
 
-    ``weights`` says which is which, by the names of the resources.
+    ``weights`` maps the names of resources to weights.
 
     Raises:
-        UsageError: if these are not the names, or the sizes, that the module has.
+        UsageError: if the module has other resources, or resources of other sizes.
     """
     copy = module.operation.clone()
     places = resources_in(copy)
@@ -73,10 +73,10 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
             "into a context that has resources of these names, which MLIR then changes: read it into a new one"
         )
     passed = {key: as_passed(tensors[weight.name], weight) for key, weight in weights.items()}
-    if others := [key for key, value in here.items() if size_of(value) != passed[key].nbytes]:  # MLIR does not ask
+    if others := [key for key, value in here.items() if size_of(value) != passed[key].nbytes]:  # MLIR does not check it
         listed = (f"'{key}' is {spelled(weights[key].type)} there, and {here[key].type} here" for key in others)
         raise UsageError("\n  ".join(["the manifest is of another module:", *listed]))
-    # A resource keeps its name only in a context that has none of that name: handles go into a new one.
+    # Handles cross to the new context, where the resources then get their names: MLIR renames one whose name is taken.
     numbers = {key: number for number, key in enumerate(weights)}
     handles = {value: WeightHandle(HandleScope.LINK, numbers[key]).attribute(value.type) for value, key in keys.items()}
     replace_constants(places, handles.get)
@@ -95,7 +95,7 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
 
 
 def as_passed(tensor: torch.Tensor, weight: Weight) -> torch.Tensor:
-    """Return ``tensor`` with the dtype that ``weight`` has in the module."""
+    """Return ``tensor`` in the dtype of ``weight`` in the module."""
     tensor = tensor.detach()
     if weight.passed_as is None:
         return tensor
@@ -106,13 +106,13 @@ def as_passed(tensor: torch.Tensor, weight: Weight) -> torch.Tensor:
 
 def _attribute(tensor: torch.Tensor, key: str, type_: ir.Type) -> ir.Attribute:
     data = as_array(tensor)
-    if tensor.dtype == torch.bool:  # users of a resource disagree on its layout
+    if tensor.dtype == torch.bool:  # consumers of a resource of i1 disagree on its layout
         return ir.DenseElementsAttr.get(data, type=type_, context=type_.context)
     return resource(data, key, type_)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Read what `Lowered.save` wrote beside a module. Raises `UsageError` if there is none, or it is no manifest."""
+    """Read the manifest that `Lowered.save` wrote beside a module. Raises `UsageError` if it is missing or invalid."""
     if not Path(path).is_file():
         raise UsageError(f"there is no manifest '{path}', which says what the module's weights are")
     try:

@@ -1,4 +1,4 @@
-"""What a module needs beside itself, found in what the user has: a state dict, a model, files."""
+"""Matching of the weights that a manifest lists with those of a state dict, a model or files."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.weight_files import Mapped, Stored, stored_in
 
 Source = Mapping[str, torch.Tensor] | torch.nn.Module | ExportedProgram | str | os.PathLike[str] | Sequence["Source"]
-"""Where weights come from: a state dict, a model, an exported program, a file or a directory (`ACCEPTED`); or several
-of these, of which the first has what it has."""
+"""A state dict, a model, an exported program, a file or a directory (`ACCEPTED`); or several of these, of which the
+first takes precedence."""
 
 
 def read_weights(
     manifest: Manifest, weights: Source | None = None, base: str | os.PathLike[str] = "."
 ) -> dict[str, torch.Tensor]:
-    """Return what the module of ``manifest`` needs and does not hold, by the names in the state dict.
+    """Return the external weights of the module of ``manifest``, by their names in the state dict.
 
-    Tensors in files are mapped: what nothing looks at is not read.
+    Tensors in files are mapped into memory, and read on access.
 
     Args:
         manifest: of the module.
-        weights: where they are; without it, the files that the manifest names, which have to be as they were then.
-        base: the directory that paths in the manifest start at.
+        weights: where they are; by default the files that the manifest names, which must be unchanged.
+        base: the directory to which paths in the manifest are relative.
 
     Raises:
-        UsageError: listing every tensor that is missing, or is not what the module was made for.
+        UsageError: listing every tensor that is missing, or whose type is not that of the module.
     """
     check_manifest(manifest)
     if weights is None:
@@ -62,14 +62,14 @@ def read_weights(
 
 
 def check_manifest(manifest: object) -> None:
-    """Raise `UsageError` unless ``manifest`` is one."""
+    """Raise `UsageError` unless ``manifest`` is a `Manifest`."""
     if not isinstance(manifest, Manifest):
         kind = type(manifest).__name__
         raise UsageError(f"a manifest is Lowered.manifest, or Manifest.from_json(text), and not of type {kind}")
 
 
 def tensors_of(source: Source) -> dict[str, Any]:
-    """Return what ``source`` has, by name, tensors and others. Raises `UsageError` if it is no source."""
+    """Return the entries of ``source``, tensors and others, by name. Raises `UsageError` if it is no `Source`."""
     match source:
         case str() | os.PathLike():
             return dict(stored_in(source))
@@ -88,7 +88,7 @@ def tensors_of(source: Source) -> dict[str, Any]:
 
 
 def mismatch(offered: Any, wanted: ValueType) -> str | None:
-    """Return what is wrong with a tensor, if anything is."""
+    """Return how ``offered`` differs from ``wanted``; None if it fits."""
     needed = f"but the module was made for {spelled(wanted)}"
     if isinstance(offered, Stored):
         if offered.type is not None and offered.type != wanted:
@@ -112,12 +112,12 @@ def spelled(type_: ValueType) -> str:
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray:
-    """Return the elements of ``tensor``, in order."""
+    """Return the bytes of the elements of ``tensor``, in row-major order."""
     return as_array(tensor.detach()).view(np.uint8)
 
 
 def _read_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
-    """Return what the manifest says where it is, of files that have not changed."""
+    """Return the weights from the files that the manifest indexes, which must be unchanged."""
     nowhere = [each.name for each in manifest.weights.values() if each.file is None]
     if nowhere:
         raise UsageError(
@@ -149,7 +149,7 @@ def _read_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
 
 
 def _raise_mismatch(problems: Sequence[str], *, hint: str = "", unused: Sequence[str] = ()) -> NoReturn:
-    """Raise `UsageError` that lists ``problems``, and names what there is and nobody needs: of other names, perhaps."""
+    """Raise `UsageError` that lists ``problems``, and entries of the source that the module does not use."""
     count = "one place" if len(problems) == 1 else f"{len(problems)} places"
     more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
     said = [f"there is {', '.join(unused[:3])}{more}, which the module does not name"] if unused else []
@@ -161,7 +161,7 @@ def _tensor(offered: torch.Tensor | Stored, type_: ValueType) -> torch.Tensor:
 
 
 def _is_equal(tensor: torch.Tensor, other: Any, type_: ValueType) -> bool:
-    """Whether the tensor that goes by another name is the same, or as good as that."""
+    """Whether ``other``, another name of the weight, is the same memory as ``tensor``, or has equal bytes."""
     if mismatch(other, type_):
         return False
     other = _tensor(other, type_)

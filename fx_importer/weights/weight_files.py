@@ -1,4 +1,4 @@
-"""Files that hold tensors: where each is, and what is there without reading it."""
+"""Tensors in files, indexed without reading them: safetensors and IREE parameter archives."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class Mapped:
-    """A file, of which what is looked at comes into memory, and goes when it is needed for something else."""
+    """A memory-mapped file."""
 
     path: Path
 
     @functools.cached_property
     def data(self) -> torch.Tensor:
-        """Its bytes."""
+        """The bytes of the file."""
         return torch.from_file(str(self.path), shared=False, size=self.path.stat().st_size, dtype=torch.uint8)
 
 
@@ -47,10 +47,10 @@ class Stored:
     offset: int
     nbytes: int
     type: ValueType | None
-    """None where the file does not say it."""
+    """None if the file does not record it."""
 
     def read(self, type_: ValueType) -> torch.Tensor:
-        """Return the tensor, of which the file says that it is a ``type_``, or does not say what: it is mapped."""
+        """Return the tensor, of ``type_``, mapped. The file records that type, or none."""
         dtype = getattr(torch, type_.dtype)
         data = self.file.data[self.offset : self.offset + self.nbytes]
         if self.offset % dtype.itemsize:
@@ -58,7 +58,7 @@ class Stored:
         return data.view(dtype).reshape(type_.sizes)
 
     def sha256(self) -> str:
-        """Return what tells its bytes from others. They are read piece by piece: mapped, all would be in memory."""
+        """Return the hash of the bytes. They are read in pieces, since mapping would keep all of them in memory."""
         found, left = hashlib.sha256(), self.nbytes
         with self.file.path.open("rb") as file:
             file.seek(self.offset)
@@ -69,10 +69,10 @@ class Stored:
 
 
 def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
-    """Return the tensors that are in a file, or in those of a directory, by name.
+    """Return the tensors in a file, or in the files of a directory, by name.
 
     Raises:
-        UsageError: if it is none that is known, not whole, or not there.
+        UsageError: if the format is unknown, the file is incomplete, or it does not exist.
     """
     path = Path(path).absolute()
     if path.is_dir():
@@ -96,7 +96,7 @@ def _check_exists(path: Path) -> None:
 
 
 def _read_index(index: Path) -> dict[str, Stored]:
-    """Return what is in the safetensors files that transformers lists in ``index``, each of which has a part."""
+    """Return the tensors of the safetensors files that ``index``, written by transformers, lists."""
     try:
         homes: dict[str, str] = dict(json.loads(index.read_text())["weight_map"])
         parts = {name: index.parent / name for name in dict.fromkeys(homes.values())}
@@ -112,7 +112,7 @@ def _read_index(index: Path) -> dict[str, Stored]:
 
 def _read_safetensors(path: Path) -> dict[str, Stored]:
     try:
-        with safe_open(path, framework="pt"):  # which checks that the file is whole
+        with safe_open(path, framework="pt"):  # checks that the file is complete
             pass
         with path.open("rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
@@ -150,7 +150,7 @@ DTYPES: dict[str, str] = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
-"""What safetensors and torch call the same dtype."""
+"""Names of dtypes in safetensors, and in torch."""
 
 
 def iree_runtime() -> Any:

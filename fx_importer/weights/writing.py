@@ -1,4 +1,4 @@
-"""Weights to files, and which file has which."""
+"""Writing of weights to files, and the index of them in the manifest."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def save_weights(
 ) -> Manifest:
     """Return ``manifest`` with an index of its weights in ``path``.
 
-    A file or directory that is there already is looked into, and left as it is: it has every weight, under its name.
-    Else it is made of ``tensors``, by their names in the state dict: a .safetensors or an .irpa file.
+    An existing file or directory is only read, and must have every weight under its name. Otherwise a .safetensors or
+    .irpa file is written from ``tensors``, given by their names in the state dict.
 
     Args:
         manifest: of the module.
-        tensors: what there may be to write.
-        path: where the weights are, or go.
-        base: the directory that paths in the manifest start at.
+        tensors: the weights to write.
+        path: where the weights are, or are written.
+        base: the directory to which paths in the manifest are relative.
 
     Raises:
-        UsageError: listing every tensor that is missing, or is not what the module was made for; or if the file cannot
+        UsageError: listing every tensor that is missing, or whose type is not that of the module; or if the file cannot
             be written. Nothing is left behind then.
     """
     path = Path(path)
@@ -45,7 +45,7 @@ def save_weights(
         check_place(path)
         _write(read_weights(manifest, tensors), path)
     stored = stored_in(path)
-    read_weights(manifest, path)  # all that does not fit is an error
+    read_weights(manifest, path)  # raises for weights that do not fit
     return replace(
         manifest,
         weights={key: replace(each, file=_file(each, stored, Path(base))) for key, each in manifest.weights.items()},
@@ -53,7 +53,7 @@ def save_weights(
 
 
 def check_place(path: Path) -> None:
-    """Raise `UsageError` unless there are weights at ``path``, or a file of them can be written there."""
+    """Raise `UsageError` unless ``path`` holds weights, or a file of weights can be written there."""
     if path.exists():
         stored_in(path)
     elif path.suffix not in (SAFETENSORS, ARCHIVE):
@@ -80,7 +80,7 @@ def _write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors from where they are, a view whose elements are not in order excepted."""
+    """Write tensors from their own memory; only views that are not contiguous are copied."""
     known = set(DTYPES.values())
     if other := [name for name, each in tensors.items() if str(each.dtype).removeprefix("torch.") not in known]:
         raise UsageError(f"safetensors files hold no {tensors[other[0]].dtype}, as {', '.join(map(repr, other))} is")
@@ -96,7 +96,7 @@ def _write_safetensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     }
     try:
         serialize_file(specs, path)
-        stored_in(path)  # it says nothing of a last piece that could not be written
+        stored_in(path)  # safetensors does not report a last piece that it could not write
     except (SafetensorError, UsageError) as error:
         raise OSError(f"safetensors could not write all of it, as on a full disk: {error}") from error
 
