@@ -1,7 +1,8 @@
-"""Arithmetic of complex numbers with none left, for output types that have real ones only.
+"""Rules of complex operators that leave no complex arithmetic, for output types with real numbers only.
 
-What `complex_numbers` leaves to C++, and what is the same for both parts. Each rule leaves real numbers alone. What is
-taken apart and put together here, `fx_importer/canonicalization/complex_pairs.py` keeps as pairs.
+The operators that `complex_numbers` leaves to C++, and those that treat both parts alike. Each rule returns
+``NotImplemented`` for real tensors. `fx_importer/canonicalization/complex_pairs.py` represents what is taken apart and
+put together here as pairs of real nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _predicate(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Tensor]], Decomposition]:
-    """Label a function of the parts that says whether something is true."""
+    """Label a function of both parts that returns bools as a rule of ``operator``."""
 
     def label(function: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
         def rule(x: Tensor) -> Any:
@@ -47,31 +48,31 @@ def _predicate(operator: OpOverload) -> Callable[[Callable[[Tensor, Tensor], Ten
 
 @_predicate(aten.isnan.default)
 def isnan(a: Tensor, b: Tensor) -> Tensor:
-    """Some part is not a number."""
+    """Return whether any part is NaN."""
     return torch.isnan(a) | torch.isnan(b)
 
 
 @_predicate(aten.isinf.default)
 def isinf(a: Tensor, b: Tensor) -> Tensor:
-    """Some part is infinite."""
+    """Return whether any part is infinite."""
     return torch.isinf(a) | torch.isinf(b)
 
 
 @_predicate(aten.isfinite.default)
 def isfinite(a: Tensor, b: Tensor) -> Tensor:
-    """Both parts are finite."""
+    """Return whether both parts are finite."""
     return torch.isfinite(a) & torch.isfinite(b)
 
 
 @_predicate(aten.logical_not.default)
 def logical_not(a: Tensor, b: Tensor) -> Tensor:
-    """Both parts are zero."""
+    """Return whether both parts are zero."""
     return (a == 0) & (b == 0)
 
 
 @decomposes(aten.pow.Tensor_Scalar)
 def power(x: Operand, exponent: complex) -> Any:
-    """Whole exponents as products, by squares; others as `power_of_tensors`."""
+    """Return integer powers by repeated squaring; others as `power_of_tensors`."""
     if not is_complex(x, exponent):
         return NotImplemented
     if isinstance(exponent, int | float) and exponent == 0.5:
@@ -94,7 +95,10 @@ def _integer_power(x: Tensor, times: int) -> Tensor:
 
 @decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def power_of_tensors(x: Operand, exponent: Operand) -> Any:
-    """``exp(exponent * log x)``. To the power of zero it is one, and what else zero has no logarithm for is NaN."""
+    """Return ``exp(exponent * log(x))``.
+
+    The power of zero is 1 for an exponent of zero, 0 for one with a positive real part, and NaN otherwise.
+    """
     if not is_complex(x, exponent):
         return NotImplemented
     dtype = torch.result_type(x, exponent)
@@ -112,7 +116,7 @@ def power_of_tensors(x: Operand, exponent: Operand) -> Any:
 
 @decomposes(aten.ldexp.Tensor)
 def ldexp(x: Tensor, exponent: Tensor) -> Any:
-    """``x * 2**exponent``."""
+    """Return ``x * 2**exponent``."""
     return x * torch.pow(2.0, exponent) if is_complex(x, exponent) else NotImplemented
 
 
@@ -125,7 +129,7 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """The norm of the absolute values."""
+    """Return the norm of the absolute values."""
     if not x.is_complex():
         return NotImplemented
     return aten.linalg_vector_norm(x.abs(), ord, dim, keepdim, dtype=dtype and dtype.to_real())
@@ -133,13 +137,13 @@ def vector_norm(
 
 @decomposes(aten.norm.ScalarOpt_dim)
 def norm_dim(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Any:
-    """`vector_norm`, under its older name."""
+    """Return `vector_norm`, by the older operator."""
     return vector_norm(x, 2.0 if p is None else p, dim, keepdim)
 
 
 @decomposes(aten.norm.Scalar)
 def norm(x: Tensor, p: float = 2) -> Any:
-    """`vector_norm`, of all elements."""
+    """Return `vector_norm` of all elements."""
     return vector_norm(x, p)
 
 
@@ -147,7 +151,7 @@ def norm(x: Tensor, p: float = 2) -> Any:
 def linalg_norm(
     x: Tensor, ord: float | str | None = None, dim: Sequence[int] | None = None, *args: Any, **kw: Any
 ) -> Any:
-    """The norm of the absolute values, but for those of matrices that are of singular values."""
+    """Return the norm of the absolute values; matrix norms of singular values stay."""
     of_matrices = x.dim() == 2 if dim is None else len(dim) == 2
     if not x.is_complex() or (of_matrices and ord in (2, -2, "nuc")):
         return NotImplemented
@@ -158,7 +162,7 @@ def linalg_norm(
 
 @decomposes(aten.isclose.default)
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    """Whether ``a == b``, or the length of their finite difference is at most ``atol + rtol * |b|``."""
+    """Return whether ``a == b``, or ``|a - b|`` is finite and at most ``atol + rtol * |b|``."""
     if not is_complex(a, b):
         return NotImplemented
     error, bound = (a - b).abs(), atol + b.abs() * rtol
@@ -168,7 +172,7 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
 
 @decomposes(aten.prod.dim_int)
 def prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The product along an axis, of halves of it, again and again."""
+    """Return the product along an axis, by halving it."""
     kind = dtype or x.dtype
     if not kind.is_complex or not isinstance(x.shape[dim] if x.dim() else 1, int):
         return NotImplemented
@@ -181,13 +185,13 @@ def prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype |
 
 @decomposes(aten.cumprod.default)
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """The products of all elements up to each."""
+    """Return the cumulative product."""
     return cumulative.cumprod_by_scan(x, dim, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
 
 
 @decomposes(aten.eye.default, aten.eye.m)
 def eye(*sizes: int, dtype: torch.dtype | None = None, **settings: Any) -> Any:
-    """Ones on the diagonal, of real numbers first."""
+    """Return the identity matrix, made of real numbers first."""
     if dtype is None or not dtype.is_complex:
         return NotImplemented
     del settings
@@ -196,18 +200,18 @@ def eye(*sizes: int, dtype: torch.dtype | None = None, **settings: Any) -> Any:
 
 @decomposes(aten.copy.default)
 def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Any:
-    """What is copied, in the dtype and the shape of where it goes."""
+    """Return ``source`` in the dtype and the shape of ``x``."""
     return source.to(x.dtype).expand(x.shape).clone() if x.is_complex() else NotImplemented
 
 
 @decomposes(aten.prod.default)
 def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    """The product of all elements."""
+    """Return the product of all elements."""
     return prod_dim(x.reshape(-1), 0, dtype=dtype) if (dtype or x.dtype).is_complex else NotImplemented
 
 
 def _on_nonzero(operator: OpOverload) -> Decomposition:
-    """Return the rule that computes ``operator`` of what is not zero."""
+    """Return the rule that computes ``operator`` of ``x != 0``."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         if not is_complex(*(each for each in args if isinstance(each, Tensor))):
@@ -218,7 +222,7 @@ def _on_nonzero(operator: OpOverload) -> Decomposition:
 
 
 def _on_both_parts(operator: OpOverload) -> Decomposition:
-    """Return the rule that computes ``operator`` of the real parts of its arguments, and of the imaginary ones."""
+    """Return the rule that computes ``operator`` of the real parts of its arguments and of the imaginary ones."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         if not any(isinstance(each, Tensor) and each.is_complex() for each in tree_leaves((args, kwargs))):
@@ -251,7 +255,7 @@ _LINEAR = (
         aten.masked_select.default,
     ),
 )
-"""What is linear, and computes with no number of its own."""
+"""Operators that treat both parts alike."""
 _PREDICATES = (
     *(aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims),
     *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
@@ -266,6 +270,6 @@ COMPLEX_OPERATORS = (
     *map(_on_nonzero, _PREDICATES),
     *map(_on_both_parts, _LINEAR),
 )
-"""The rules for a target that has sums and products of complex numbers already."""
+"""Rules for a target that has sums and products of complex numbers."""
 
 ALL_COMPLEX_OPERATORS = (*BASIC_ARITHMETIC_IN_PARTS, complex_matmul, *COMPLEX_OPERATORS)

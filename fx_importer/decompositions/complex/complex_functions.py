@@ -1,7 +1,7 @@
-"""Elementary functions of complex numbers, as functions of their real and imaginary parts.
+"""Rules of elementary functions of complex numbers, as functions of their real and imaginary parts.
 
-Each rule leaves real numbers alone. Roots and inverse functions are those of Kahan, "Branch Cuts for Complex Elementary
-Functions" (1987), without its care for overflow.
+Each rule returns ``NotImplemented`` for real tensors. Roots and inverse functions are those of Kahan, "Branch Cuts for
+Complex Elementary Functions" (1987), without its care for overflow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Function = Callable[[Tensor, Tensor], Parts]
 
 
 def _elementwise(*operators: OpOverload) -> Callable[[Function], Decomposition]:
-    """Label a function as the decomposition of ``operators``, of complex numbers."""
+    """Label a function of both parts as the rule of ``operators`` on complex tensors."""
 
     def label(function: Function) -> Decomposition:
         def rule(x: Tensor) -> Any:
@@ -38,14 +38,14 @@ def _elementwise(*operators: OpOverload) -> Callable[[Function], Decomposition]:
 
 @_elementwise(aten.sgn.default)
 def sgn(a: Tensor, b: Tensor) -> Parts:
-    """``x / |x|``, and zero for zero."""
+    """Return ``x / |x|``, and zero for zero."""
     size = torch.hypot(a, b)
     whole = torch.where(size == 0, 1.0, size)
     return a / whole, b / whole
 
 
 def _sqrt(a: Tensor, b: Tensor) -> Parts:
-    """The root whose real part is not negative."""
+    """Return the square root whose real part is not negative."""
     size = torch.hypot(a, b)
     root = torch.sqrt(size * 0.5 + a.abs() * 0.5)
     other = torch.where(root == 0, 0.0, b.abs() * 0.5 / torch.where(root == 0, 1.0, root))
@@ -61,7 +61,7 @@ def _log(operator: OpOverload, base: float) -> Decomposition:
 
 @_elementwise(aten.log1p.default)
 def log1p(a: Tensor, b: Tensor) -> Parts:
-    """``log(1 + x)``, exact to the last bits near zero too."""
+    """Return ``log(1 + x)``, accurate near zero."""
     near = 0.5 * torch.log1p(a * (2.0 + a) + b * b)
     far = torch.log(torch.hypot(1.0 + a, b))
     return torch.where(torch.hypot(a, b) < 0.5, near, far), torch.atan2(b, 1.0 + a)
@@ -69,45 +69,48 @@ def log1p(a: Tensor, b: Tensor) -> Parts:
 
 @_elementwise(aten.expm1.default)
 def expm1(a: Tensor, b: Tensor) -> Parts:
-    """``exp(x) - 1``, exact to the last bits near zero too."""
+    """Return ``exp(x) - 1``, accurate near zero."""
     half = torch.sin(b * 0.5)
     return torch.expm1(a) * torch.cos(b) - 2.0 * half * half, torch.exp(a) * torch.sin(b)
 
 
 @_elementwise(aten.exp2.default)
 def exp2(a: Tensor, b: Tensor) -> Parts:
-    """``2 ** x``."""
+    """Return ``2 ** x``."""
     size, angle = torch.exp2(a), b * math.log(2)
     return size * torch.cos(angle), size * torch.sin(angle)
 
 
 @_elementwise(aten.sin.default)
 def sin(a: Tensor, b: Tensor) -> Parts:
-    """The sine."""
+    """Return the sine."""
     return torch.sin(a) * torch.cosh(b), torch.cos(a) * torch.sinh(b)
 
 
 @_elementwise(aten.cos.default)
 def cos(a: Tensor, b: Tensor) -> Parts:
-    """The cosine."""
+    """Return the cosine."""
     return torch.cos(a) * torch.cosh(b), -torch.sin(a) * torch.sinh(b)
 
 
 @_elementwise(aten.sinh.default)
 def sinh(a: Tensor, b: Tensor) -> Parts:
-    """The hyperbolic sine."""
+    """Return the hyperbolic sine."""
     return torch.sinh(a) * torch.cos(b), torch.cosh(a) * torch.sin(b)
 
 
 @_elementwise(aten.cosh.default)
 def cosh(a: Tensor, b: Tensor) -> Parts:
-    """The hyperbolic cosine."""
+    """Return the hyperbolic cosine."""
     return torch.cosh(a) * torch.cos(b), torch.sinh(a) * torch.sin(b)
 
 
 @_elementwise(aten.tanh.default)
 def tanh(a: Tensor, b: Tensor) -> Parts:
-    """The hyperbolic tangent, of parts ``t / d`` and ``s c / (d cosh(a)**2)``, where ``d = c**2 + t**2 s**2``."""
+    """Return the hyperbolic tangent.
+
+    Its parts are ``t / d`` and ``s c / (d cosh(a)**2)``, where ``d = c**2 + t**2 s**2``.
+    """
     t, s, c = torch.tanh(a), torch.sin(b), torch.cos(b)
     scale = c * c + t * t * s * s
     inverse = 1.0 / torch.cosh(a)
@@ -116,28 +119,28 @@ def tanh(a: Tensor, b: Tensor) -> Parts:
 
 @_elementwise(aten.asin.default)
 def asin(a: Tensor, b: Tensor) -> Parts:
-    """The inverse of the sine."""
+    """Return the inverse sine."""
     (pr, pi), (qr, qi) = _sqrt(1.0 - a, -b), _sqrt(1.0 + a, b)
     return torch.atan2(a, pr * qr - pi * qi), torch.asinh(pr * qi - pi * qr)
 
 
 @_elementwise(aten.acos.default)
 def acos(a: Tensor, b: Tensor) -> Parts:
-    """The inverse of the cosine."""
+    """Return the inverse cosine."""
     (pr, pi), (qr, qi) = _sqrt(1.0 - a, -b), _sqrt(1.0 + a, b)
     return 2.0 * torch.atan2(pr, qr), torch.asinh(qr * pi - qi * pr)
 
 
 @_elementwise(aten.acosh.default)
 def acosh(a: Tensor, b: Tensor) -> Parts:
-    """The inverse of the hyperbolic cosine."""
+    """Return the inverse hyperbolic cosine."""
     (pr, pi), (qr, qi) = _sqrt(a - 1.0, b), _sqrt(a + 1.0, b)
     return torch.asinh(pr * qr + pi * qi), 2.0 * torch.atan2(pi, qr)
 
 
 @_elementwise(aten.atanh.default)
 def atanh(a: Tensor, b: Tensor) -> Parts:
-    """The inverse of the hyperbolic tangent."""
+    """Return the inverse hyperbolic tangent."""
     away = 1.0 - a
     real = 0.25 * torch.log1p(4.0 * a / (away * away + b * b))
     return real, 0.5 * torch.atan2(2.0 * b, away * (1.0 + a) - b * b)
@@ -149,7 +152,7 @@ def _composed(operator: OpOverload, function: Callable[[Tensor], Tensor]) -> Dec
 
 
 def _with_rotated_argument(operator: OpOverload, of: Decomposition) -> Decomposition:
-    """Return the rule of ``f(x) = -i g(i x)``, where ``of`` is that of ``g``."""
+    """Return the rule of ``f(x) = -i g(i x)``, where ``of`` is the rule of ``g``."""
 
     def rule(x: Tensor) -> Any:
         if not x.is_complex():

@@ -1,6 +1,7 @@
-"""Logarithms of sums of exponentials of complex numbers. A rule leaves real numbers alone.
+"""Rules of logaddexp and logcumsumexp of complex numbers.
 
-The imaginary part hangs on the order of terms: in another, it would be turned by whole circles.
+Each rule returns ``NotImplemented`` for real tensors. The imaginary part depends on the order of terms: in another
+order it would differ by multiples of 2 pi.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.logcumsumexp.default)
 def logcumsumexp(x: Tensor, dim: int) -> Any:
-    """The logarithm of the running sum of exponentials, one after the other, as eager computes it."""
+    """Return the logarithm of the cumulative sum of exponentials, term by term, as eager."""
     if not x.is_complex():
         return NotImplemented
     if x.dim() == 0 or is_empty(x) or not isinstance(x.shape[dim], int):
@@ -55,7 +56,7 @@ def _logaddexp_parts(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor
 
 @decomposes(aten.logaddexp.default)
 def logaddexp(x: Tensor, y: Tensor) -> Any:
-    """``log(exp(x) + exp(y))``."""
+    """Return ``log(exp(x) + exp(y))``."""
     if not x.is_complex() or not y.is_complex():
         return NotImplemented
     return torch.complex(*_logaddexp_parts(*parts_of_tensor(y), *parts_of_tensor(x)))

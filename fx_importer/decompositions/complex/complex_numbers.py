@@ -1,7 +1,7 @@
-"""Arithmetic of complex numbers, as arithmetic of their real and imaginary parts.
+"""Rules of basic arithmetic of complex tensors, on their real and imaginary parts.
 
-The C++ lowerings to linalg multiply complex numbers, and take them apart; almost all else is an error, or worse. Each
-rule leaves real numbers alone.
+The C++ lowerings to linalg multiply complex numbers, and take them apart; almost all else is an error, or wrong. Each
+rule returns ``NotImplemented`` for real tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Part = Tensor | float
 
 
 def is_complex(*operands: Any) -> bool:
-    """Whether any operand is complex, and all are numbers or tensors (none is symbolic)."""
+    """Return whether any operand is complex, and all are tensors or numbers (none symbolic)."""
     known = all(isinstance(x, Tensor | int | float | complex) for x in operands)
     return known and any(x.is_complex() if isinstance(x, Tensor) else isinstance(x, complex) for x in operands)
 
@@ -41,7 +41,7 @@ def parts_of_tensor(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def complex_of(real: Part, imaginary: Part, dtype: torch.dtype) -> Tensor:
-    """Return a tensor of ``dtype`` made of two parts, at least one of which is a tensor."""
+    """Return a complex tensor of ``dtype`` from two parts, at least one of which is a tensor."""
     shape = torch.broadcast_shapes(*(part.shape for part in (real, imaginary) if isinstance(part, Tensor)))
     to = dtype.to_real()
     parts = [p.to(to) if isinstance(p, Tensor) else torch.full((), p, dtype=to) for p in (real, imaginary)]
@@ -55,7 +55,7 @@ def _add_parts(a: Operand, b: Operand, sign: float) -> Tensor:
 
 @decomposes(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: complex = 1) -> Any:
-    """``a + alpha * b``."""
+    """Return ``a + alpha * b``."""
     if not is_complex(a, b, alpha):
         return NotImplemented
     return _add_parts(a, b if alpha == 1 else b * alpha, 1.0)
@@ -63,7 +63,7 @@ def add(a: Operand, b: Operand, alpha: complex = 1) -> Any:
 
 @decomposes(aten.sub.Tensor, aten.sub.Scalar)
 def sub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
-    """``a - alpha * b``."""
+    """Return ``a - alpha * b``."""
     if not is_complex(a, b, alpha):
         return NotImplemented
     return _add_parts(a, b if alpha == 1 else b * alpha, -1.0)
@@ -71,13 +71,13 @@ def sub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
 
 @decomposes(aten.rsub.Scalar)
 def rsub(a: Operand, b: Operand, alpha: complex = 1) -> Any:
-    """``b - alpha * a``."""
+    """Return ``b - alpha * a``."""
     return sub(b, a, alpha)
 
 
 @decomposes(aten.mul.Tensor, aten.mul.Scalar)
 def mul(a: Operand, b: Operand) -> Any:
-    """Two complex tensors stay as they are; of two tensors, a real one scales both parts."""
+    """Return the product with a number or a real tensor; of two complex tensors it stays."""
     if not is_complex(a, b) or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype):
         return NotImplemented
     (ar, ai), (br, bi) = parts_of(a), parts_of(b)
@@ -91,7 +91,10 @@ def mul(a: Operand, b: Operand) -> Any:
 
 @decomposes(aten.div.Tensor, aten.div.Scalar)
 def div(a: Operand, b: Operand) -> Any:
-    """``a * conj(b) / |b|**2``, scaled by the larger part of ``b``, so that the square does not overflow."""
+    """Return ``a * conj(b) / |b|**2``.
+
+    ``b`` is scaled by its larger part first, so that the square does not overflow.
+    """
     if not is_complex(a, b):
         return NotImplemented
     dtype = torch.result_type(a, b)
@@ -109,13 +112,13 @@ def div(a: Operand, b: Operand) -> Any:
 
 @decomposes(aten.reciprocal.default)
 def reciprocal(x: Tensor) -> Any:
-    """``1 / x``."""
+    """Return ``1 / x``."""
     return div(1, x)
 
 
 @decomposes(aten.abs.default)
 def absolute(x: Tensor) -> Any:
-    """The length of the number, scaled by its larger part."""
+    """Return the absolute value, scaled by the larger part so that no square overflows."""
     if not x.is_complex():
         return NotImplemented
     real, imaginary = (part.abs() for part in parts_of_tensor(x))
@@ -127,7 +130,7 @@ def absolute(x: Tensor) -> Any:
 
 @decomposes(aten._conj.default, aten._conj_physical.default, aten.conj_physical.default)
 def conjugate(x: Tensor) -> Any:
-    """The imaginary part with the other sign."""
+    """Return the complex conjugate."""
     if not x.is_complex():
         return NotImplemented
     real, imaginary = parts_of_tensor(x)
@@ -136,7 +139,7 @@ def conjugate(x: Tensor) -> Any:
 
 @decomposes(aten.exp.default)
 def exp(x: Tensor) -> Any:
-    """``exp(real) * (cos(imaginary) + i sin(imaginary))``."""
+    """Return ``exp(real) * (cos(imaginary) + i sin(imaginary))``."""
     if not x.is_complex():
         return NotImplemented
     real, imaginary = parts_of_tensor(x)
@@ -146,7 +149,7 @@ def exp(x: Tensor) -> Any:
 
 @decomposes(aten._to_copy.default)
 def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
-    """To real numbers, the real part; to bool, whether either part is not zero. From others, by way of the part's."""
+    """Convert to real numbers by the real part, to bool by whether either part is nonzero; from real ones, by parts."""
     del settings
     if not x.is_complex() and dtype is not None and dtype.is_complex and x.dtype is not dtype.to_real():
         real = x.to(dtype.to_real())
@@ -160,7 +163,7 @@ def convert(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> 
 
 @decomposes(aten.eq.Tensor, aten.eq.Scalar)
 def eq(a: Operand, b: Operand) -> Any:
-    """Both parts are equal."""
+    """Return whether both parts are equal."""
     if not is_complex(a, b):
         return NotImplemented
     (ar, ai), (br, bi) = parts_of(a), parts_of(b)
@@ -169,13 +172,13 @@ def eq(a: Operand, b: Operand) -> Any:
 
 @decomposes(aten.ne.Tensor, aten.ne.Scalar)
 def ne(a: Operand, b: Operand) -> Any:
-    """Some part is not equal."""
+    """Return whether any part differs."""
     return eq(a, b).logical_not() if is_complex(a, b) else NotImplemented
 
 
 @decomposes(aten.sum.dim_IntList)
 def sum_dim(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The sums of both parts."""
+    """Return the sums of both parts."""
     if not x.is_complex() or (dtype is not None and dtype != x.dtype):
         return NotImplemented
     axes = [axis % max(x.dim(), 1) for axis in dim or range(x.dim())]
@@ -184,13 +187,13 @@ def sum_dim(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtyp
 
 @decomposes(aten.sum.default)
 def sum_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    """As `sum_dim` all axes."""
+    """Return `sum_dim` over all axes."""
     return sum_dim(x, None, dtype=dtype)
 
 
 @decomposes(aten.mean.dim)
 def mean_dim(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The means of both parts."""
+    """Return the means of both parts."""
     if not x.is_complex() or (dtype is not None and dtype != x.dtype):
         return NotImplemented
     axes = [axis % max(x.dim(), 1) for axis in dim or range(x.dim())]
@@ -199,7 +202,7 @@ def mean_dim(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dty
 
 @decomposes(aten.mean.default)
 def mean_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    """As `mean_dim` all axes."""
+    """Return `mean_dim` over all axes."""
     return mean_dim(x, None, dtype=dtype)
 
 
@@ -217,7 +220,7 @@ def _on_parts(*operators: Any, of: Callable[..., Tensor]) -> Decomposition:
 
 @decomposes(aten.mul.Tensor, aten.mul.Scalar)
 def mul_of_two(a: Operand, b: Operand) -> Any:
-    """As `mul`, of two complex tensors too, for a target that does not multiply them."""
+    """Return the product, of two complex tensors too, for a target that does not multiply them."""
     if not is_complex(a, b):
         return NotImplemented
     result = mul(a, b)
@@ -229,7 +232,7 @@ def mul_of_two(a: Operand, b: Operand) -> Any:
 
 @decomposes(aten.mm.default, aten.bmm.default)
 def complex_matmul(a: Tensor, b: Tensor) -> Any:
-    """The product of matrices, as four of their parts."""
+    """Return the matrix product, as four products of parts."""
     if not a.is_complex():
         return NotImplemented
     (ar, ai), (br, bi) = (parts_of_tensor(each) for each in (a, b))
@@ -246,9 +249,9 @@ BASIC_ARITHMETIC = (
 
 @decomposes(aten.view_as_complex.default)
 def view_as_complex(x: Tensor) -> Tensor:
-    """Of the two elements along the last axis, the first is the real part."""
+    """Return complex numbers of the two elements along the last axis, the real part first."""
     return torch.complex(x[..., 0], x[..., 1])
 
 
 BASIC_ARITHMETIC_IN_PARTS = (*(each for each in BASIC_ARITHMETIC if each is not mul), mul_of_two)
-"""The rules for a target that multiplies no complex numbers, and can put them together."""
+"""Rules for a target without products of complex numbers that can make them of two parts."""

@@ -1,4 +1,4 @@
-"""Rules of activation functions."""
+"""Rules of elu, gelu and relu."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.elu.default)
 def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
-    """``scale * (x if x > 0 else alpha * expm1(input_scale * x))``; ``exp(x) - 1`` loses what is next to zero."""
+    """Return ``scale * (x if x > 0 else alpha * expm1(input_scale * x))``.
+
+    ``exp(x) - 1`` is inexact near zero.
+    """
     return torch.where(x > 0, x * scale, torch.expm1(x * input_scale) * (alpha * scale))
 
 
 @decomposes(aten.gelu.default)
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """``x * Φ(x)``, or its approximation by a hyperbolic tangent. Half precision in float32, as eager does.
+    """Return ``x * Φ(x)``, or its approximation by a hyperbolic tangent; half precision in float32, as eager.
 
-    The C++ lowerings round its constants to four digits, and cube by a power, which TOSA has of positive numbers only.
+    The C++ lowerings round the constants to four digits, and cube by a power, which TOSA defines for positive bases
+    only.
     """
     if x.dtype in HALF_DTYPES:
         return gelu(x.float(), approximate).to(x.dtype)
@@ -35,11 +39,11 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 @decomposes(aten.relu.default)
 def relu(x: Tensor) -> Tensor:
-    """A clamp from zero on."""
+    """Return ``clamp(x, min=0)``, for integers ``maximum(x, 0)``."""
     return torch.clamp(x, min=0) if x.is_floating_point() else torch.maximum(x, torch.full((), 0, dtype=x.dtype))
 
 
 @decomposes(aten.relu.default)
 def relu_integers(x: Tensor) -> Tensor:
-    """The larger of an integer and zero."""
+    """Return ``maximum(x, 0)`` for integers."""
     return torch.maximum(x, torch.zeros((), dtype=x.dtype)) if is_integer(x) else NotImplemented

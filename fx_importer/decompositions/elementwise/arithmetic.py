@@ -14,6 +14,8 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _float_scalar(operator: OpOverload) -> Decomposition:
+    """Return the rule of ``operator`` on a float tensor and an int: the int becomes a float."""
+
     @decomposes(operator)
     def rule(x: Any, number: Any, *rest: Any, **kwargs: Any) -> Any:
         if type(number) is not int or not isinstance(x, Tensor) or not x.is_floating_point():
@@ -29,24 +31,24 @@ FLOAT_SCALAR_ARITHMETIC = tuple(
         (aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.mul.Tensor, aten.mul.Scalar),
     )
 )
-"""Arithmetic of floats with a whole number, as that with a float."""
+"""Arithmetic of a float tensor and an int, as with a float."""
 
 
 @decomposes(aten.add.Tensor, aten.add.Scalar)
 def add(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
-    """``a + alpha * b``."""
+    """Return ``a + alpha * b``."""
     return aten.add.Tensor(a, scalar_like(b * alpha, a)) if isinstance(b, Number) else NotImplemented
 
 
 @decomposes(aten.sub.Tensor, aten.sub.Scalar)
 def sub(a: Tensor, b: Tensor | Number, alpha: Number = 1) -> Tensor:
-    """``a - alpha * b``."""
+    """Return ``a - alpha * b``."""
     return aten.sub.Tensor(a, scalar_like(b * alpha, a)) if isinstance(b, Number) else NotImplemented
 
 
 @decomposes(aten.rsub.Scalar)
 def rsub(a: Tensor, b: Number, alpha: Number = 1) -> Tensor:
-    """``b - alpha * a``."""
+    """Return ``b - alpha * a``."""
     return scalar_like(b, a) - (a if alpha == 1 else a * alpha) if isinstance(b, Number) else NotImplemented
 
 
@@ -57,7 +59,7 @@ SCALAR_ARITHMETIC = (add, sub, rsub, mul)
 
 
 def for_int8(rule: Decomposition) -> Decomposition:
-    """Return ``rule`` for tensors of 8 bits alone; others stay."""
+    """Return ``rule`` restricted to int8 tensors."""
 
     def small(*args: Any, **kwargs: Any) -> Any:
         is_small = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in args)
@@ -68,19 +70,19 @@ def for_int8(rule: Decomposition) -> Decomposition:
 
 @decomposes(aten.rsub.Tensor)
 def rsub_tensor(a: Tensor, b: Tensor, alpha: float = 1) -> Tensor:
-    """``b - alpha * a``."""
+    """Return ``b - alpha * a``."""
     return torch.sub(b, a, alpha=alpha)
 
 
 @decomposes(aten.neg.default)
 def neg_integers(x: Tensor) -> Tensor:
-    """``0 - x`` of integers: the C++ lowering goes through floats."""
+    """Return ``0 - x`` for integers; the C++ lowering goes through floats."""
     return NotImplemented if x.is_floating_point() or x.is_complex() else torch.full((), 0, dtype=x.dtype) - x
 
 
 @decomposes(aten.add.Tensor)
 def add_bools(a: Tensor, b: Tensor | complex, *, alpha: complex = 1) -> Tensor:
-    """As `multiply`: the sum of two truths is that either is true."""
+    """Return the sum of two bool tensors, their logical or: TOSA does not add bools."""
     if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool and alpha == 1:
         return torch.logical_or(a, b)
     return NotImplemented
@@ -88,7 +90,7 @@ def add_bools(a: Tensor, b: Tensor | complex, *, alpha: complex = 1) -> Tensor:
 
 @decomposes(aten.mul.Tensor)
 def mul_bools(a: Tensor, b: Tensor | complex) -> Tensor:
-    """TOSA multiplies numbers; of truths, the product is that both are true."""
+    """Return the product of two bool tensors, their logical and: TOSA does not multiply bools."""
     if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool:
         return torch.logical_and(a, b)
     return NotImplemented

@@ -1,4 +1,7 @@
-"""Truths as numbers: false before true, where signed bits have it the other way round; any sum of truths is true."""
+"""Rules of accumulation, extrema and sorts of bool tensors, in int32.
+
+False orders before true, whereas signed single bits order the other way round; a sum of bools is their logical or.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from fx_importer.fx_graph.operators import aten
 
 
 def on_bools(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
+    """Return the rule of ``operator`` on two bool tensors; on others it stays."""
+
     @decomposes(operator)
     def ordered(a: Tensor, b: Tensor) -> Any:
         return rule(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
@@ -22,7 +27,7 @@ def on_bools(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -> 
 
 
 def _as_int32(operator: OpOverload) -> Decomposition:
-    """Return the rule that has integers of 32 bits for truths; the first result is whether they are not zero."""
+    """Return the rule that computes in int32 for bools; the first result is compared with zero."""
 
     @decomposes(operator)
     def rule(x: Tensor, *args: Any, **settings: Any) -> Any:
@@ -41,7 +46,7 @@ def _is_bool(x: Any) -> bool:
 
 @decomposes(aten.index_put.default)
 def index_put_accumulate(x: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-    """Added up; what is written stays."""
+    """Accumulate in int32; a write without accumulation stays."""
     if not accumulate or x.dtype is not torch.bool:
         return NotImplemented
     return aten.index_put(x.int(), indices, values.int(), True) != 0

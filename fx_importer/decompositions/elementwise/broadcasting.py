@@ -1,4 +1,4 @@
-"""Operands brought to one shape, for backends that do not broadcast them."""
+"""Rules that broadcast operands to one shape, for backends that do not."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _broadcast_operands(operator: OpOverload[..., Any]) -> Decomposition:
+    """Return the rule that broadcasts the operands of ``operator``."""
+
     @decomposes(operator)
     def rule(a: Tensor, b: Tensor) -> Any:
         return NotImplemented if a.shape == b.shape else operator(*torch.broadcast_tensors(a, b))

@@ -19,7 +19,11 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.clamp.default)
 def clamp_with_infinite_bounds(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
-    """``minimum(maximum(x, min), max)``; where no bound is given, infinity is one. Integers stay if both are whole."""
+    """Return ``minimum(maximum(x, min), max)``, where a missing bound is infinite.
+
+    The C++ lowering to TOSA takes the largest finite number for a missing bound. Integers stay if both bounds are
+    integers in order.
+    """
     if is_kept(aten.clamp.default) or not all(isinstance(each, Number | None) for each in (min, max)):
         return NotImplemented
     if not x.is_floating_point():
@@ -36,26 +40,26 @@ def clamp_with_infinite_bounds(x: Tensor, min: Number | None = None, max: Number
 
 
 def _maximum_then_minimum(x: Tensor, low: Number, high: Number) -> Tensor:
-    """One after the other: the upper bound wins, and a bound may be NaN."""
+    """Return ``minimum(maximum(x, low), high)``: the upper bound wins, and a NaN bound propagates."""
     bounds = (torch.full((), each, dtype=x.dtype) for each in (low, high))
     return torch.minimum(torch.maximum(x, next(bounds)), next(bounds))
 
 
 @decomposes(aten.clamp_min.default)
 def clamp_min(x: Tensor, min: Number) -> Tensor:
-    """One bound."""
+    """Return `clamp` with a lower bound only."""
     return torch.clamp(x, min=min)
 
 
 @decomposes(aten.clamp_max.default)
 def clamp_max(x: Tensor, max: Number) -> Tensor:
-    """One bound."""
+    """Return `clamp` with an upper bound only."""
     return torch.clamp(x, max=max)
 
 
 @decomposes(aten.clamp.Tensor)
 def clamp_tensors(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
-    """Each bound that is given."""
+    """Return the minimum with ``max`` of the maximum with ``min``; either may be missing."""
     x = x if min is None else torch.maximum(x, min)
     return x if max is None else torch.minimum(x, max)
 
@@ -65,7 +69,7 @@ TOSA_CLAMPS: tuple[Decomposition, ...] = (clamp_with_infinite_bounds, clamp_min,
 
 @decomposes(aten.clamp.default)
 def clamp_by_scalars(x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
-    """The smaller of ``max`` and the larger of ``min`` and ``x``; not a number stays so."""
+    """Return ``minimum(maximum(x, min), max)``, the bounds as constant tensors; NaN propagates."""
     if min is not None:
         x = torch.maximum(x, scalar_like(min, x))
     if max is not None:
@@ -75,7 +79,10 @@ def clamp_by_scalars(x: Tensor, min: Number | None = None, max: Number | None = 
 
 @decomposes(aten.clamp.default)
 def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
-    """Of whole numbers between floats, which the C++ lowering compares as they are; or a bound is NaN. Others stay."""
+    """Clamp integers to float bounds in floating point; return NaN if a bound is NaN.
+
+    The C++ lowering compares the integers as they are.
+    """
     if any(isinstance(each, float) and math.isnan(each) for each in (min, max)):
         return torch.full_like(x, math.nan, dtype=torch.result_type(x, math.nan))
     if x.is_floating_point() or not any(isinstance(each, float) for each in (min, max)):
@@ -85,7 +92,7 @@ def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = N
 
 @decomposes(aten.clamp.Tensor)
 def clamp_mixed_dtypes(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
-    """Between tensors of another dtype than that of ``x``, all in the dtype of the result. Others stay."""
+    """Clamp to tensors of another dtype than that of ``x``, all in the result's dtype."""
     bounds = [each for each in (min, max) if each is not None]
     _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
     if all(each.dtype == dtype for each in (x, *bounds)):
@@ -95,7 +102,7 @@ def clamp_mixed_dtypes(x: Tensor, min: Tensor | None = None, max: Tensor | None 
 
 @decomposes(aten.clamp.default)
 def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    """Of integers: C++ cuts the bounds off at 32 bits."""
+    """Clamp integers by maximum and minimum: C++ cuts the bounds off at 32 bits."""
     if not is_integer(x) or isinstance(min, float) or isinstance(max, float):
         return NotImplemented
     if min is not None:

@@ -1,4 +1,4 @@
-"""Rules of comparisons."""
+"""Rules of comparisons: eq, ne, lt, le, gt, ge and isclose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.eq.Tensor, aten.eq.Scalar)
 def eq(a: Tensor, b: Tensor | Number) -> Tensor:
-    """Two tensors. A tensor of floats is itself, but for NaN: C++ folds ``x == x`` to true."""
+    """Compare with a scalar as a tensor; compare a float tensor with itself by ``ne``, which is true for NaN.
+
+    C++ folds ``x == x`` to true.
+    """
     if isinstance(b, Number):
         return aten.eq.Tensor(a, scalar_like(b, a))
     return torch.logical_not(a != b) if a is b and a.is_floating_point() else NotImplemented
@@ -34,13 +37,15 @@ SCALAR_COMPARISONS = (
 
 
 def _same_kind(operator: OpOverload) -> Decomposition:
+    """Return the rule that compares with a scalar of the tensor's own kind: float, or integer."""
+
     @decomposes(operator)
     def rule(x: Tensor, number: Number) -> Any:
         if x.is_floating_point() and isinstance(number, int):
             return operator(x, float(number))
         if not isinstance(number, Number) or x.is_complex():
             return NotImplemented
-        wide = torch.result_type(x, number + 0)  # of truths, too, a number
+        wide = torch.result_type(x, number + 0)  # + 0 makes an int of a bool
         return operator(x.to(wide), number + 0) if wide != x.dtype else NotImplemented
 
     return rule
@@ -52,18 +57,18 @@ SAME_KIND_COMPARISONS = tuple(
         (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar),
     )
 )
-"""Comparisons with a number: of floats with a float, of integers with an integer, of truths as integers."""
+"""Comparisons with a scalar: of floats with a float, of integers with an int, of bools as integers."""
 
 
 @decomposes(aten.eq.Tensor)
 def eq_itself(a: Tensor, b: Tensor) -> Any:
-    """A tensor of floats is itself, but for NaN: C++ folds ``x == x`` to true. Others stay."""
+    """Compare a float tensor with itself by ``ne``, which is true for NaN: C++ folds ``x == x`` to true."""
     return torch.logical_not(a != b) if a is b and a.is_floating_point() else NotImplemented
 
 
 @decomposes(aten.isclose.default)
 def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Whether ``a == b``, or their finite difference is at most ``atol + rtol * |b|``."""
+    """Return whether ``a == b``, or their difference is finite and at most ``atol + rtol * |b|``."""
     if a.is_complex() or b.is_complex():
         return NotImplemented
     if a.dtype == torch.bool:
@@ -79,13 +84,13 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
 
 @decomposes(aten.eq.Tensor)
 def eq_bools(a: Tensor, b: Tensor) -> Tensor:
-    """TOSA compares numbers; two truths are equal where not one of them is true alone."""
+    """Return the negated exclusive or of two bool tensors: TOSA compares numbers only."""
     return torch.logical_not(torch.logical_xor(a, b)) if a.dtype is b.dtype is torch.bool else NotImplemented
 
 
 @decomposes(aten.ne.Tensor)
 def ne_bools(a: Tensor, b: Tensor) -> Tensor:
-    """As `equal`."""
+    """Return the exclusive or of two bool tensors: TOSA compares numbers only."""
     return torch.logical_xor(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
 
 

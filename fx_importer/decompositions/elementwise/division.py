@@ -1,7 +1,7 @@
-"""Quotients and remainders, with eager's rounding: of infinities, of negative numbers, and of large integers.
+"""Rules of division, remainders and reciprocals, with eager's rounding.
 
-A remainder has the sign of the divisor, what `fmod` returns that of the dividend. Floor division is rounded from the
-remainder, as Python does it: ``3.0 // 0.3`` is 9, though ``3.0 / 0.3`` rounds to 10.
+`remainder` has the sign of the divisor, `fmod` that of the dividend. Floor division is rounded by means of the
+remainder, as in Python: ``3.0 // 0.3`` is 9, though ``3.0 / 0.3`` rounds to 10.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 Magnitude = Callable[[Tensor, Tensor], Tensor]
-"""The remainder of two floats that are not negative."""
+"""Returns the remainder of two non-negative floats."""
 
 
 def by_remainder(a: Tensor, b: Tensor) -> Tensor:
-    """Of operands that are not negative, truncated and floored remainders are one; lowerings may mean either."""
+    """Return ``remainder(a, b)`` of non-negative operands, for which truncated and floored remainders agree."""
     with keep(aten.remainder.Tensor):
         return torch.remainder(a, b)
 
 
 def by_quotient(a: Tensor, b: Tensor) -> Tensor:
-    """Exact up to quotients of about 2**22: for a target without a remainder, whose quotients are products."""
+    """Return ``a - floor(a / b) * b`` of non-negative operands, exact for quotients up to about 2**22.
+
+    For a target without a remainder, whose quotients are products.
+    """
     rest = a - torch.floor(a / b) * b
     rest = torch.where(rest < 0, rest + b, rest)
     rest = torch.where(rest >= b, rest - b, rest)
@@ -39,7 +42,7 @@ def by_quotient(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _fmod(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
-    """``a - trunc(a / b) * b``, of two tensors of one dtype."""
+    """Return ``a - trunc(a / b) * b``, of two tensors of one dtype."""
     if not a.is_floating_point():
         with keep(aten.div.Tensor_mode):
             return a - torch.div(a, b, rounding_mode="trunc") * b
@@ -48,21 +51,24 @@ def _fmod(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
 
 
 def _needs_floor_correction(rest: Tensor, b: Tensor) -> Tensor:
-    """Where the floored remainder is not ``rest``, the truncated one, but ``rest + b``, and the quotient one less."""
+    """Return where the floored remainder is ``rest + b``, and the floored quotient is one less.
+
+    ``rest`` is the truncated remainder.
+    """
     return torch.where(b < 0, rest > 0, rest < 0)
 
 
 def _remainder(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
-    """``a - floor(a / b) * b``."""
+    """Return ``a - floor(a / b) * b``."""
     rest = _fmod(a, b, magnitude)
     crosses = _needs_floor_correction(rest, b)
     if a.is_floating_point():
         return torch.where(crosses, rest + b, rest)
-    return rest + torch.where(crosses, b, 0)  # without the sums that are not taken: they may overflow
+    return rest + torch.where(crosses, b, 0)  # adding b everywhere could overflow
 
 
 def _floor_divide(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
-    """``floor(a / b)``."""
+    """Return ``floor(a / b)``."""
     if not a.is_floating_point():
         with keep(aten.div.Tensor_mode):
             quotient = torch.div(a, b, rounding_mode="trunc")
@@ -76,7 +82,7 @@ def _floor_divide(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
 
 
 def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | float, b: Tensor | float) -> Tensor:
-    """Compute with two tensors of the type that arithmetic of ``a`` and ``b`` has; half precision in float32."""
+    """Compute with two tensors of the promoted dtype of ``a`` and ``b``; half precision in float32."""
     if not all(isinstance(each, Tensor | int | float) for each in (a, b)):
         return NotImplemented
     dtype = torch.result_type(a, b)
@@ -86,7 +92,7 @@ def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | fl
 
 
 def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition, ...]:
-    """Return the rules. Without ``remainders``, `remainder` of two tensors stays."""
+    """Return the rules of division; without ``remainders``, `remainder` of two tensors stays."""
 
     @decomposes(aten.fmod.Tensor, aten.fmod.Scalar)
     def fmod(a: Tensor, b: Tensor | float) -> Tensor:
@@ -121,7 +127,7 @@ divide_by_scalar = with_scalar(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar
 
 @decomposes(aten.remainder.Tensor, aten.remainder.Scalar)
 def remainder_integers(x: Tensor, by: Tensor | int) -> Tensor:
-    """Of integers: what is left of ``x``, with the sign of ``by``."""
+    """Return the remainder of integers, with the sign of the divisor."""
     if not is_integer(x) or not (is_integer(by) or type(by) is int):
         return NotImplemented
     x, divisor = _promoted(x, by)
@@ -131,7 +137,10 @@ def remainder_integers(x: Tensor, by: Tensor | int) -> Tensor:
 
 @decomposes(aten.floor_divide.default, aten.div.Tensor_mode, aten.div.Scalar_mode)
 def floor_divide_integers(x: Tensor, by: Tensor | int, *, rounding_mode: str | None = "floor") -> Tensor:
-    """Of integers: the quotient, rounded down. C++ asks for the sign of the product, which may have more bits."""
+    """Return the quotient of integers, rounded down.
+
+    C++ takes the sign of the product of the operands, which may overflow.
+    """
     if rounding_mode != "floor" or not is_integer(x) or not (is_integer(by) or type(by) is int):
         return NotImplemented
     x, divisor = _promoted(x, by)
@@ -141,14 +150,14 @@ def floor_divide_integers(x: Tensor, by: Tensor | int, *, rounding_mode: str | N
 
 
 def _promoted(x: Tensor, by: Tensor | int) -> tuple[Tensor, Tensor]:
-    """Return both as tensors of the type that arithmetic of them has."""
+    """Return both operands as tensors of their promoted dtype."""
     dtype = torch.result_type(x, by)
     return x.to(dtype), by.to(dtype) if isinstance(by, Tensor) else torch.full((), by, dtype=dtype)
 
 
 @decomposes(aten.reciprocal.default)
 def reciprocal(x: Tensor) -> Any:
-    """``1 / x``: the C++ lowering asserts that there is no zero."""
+    """Return ``1 / x``: the C++ lowering asserts that ``x`` has no zero."""
     if x.is_complex():
         return NotImplemented
     x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
@@ -157,5 +166,5 @@ def reciprocal(x: Tensor) -> Any:
 
 @decomposes(aten.reciprocal.default)
 def reciprocal_of_integers(x: Tensor) -> Any:
-    """``1 / x``, as a float; others stay."""
+    """Return ``1 / x`` of integers, as a float; on floats the operator stays."""
     return reciprocal(x) if not x.is_floating_point() else NotImplemented

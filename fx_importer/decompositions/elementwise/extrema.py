@@ -13,17 +13,18 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.fmax.default)
 def fmax(a: Tensor, b: Tensor) -> Tensor:
-    """The larger; the other one, if one is not a number."""
+    """Return the maximum; of a number and NaN, the number."""
     return _ignoring_nan(a, b, torch.maximum)
 
 
 @decomposes(aten.fmin.default)
 def fmin(a: Tensor, b: Tensor) -> Tensor:
-    """The smaller; the other one, if one is not a number."""
+    """Return the minimum; of a number and NaN, the number."""
     return _ignoring_nan(a, b, torch.minimum)
 
 
 def _ignoring_nan(a: Tensor, b: Tensor, choose: Any) -> Tensor:
+    """Return ``choose(a, b)``, or the other operand where one is NaN."""
     dtype = torch.result_type(a, b)
     a, b = torch.broadcast_tensors(a.to(dtype), b.to(dtype))
     if not dtype.is_floating_point:

@@ -14,7 +14,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.isfinite.default)
 def isfinite(x: Tensor) -> Tensor:
-    """Whether the magnitude is below infinity, which NaN's is not."""
+    """Return whether the magnitude is below infinity, which is false for NaN."""
     if x.is_complex():
         return NotImplemented
     return x.abs() < math.inf if x.is_floating_point() else torch.ones_like(x, dtype=torch.bool)
@@ -22,7 +22,7 @@ def isfinite(x: Tensor) -> Tensor:
 
 @decomposes(aten.isinf.default)
 def isinf(x: Tensor) -> Any:
-    """Whether the magnitude is infinity: the C++ lowerings compare in float64. No whole number is."""
+    """Return whether the magnitude is infinite, false for integers: the C++ lowerings compare in float64."""
     if x.is_complex():
         return NotImplemented
     return x.abs() == math.inf if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)
@@ -30,13 +30,13 @@ def isinf(x: Tensor) -> Any:
 
 @decomposes(aten.isinf.default)
 def isinf_floats(x: Tensor) -> Tensor:
-    """C++ compares in float64."""
+    """Return whether the magnitude is infinite, compared in the dtype of ``x``: C++ compares in float64."""
     return x.abs() == torch.full((), math.inf, dtype=x.dtype) if x.is_floating_point() else NotImplemented
 
 
 @decomposes(aten.isnan.default)
 def isnan(x: Tensor) -> Tensor:
-    """Only what is not a number differs from itself."""
+    """Return whether ``x != x``."""
     return x != x if x.is_floating_point() else NotImplemented
 
 

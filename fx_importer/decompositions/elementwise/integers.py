@@ -1,4 +1,4 @@
-"""Arithmetic of integers that TOSA has no operation for, and that its C++ lowerings compute in too few bits."""
+"""Rules of integer arithmetic that TOSA lacks, or that its C++ lowerings compute in too few bits."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from fx_importer.fx_graph.operators import aten
 
 
 def is_integer(x: Any) -> bool:
+    """Return whether ``x`` is an integer tensor; bools are not."""
     return isinstance(x, Tensor) and not x.is_floating_point() and not x.is_complex() and x.dtype is not torch.bool
 
 
 @decomposes(aten.mm.default, aten.bmm.default)
 def matmul_integers(a: Tensor, b: Tensor) -> Tensor:
-    """Of integers of more than 8 bits: products and their sum. Large ones are left as they are, and then refused."""
+    """Return the matrix product of integers as a sum of products; TOSA multiplies matrices of int8.
+
+    Products whose intermediate exceeds the size limit stay, and are reported as unsupported.
+    """
     if not is_integer(a) or not is_static(a, b) or not fits(*a.shape, b.shape[-1]):
         return NotImplemented
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype)
 
 
 def _arithmetic_in_int32(operator: OpOverload) -> Decomposition:
-    """Return the rule of arithmetic on integers of 8 and 16 bits, which TOSA has in 32 only."""
+    """Return the rule of arithmetic on int8 and int16, which TOSA has in 32 bits only."""
 
     @decomposes(operator)
     def rule(a: Tensor, b: Tensor | int, **kwargs: Any) -> Tensor:
@@ -44,7 +48,7 @@ def _arithmetic_in_int32(operator: OpOverload) -> Decomposition:
 
 
 def _comparison_in_int32(operator: OpOverload) -> Decomposition:
-    """Return the rule of an order of integers of 8 and 16 bits, or truths; its result may be a truth."""
+    """Return the rule of comparisons and extrema of int8, int16 and bool, computed in int32."""
 
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Half precision in float32, rounded once, as eager does on a CPU: a long sum neither saturates nor drifts."""
+"""Rules that compute half precision in float32 and round once, as eager does on a CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ACCUMULATING = (
 
 
 def in_float32(*operators: Operator) -> tuple[Decomposition, ...]:
-    """Return the rules of ``operators`` on half precision; on other types they stay."""
+    """Return the rules that compute ``operators`` in float32 for half precision; other dtypes stay."""
     return tuple(_in_float32(each) for each in overloads(operators))
 
 
@@ -48,11 +48,11 @@ def _in_float32(operator: OpOverload) -> Decomposition:
 
 
 HALF_ACCUMULATION = in_float32(*_ACCUMULATING)
-"""What adds up many values."""
+"""Reductions and pools; accumulated in half precision, a long sum would saturate or drift."""
 
 
 @decomposes(aten._to_copy.default)
 def convert_half_precision(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
-    """One half precision to the other by way of float32, to which TOSA converts both."""
+    """Convert float16 to bfloat16 and back by way of float32, which TOSA requires."""
     halves = {x.dtype, dtype} == {torch.float16, torch.bfloat16}
     return x.float().to(dtype) if halves else NotImplemented

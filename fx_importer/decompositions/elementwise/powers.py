@@ -1,4 +1,4 @@
-"""Powers: with an exponent that is a product or a root, of integers, and what is left of them in TOSA."""
+"""Rules of powers and roots: with constant exponents, of integers, and what TOSA's power leaves undefined."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _SIMPLE_OF_FLOATS: Mapping[float, Callable[[Tensor], Tensor]] = {
 
 @decomposes(aten.pow.Tensor_Scalar)
 def power(x: Tensor, exponent: float) -> Tensor:
-    """``x ** exponent``, for the exponents that eager also computes without a power; others stay."""
+    """Return ``x ** exponent`` for the exponents that eager computes by products and roots; others stay."""
     if isinstance(exponent, int | float):
         if x.dtype == torch.bool:
             x = x.to(torch.result_type(x, exponent))
-        # A whole number to the power of a float is a float.
+        # An integer to the power of a float is a float.
         if exponent in _SIMPLE and torch.result_type(x, exponent) == x.dtype:
             return _SIMPLE[exponent](x)
         if exponent in _SIMPLE_OF_FLOATS and x.is_floating_point():
             return _SIMPLE_OF_FLOATS[exponent](x)
         if not x.is_floating_point() and not x.is_complex():
-            # Without floats on the way, no lowering takes it; with them, the type of the result comes out wrong.
+            # No lowering supports powers of integers; computed in floats, the result has the wrong dtype.
             if isinstance(exponent, float):
                 return torch.pow(x.to(torch.result_type(x, exponent)), exponent)
             return _product(x, exponent) if exponent >= 0 else NotImplemented
@@ -50,7 +50,7 @@ def power(x: Tensor, exponent: float) -> Tensor:
 
 
 def _product(x: Tensor, times: int) -> Tensor:
-    """``x`` as a factor ``times`` times, by squares."""
+    """Return ``x`` to a non-negative integer power, by repeated squaring."""
     result = torch.ones_like(x)
     while times:
         result = result * x if times & 1 else result
@@ -61,7 +61,7 @@ def _product(x: Tensor, times: int) -> Tensor:
 
 @decomposes(aten.pow.Tensor_Tensor)
 def power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
-    """In the type of the result, if that is one of floats; the lowerings do not convert the base."""
+    """Convert both operands to the float dtype of the result; the lowerings do not convert the base."""
     dtype = torch.result_type(x, exponent)
     if dtype.is_floating_point and (x.dtype != dtype or exponent.dtype != dtype):
         return torch.pow(x.to(dtype), exponent.to(dtype))
@@ -70,7 +70,7 @@ def power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
 
 @decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
-    """Of whole numbers, by squares, in as many steps as the largest exponent has digits."""
+    """Return the power of integers by repeated squaring, in a loop over the bits of the exponent."""
     dtype = torch.result_type(x, exponent)
     if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return NotImplemented
@@ -91,7 +91,10 @@ def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
 
 
 def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tensor:
-    """The power where ``usual``, and any number elsewhere. TOSA's is defined for finite operands, of positive bases."""
+    """Return the power where ``usual``, and an arbitrary value elsewhere.
+
+    TOSA defines its power for finite operands and positive bases.
+    """
     with keep(aten.pow.Tensor_Tensor), keep(aten.pow.Tensor_Scalar):
         base = torch.where(usual, x, 1.0)
         return torch.pow(base, torch.where(usual, exponent, 1.0) if isinstance(exponent, Tensor) else exponent)
@@ -99,7 +102,7 @@ def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tenso
 
 @decomposes(aten.pow.Tensor_Scalar)
 def tosa_power(x: Tensor, exponent: float) -> Tensor:
-    """Whole exponents as products, roots as roots, others by TOSA's power of positive numbers."""
+    """Return integer powers as products, roots as roots, others by TOSA's power of positive bases."""
     if is_kept(aten.pow.Tensor_Scalar) or not isinstance(exponent, int | float) or x.is_complex():
         return NotImplemented
     result = power.rule(x, exponent)
@@ -120,7 +123,7 @@ def tosa_power(x: Tensor, exponent: float) -> Tensor:
 
 @decomposes(aten.pow.Tensor_Tensor)
 def tosa_power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
-    """The IEEE power, from TOSA's, which is defined for finite operands and positive bases."""
+    """Return the IEEE power, by TOSA's, which is defined for finite operands and positive bases."""
     if is_kept(aten.pow.Tensor_Tensor):
         return NotImplemented
     dtype = torch.result_type(x, exponent)
@@ -142,7 +145,7 @@ def tosa_power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
 
 @decomposes(aten.pow.Scalar)
 def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
-    """Of a positive base by TOSA's power, at finite exponents."""
+    """Return a power of a constant base, by TOSA's power at finite exponents."""
     dtype = torch.result_type(base, exponent)
     if not isinstance(base, int | float) or not dtype.is_floating_point:
         return NotImplemented
@@ -160,7 +163,7 @@ def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
 
 @decomposes(aten.sqrt.default)
 def tosa_sqrt(x: Tensor) -> Tensor:
-    """``1 / rsqrt(x)``, since TOSA has no root but that, and no power of negative numbers."""
+    """Return ``1 / rsqrt(x)``: TOSA has no square root, and no power of negative numbers."""
     return torch.reciprocal(torch.rsqrt(x)) if x.is_floating_point() else NotImplemented
 
 

@@ -1,4 +1,4 @@
-"""Rules of rounding to integers."""
+"""Rules of rounding to an integer."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.trunc.default)
 def trunc(x: Tensor) -> Tensor:
-    """Towards zero. The dialect's own folds a constant with the wrong sign: 5.0 becomes -5.0."""
+    """Round towards zero; the dialect folds a constant with the wrong sign: 5.0 becomes -5.0."""
     return torch.where(x < 0.0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else x.clone()

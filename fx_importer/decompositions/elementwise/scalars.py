@@ -1,7 +1,7 @@
-"""Arithmetic of a tensor and a number, as arithmetic of two tensors of one type.
+"""Scalar operands as constant tensors of rank zero, in the dtype of the result.
 
-The StableHLO lowerings carry a number as a float64 (or int64) ``arith.constant`` and a conversion, which no consumer of
-StableHLO takes; TOSA's ``eq`` compares in float64. A constant tensor of the result's own type is lowered cleanly.
+The StableHLO lowerings emit a scalar as a float64 (or int64) ``arith.constant`` and a conversion, which no consumer of
+StableHLO accepts; TOSA's ``eq`` compares in float64. A constant tensor of the result's own dtype lowers cleanly.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch._ops import OpOverload
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 
 Number = int | float
-"""Not a complex number, nor a symbolic one: those are left as they are."""
+"""A real scalar. Complex and symbolic ones are not matched."""
 
 
 def scalar_like(value: Number, other: Tensor) -> Tensor:
-    """Return ``value``, symbolic or not, as a tensor of rank zero, of the type that arithmetic with ``other`` has."""
+    """Return ``value``, possibly symbolic, as a rank-zero tensor of the dtype that arithmetic with ``other`` has."""
     if isinstance(value, SymInt | SymFloat):
         like = 0 if isinstance(value, SymInt) else 0.0
         return torch.scalar_tensor(value, dtype=torch.result_type(other, like))
@@ -27,7 +27,7 @@ def scalar_like(value: Number, other: Tensor) -> Tensor:
 
 
 def with_scalar(onto: OpOverload, *operators: OpOverload) -> Decomposition:
-    """Return the rule of ``operators``, for a number on either side: ``onto`` takes two tensors."""
+    """Return the rule of ``operators`` for a scalar on either side; ``onto`` is the overload of two tensors."""
 
     @decomposes(*operators)
     def rule(a: Tensor | Number, b: Tensor | Number, **kwargs: Any) -> Tensor:

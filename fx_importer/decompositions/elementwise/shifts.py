@@ -20,4 +20,4 @@ SHIFTS = (
     decomposes(aten.__lshift__.Tensor)(torch.bitwise_left_shift),
     decomposes(aten.__rshift__.Tensor)(torch.bitwise_right_shift),
 )
-"""Python's ``<<`` and ``>>`` too, under the one name that backends know."""
+"""Shifts, and Python's ``<<`` and ``>>``, as ``bitwise_left_shift`` and ``bitwise_right_shift`` of two tensors."""

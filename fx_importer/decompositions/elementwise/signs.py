@@ -14,13 +14,13 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.signbit.default)
 def signbit(x: Tensor) -> Tensor:
-    """Whether a number is negative, or the zero whose reciprocal is. NaN has no sign here."""
+    """Return whether ``x`` is negative or minus zero, whose reciprocal is negative; false for NaN."""
     return (x < 0) | ((x == 0) & (1.0 / x < 0)) if x.is_floating_point() else x < 0
 
 
 @decomposes(aten.copysign.Tensor, aten.copysign.Scalar)
 def copysign(x: Tensor, sign: Tensor | Number) -> Tensor:
-    """The magnitude of ``x`` with the sign of ``sign``."""
+    """Return the magnitude of ``x`` with the sign of ``sign``, that of a zero included."""
     if not isinstance(sign, Tensor):
         magnitude = x.abs() * 1.0
         return -magnitude if math.copysign(1, sign) < 0 else magnitude
@@ -32,7 +32,7 @@ def copysign(x: Tensor, sign: Tensor | Number) -> Tensor:
 
 @decomposes(aten.heaviside.default)
 def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
-    """One above zero, ``at_zero`` at it, and zero elsewhere."""
+    """Return 1 above zero, ``at_zero`` at zero and 0 below."""
     return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 

@@ -1,4 +1,4 @@
-"""The few operators whose C++ lowerings to StableHLO are wrong, or missing, for unsigned integers only."""
+"""Rules of operators whose C++ lowerings to StableHLO are wrong, or missing, for unsigned integers only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDE = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torc
 
 @decomposes(aten.full.default)
 def full(size: Sequence[int], value: float, *, dtype: torch.dtype | None = None, **settings: Any) -> Tensor:
-    """A constant is made signed and converted; made unsigned, its literal and its type disagree."""
+    """Make the constant signed and convert it: in an unsigned one, literal and type disagree."""
     if dtype not in _WIDE or not isinstance(value, int | float):
         return NotImplemented
     bits = int(value) - 2**64 if value >= 2**63 else int(value)
@@ -25,26 +25,26 @@ def full(size: Sequence[int], value: float, *, dtype: torch.dtype | None = None,
 
 @decomposes(aten.full_like.default)
 def full_like(x: Tensor, value: float, *, dtype: torch.dtype | None = None, **settings: Any) -> Tensor:
-    """As `full`."""
+    """Make the constant as `full`."""
     del settings
     return full(x.shape, value, dtype=dtype or x.dtype)
 
 
 @decomposes(aten.abs.default)
 def absolute(x: Tensor) -> Tensor:
-    """A number without a sign is its own absolute value."""
+    """Return an unsigned tensor itself."""
     return x.clone() if x.dtype in _WIDE else NotImplemented
 
 
 @decomposes(aten.any.default, aten.any.dim)
 def any_element(x: Tensor, *axis: Any, **settings: Any) -> Tensor:
-    """Of uint8, PyTorch returns a uint8 that is zero or one; the lowering returns the bits of all elements together."""
+    """Return whether any element is not zero, as uint8 0 or 1; the lowering ors the bits of all elements."""
     return aten.any(x != 0, *axis, **settings).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented
 
 
 @decomposes(aten.bitwise_right_shift.Tensor)
 def right_shift(x: Tensor, places: Tensor) -> Tensor:
-    """The bits that come in are zeros; the lowering repeats the highest bit."""
+    """Shift in zeros; the lowering repeats the highest bit."""
     if x.dtype != torch.uint8:
         return NotImplemented
     return aten.bitwise_right_shift.Tensor(x.int(), places.int()).to(torch.result_type(x, places))

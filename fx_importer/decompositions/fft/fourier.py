@@ -18,7 +18,7 @@ from fx_importer.decompositions.tables.base import CORE_ATEN
 from fx_importer.fx_graph.operators import aten
 
 _MAX_DIRECT_LENGTH = 64
-"""Up to here a length is not split: a product of that size is as quick, and its matrix has 32 KiB in float64."""
+"""Largest length that is one product: splitting it is no faster, and its matrix has 32 KiB in float64."""
 
 Parts = tuple[Tensor, Tensor | None]
 """The real and the imaginary part; None is zero."""
@@ -43,7 +43,7 @@ def _multiply(x: Parts, cosine: Tensor, sine: Tensor, product: Any) -> tuple[Ten
 
 
 def _factor(length: int) -> int:
-    """Return the divisor of ``length`` that is nearest to its root from below."""
+    """Return the largest divisor of ``length`` that is at most its square root."""
     return next(each for each in range(math.isqrt(length), 0, -1) if length % each == 0)
 
 
@@ -56,7 +56,7 @@ def _dft_last_axis(x: Parts, sign: int) -> tuple[Tensor, Tensor]:
         cosine, sine = _twiddle_factors(length, length, length, real)
         return _multiply(x, cosine, sign * sine, torch.matmul)
     second = length // first
-    # n = second * n1 + n2 and k = k1 + first * k2: sum over n1, turn by n2 * k1, sum over n2.
+    # n = second * n1 + n2 and k = k1 + first * k2: sum over n1, multiply by twiddle factors of n2 * k1, sum over n2.
     split = [None if each is None else each.reshape(*batch, first, second).transpose(-1, -2) for each in x]
     assert split[0] is not None
     inner = _dft_last_axis((split[0], split[1]), sign)
@@ -75,7 +75,7 @@ def _dft_along(x: Parts, dim: int, sign: int) -> tuple[Tensor, Tensor]:
 
 
 def _normalized(x: Tensor, normalization: int, count: int) -> Tensor:
-    """Return ``x`` divided by nothing, by the root of ``count``, or by ``count``, for 0, 1 and 2."""
+    """Return ``x``, ``x / sqrt(count)`` or ``x / count``, for a ``normalization`` of 0, 1 and 2."""
     return x if not normalization else x * (1 / (math.sqrt(count) if normalization == 1 else count))
 
 
@@ -89,7 +89,7 @@ def _is_static(x: Tensor, dim: Sequence[int]) -> bool:
 
 @decomposes(aten._fft_c2c.default)
 def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
-    """The transform along each axis."""
+    """Return the transform along each axis of ``dim``."""
     if not _is_static(x, dim):
         return NotImplemented
     pairs = torch.view_as_real(x)
@@ -101,7 +101,10 @@ def fft_c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
 
 @decomposes(aten._fft_r2c.default)
 def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
-    """The transform along each axis; of the last, if ``onesided``, the half that the other half is the conjugate of."""
+    """Return the transform along each axis of ``dim``.
+
+    If ``onesided``, the last axis has the half that the other half is the conjugate of.
+    """
     if not _is_static(x, dim):
         return NotImplemented
     parts: Parts = (x, None)
@@ -119,7 +122,10 @@ def fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
 
 @decomposes(aten._fft_c2r.default)
 def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
-    """The transform back, of which the last axis has the half: the real part of the sum with each other term twice."""
+    """Return the real inverse transform of a spectrum whose last axis has one half.
+
+    The other half is the conjugate of its mirror image.
+    """
     if not _is_static(x, dim) or not isinstance(last_dim_size, int):
         return NotImplemented
     pairs = torch.view_as_real(x)
@@ -133,7 +139,7 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
     if mirrored:
         real = torch.cat([real, real.narrow(last, 1, mirrored).flip(last)], last)
         imaginary = torch.cat([imaginary, -imaginary.narrow(last, 1, mirrored).flip(last)], last)
-    # The imaginary part of what has no mirror image does not count.
+    # Elements without a mirror image are real: their imaginary part is ignored.
     alone = torch.arange(last_dim_size, device=x.device)
     alone = (alone * 2) % last_dim_size == 0
     shape = [last_dim_size if axis == last else 1 for axis in range(x.dim())]
@@ -143,7 +149,7 @@ def fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
 
 
 def _torch_rules() -> tuple[Decomposition, ...]:
-    """Return torch's rules for the operators that end in the three, by composites of its own."""
+    """Return torch's rules of the composite transforms, which end in the three operators above."""
     names = [f"{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n")]
     packets = [*(getattr(aten, f"fft_{name}") for name in names), aten.stft, aten.istft]
     overloads = [getattr(packet, name) for packet in packets for name in packet.overloads()]
@@ -159,10 +165,10 @@ def fftshift(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
 
 @decomposes(aten.fft_ifftshift.default)
 def ifftshift(x: Tensor, dim: Sequence[int] | None = None) -> Tensor:
-    """Roll each axis by half its length, so that `fftshift` is undone."""
+    """Roll each axis by half its length rounded up, the inverse of `fftshift`."""
     axes = list(range(x.dim())) if dim is None else list(dim)
     return torch.roll(x, [(x.shape[axis] + 1) // 2 for axis in axes], axes)
 
 
 FOURIER = (fft_c2c, fft_r2c, fft_c2r, fftshift, ifftshift, *_torch_rules())
-"""The three operators that transforms end in, and torch's rules that lead there."""
+"""Rules of the three operators that transforms end in, and torch's rules of the others."""

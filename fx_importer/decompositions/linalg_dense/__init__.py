@@ -1,4 +1,4 @@
-"""Dense linear algebra, over the last two axes, in loops of masked operations that every target has."""
+"""Decompositions of dense linear algebra over the last two axes, in loops of masked operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triangular systems, and the Cholesky factor of a Hermitian (real: symmetric) positive definite matrix."""
+"""Rules of triangular solves, and of Cholesky factors of Hermitian (real: symmetric) positive definite matrices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from fx_importer.fx_graph.operators import aten
 
 
 def substitute(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
-    """Return ``x`` of ``a @ x == b``, a row at a time (Golub & Van Loan, 3.1). Only one triangle of ``a`` is read."""
+    """Return ``x`` of ``a @ x == b`` by substitution, row by row (Golub & Van Loan, 3.1).
+
+    Only one triangle of ``a`` is read.
+    """
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     size = a.shape[-1]
     a, b = a.expand(*batch, size, size), b.expand(*batch, *b.shape[-2:])
@@ -44,9 +47,9 @@ def substitute(a: Tensor, b: Tensor, *, upper: bool, unit: bool = False) -> Tens
 
 
 def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``L`` with ``L @ L.mH == a``, and the 1-based step that met a pivot that is not positive, or 0.
+    """Return ``L`` with ``L @ L.mH == a``, and the 1-based step that met a non-positive pivot, or 0.
 
-    The right-looking form (Golub & Van Loan, 4.2) takes the outer product of each finished column off the rest.
+    The right-looking form (Golub & Van Loan, 4.2) subtracts the outer product of each finished column from the rest.
     Only the lower triangle is read.
     """
     if is_empty(a):
@@ -70,7 +73,7 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
 
 @decomposes(aten.linalg_cholesky_ex.default)
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The factor and ``info``; nothing is raised."""
+    """Return the factor and ``info``; nothing is raised."""
     if not is_inexact(a):
         return NotImplemented
     factor, info = cholesky_factor(adjoint(a, upper))
@@ -79,13 +82,13 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
 
 @decomposes(aten.linalg_cholesky.default)
 def cholesky(a: Tensor, *, upper: bool = False) -> Any:
-    """The factor; NaN where there is none."""
+    """Return the factor; NaN where there is none."""
     return adjoint(cholesky_factor(adjoint(a, upper))[0], upper) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.cholesky.default)
 def deprecated_cholesky(a: Tensor, upper: bool = False) -> Any:
-    """As `cholesky`."""
+    """Return `cholesky`, by the older operator."""
     return cholesky.rule(a, upper=upper)
 
 

@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of any square matrix, by the QR algorithm with one shift, in complex numbers."""
+"""Rules of eig and eigvals of general matrices: the QR algorithm with one complex shift."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fx_importer.decompositions.linalg_dense.row_loops import (
 from fx_importer.fx_graph.operators import aten
 
 _STEPS_PER_EIGENVALUE = 30
-"""For each eigenvalue; two or three do for most."""
+"""Limit of steps per eigenvalue; two or three suffice for most."""
 
 _EXCEPTIONAL_SHIFT_PERIOD = 10
-"""Every so many steps the shift is one that no symmetry of the matrix holds in place."""
+"""Period of exceptional shifts, which break symmetries that stall the iteration."""
 
 
 def reduce_to_hessenberg(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``H``, zero below its first subdiagonal, and ``Q``, with ``Q @ H @ Q.mH == a`` (Golub & Van Loan, 7.4)."""
+    """Return ``H``, upper Hessenberg, and ``Q``, with ``Q @ H @ Q.mH == a`` (Golub & Van Loan, 7.4)."""
 
     def step(i: Tensor, h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         at = indices_along(h, -1)
@@ -56,11 +56,11 @@ def _apply_reflector(x: Tensor, vector: Tensor, factor: Tensor) -> Tensor:
 
 
 def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``T``, upper triangular, and the unitary ``Q`` of Schur's form, from what `reduce_to_hessenberg` returns.
+    """Return ``T``, upper triangular, and the unitary ``Q`` of the Schur form, given `reduce_to_hessenberg`'s.
 
-    A step chases the bulge that the shift makes down the last block that is not triangular yet, by rotations of
-    neighbouring rows and columns (Golub & Van Loan, 7.5, with one complex shift: the eigenvalue of the block's last two
-    rows that is next to the last element). Each of a batch has a block of its own.
+    A step chases the bulge that the shift makes down the last unreduced block, by rotations of neighbouring rows and
+    columns (Golub & Van Loan, 7.5, with one complex shift: the eigenvalue of the block's trailing 2 × 2 matrix that is
+    nearest to its last element). Each matrix of a batch has a block of its own.
     """
     size = h.shape[-1]
     epsilon = torch.finfo(h.dtype).eps
@@ -92,7 +92,7 @@ def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
             at = indices_along(h, -1)
             here, there = at == k, at == k + 1
             first, last = first.squeeze(-1), last.squeeze(-1)
-            # The first rotation is the shifted column's; the others make zero what the one before has put below.
+            # The first rotation is that of the shifted column; the others annihilate the bulge of the one before.
             start = k == first
             read = torch.where(start, k, k - 1).unsqueeze(-1) == at
             upper, lower = column(row(h, here), read), column(row(h, there), read)
@@ -119,14 +119,14 @@ def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _superdiagonal(h: Tensor, last: Tensor) -> Tensor:
-    """Return the element above that of the diagonal in row ``last``."""
+    """Return the element above the diagonal one of row ``last``."""
     at = indices_along(h, -1)
     chosen = torch.logical_and((at == last - 1).unsqueeze(-1), (at == last).unsqueeze(-2))
     return torch.where(chosen, h, 0.0).sum((-2, -1))
 
 
 def _wilkinson_shift(a: Tensor, d: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Return the eigenvalue of ``[[a, b], [c, d]]`` that is next to ``d`` (Wilkinson)."""
+    """Return the eigenvalue of ``[[a, b], [c, d]]`` that is nearest to ``d``."""
     half, product = (a - d) / 2, b * c
     root = torch.sqrt(half * half + product)
     plus, minus = half + root, half - root
@@ -145,8 +145,8 @@ def _rotate_columns(x: Tensor, one: Tensor, other: Tensor, here: Tensor, there: 
 def triangular_eigenvectors(t: Tensor) -> Tensor:
     """Return the eigenvectors of the upper triangular ``t`` in columns, in the order of its diagonal.
 
-    Where eigenvalues coincide their difference is taken for the rounding of ``t``, as LAPACK's ``trevc`` does; columns
-    are kept from growing beyond it.
+    Where eigenvalues coincide, their difference is replaced by the rounding error of ``t``, as in LAPACK's ``trevc``;
+    columns are kept from growing beyond it.
     """
     size = t.shape[-1]
     least = torch.finfo(t.dtype).eps * t.abs().amax((-2, -1)).unsqueeze(-1)
@@ -169,7 +169,7 @@ def triangular_eigenvectors(t: Tensor) -> Tensor:
 def eig_qr(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
     """Return the eigenvalues of ``a``, in the order in which they are found, and the eigenvectors in columns.
 
-    A vector is of length one, and its largest element is real and positive.
+    An eigenvector has length one, and its largest element is real and positive.
     """
     size = a.shape[-1]
     a = a.to(a.dtype.to_complex())
@@ -190,13 +190,13 @@ def eig_qr(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
 
 @decomposes(aten.linalg_eig.default)
 def eig(a: Tensor) -> Any:
-    """The eigenvalues and the eigenvectors."""
+    """Return the eigenvalues and the eigenvectors."""
     return eig_qr(a) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_eigvals.default, aten._linalg_eigvals.default)
 def eigvals(a: Tensor) -> Any:
-    """The eigenvalues."""
+    """Return the eigenvalues."""
     return eig_qr(a, vectors=False)[0] if is_inexact(a) else NotImplemented
 
 

@@ -1,8 +1,8 @@
-"""Eigenvalues of symmetric and Hermitian matrices and singular values, by plane rotations.
+"""Rules of eigh and svd, by Jacobi's plane rotations.
 
-A round rotates disjoint pairs of columns at once, and then moves the columns round a ring, as players at the tables of
-a tournament; after ``n - 1`` rounds, a sweep, each has met each and all are back where they were (Golub & Van Loan,
-8.5). Of complex columns, the second of a pair is turned first so that what is between the two is real.
+A round rotates disjoint pairs of columns at once, and then moves the columns on in a round-robin tournament; after ``n
+- 1`` rounds, a sweep, each pair has been rotated and the columns are back in order (Golub & Van Loan, 8.5). Of complex
+columns, the second of a pair is multiplied by a phase first that makes their inner product real.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from fx_importer.decompositions.linalg_dense.row_loops import (
 from fx_importer.fx_graph.operators import aten
 
 Rotations = tuple[Tensor, Tensor, Tensor | None]
-"""Sines, and tangents of half the angle, one of each for a pair of columns; of complex columns, what the second of a
-pair is multiplied by first.
+"""The sine, the tangent of half the angle and, of complex columns, the phase of the second column, for each pair.
 
-The cosine is one minus the product of the two: rounded by itself, it would make lengths grow (Rutishauser, 1966).
+The cosine is one minus the product of sine and tangent: rounded by itself, it would make lengths grow (Rutishauser,
+1966).
 """
 
 
 _MAX_SWEEPS = 40
-"""More than any of the matrices in the tests needs."""
+"""Limit of sweeps, more than any matrix in the tests needs."""
 
 
 def _sweep_until_converged(step: Callable[..., tuple[Tensor, ...]], *state: Tensor) -> tuple[Tensor, ...]:
-    """Return ``state`` after as many sweeps of ``worst, *state = step(*state)`` as it takes to come to rest.
+    """Return ``state`` after sweeps of ``worst, *state = step(*state)`` until convergence.
 
-    ``worst`` is how far from orthogonal each pair was, one being parallel. A sweep in which all of the batch were
-    within the rounding of a sum is the last.
+    ``worst`` is the largest cosine between the columns of a pair. A sweep in which it is within the rounding error of a
+    sum, in all of the batch, is the last.
     """
     size = state[0].shape[-1]
     bound = torch.finfo(state[0].dtype).eps * size
@@ -64,7 +64,7 @@ def _sweep_until_converged(step: Callable[..., tuple[Tensor, ...]], *state: Tens
 
 
 def _rotations(p: Tensor, q: Tensor, between: Tensor) -> Rotations:
-    """Return the rotations, by the smaller angle, that make ``[[p, between], [conj(between), q]]`` diagonal."""
+    """Return the rotations, by the smaller angle, that diagonalize ``[[p, between], [conj(between), q]]``."""
     phase = None
     if between.is_complex():
         size = between.abs()
@@ -91,13 +91,13 @@ def _rotate_pairs(x: Tensor, rotations: Rotations) -> Tensor:
 
 
 def _pad_to_even(x: Tensor, *, rows: bool = False) -> Tensor:
-    """Add a column, and a row, of zeros to an odd number of columns. Rotations leave them alone."""
+    """Add a column, and a row, of zeros to an odd number of columns. Rotations leave them unchanged."""
     odd = x.shape[-1] % 2
     return torch.nn.functional.pad(x, (0, odd, 0, odd if rows else 0)) if odd else x
 
 
 def _sorting_permutation(values: Tensor, *, descending: bool) -> Tensor:
-    """Return the permutation ``p`` of each row of ``values`` for which ``values @ p`` is sorted; ties stay in order."""
+    """Return the permutation ``p`` of each row of ``values`` for which ``values @ p`` is sorted, stably."""
     at = indices_along(values, -1)
     mine, other = values.unsqueeze(-1), values.unsqueeze(-2)
     before = other > mine if descending else other < mine
@@ -107,9 +107,9 @@ def _sorting_permutation(values: Tensor, *, descending: bool) -> Tensor:
 
 
 def eigh_jacobi(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
-    """Return the eigenvalues in ascending order, and the eigenvectors in columns, of ``a``, symmetric or Hermitian.
+    """Return the eigenvalues, ascending, and the eigenvectors in columns of the Hermitian ``a``.
 
-    Jacobi's method. The sign of a vector, or its phase, is what the rotations make it.
+    Jacobi's method. The sign, or the phase, of a vector is as the rotations leave it.
     """
     size = a.shape[-1]
     if is_empty(a) or size == 1:
@@ -136,7 +136,7 @@ def eigh_jacobi(a: Tensor, vectors: bool = True) -> tuple[Tensor, Tensor]:
 
 
 def svd_jacobi(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``U``, the singular values in descending order, and ``V.mH`` of ``a``; square ``U`` and ``V`` if ``full``.
+    """Return ``U``, the singular values, descending, and ``V.mH`` of ``a``; square ``U`` and ``V`` if ``full``.
 
     One-sided rotations (Hestenes; Golub & Van Loan, 8.6) make the columns of ``a`` orthogonal; their lengths are the
     singular values. Reflections then make an orthonormal basis of them, also where a length is zero.
@@ -177,7 +177,7 @@ def svd_jacobi(a: Tensor, *, full: bool, vectors: bool = True) -> tuple[Tensor, 
 
 
 def from_lower_triangle(a: Tensor) -> Tensor:
-    """Return the symmetric matrix, or the Hermitian one, of which the lower triangle is given."""
+    """Return the symmetric, or Hermitian, matrix given by its lower triangle."""
     if not a.is_complex():
         return torch.tril(a) + transposed(torch.tril(a, -1))
     below = torch.tril(a, -1)
@@ -187,7 +187,7 @@ def from_lower_triangle(a: Tensor) -> Tensor:
 
 @decomposes(aten._linalg_eigh.default)
 def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> Any:
-    """The eigenvalues and, if asked for, the eigenvectors of the matrix of which one triangle is given."""
+    """Return the eigenvalues and, if asked for, the eigenvectors of the matrix given by one triangle."""
     if not is_inexact(a):
         return NotImplemented
     return eigh_jacobi(from_lower_triangle(adjoint(a, uplo.upper() == "U")), compute_v)
@@ -195,7 +195,7 @@ def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> Any:
 
 @decomposes(aten._linalg_svd.default)
 def svd(a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
-    """``U``, the singular values and ``V.mH``; without the vectors if they are not asked for."""
+    """Return ``U``, the singular values and ``V.mH``; without the vectors if they are not asked for."""
     return svd_jacobi(a, full=full_matrices, vectors=compute_uv) if is_inexact(a) else NotImplemented
 
 

@@ -1,4 +1,4 @@
-"""Symmetric and Hermitian matrices that need not be positive definite: factors ``L`` and ``D``, and solutions."""
+"""Rules of LDL factorizations and solves of symmetric and Hermitian matrices, which may be indefinite."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fx_importer.decompositions.linalg_dense.row_loops import (
 from fx_importer.fx_graph.operators import aten
 
 _ALPHA = (1 + 17**0.5) / 8
-"""What bounds the growth of a step with one pivot and half of a step with two alike (Bunch and Kaufman, 1977)."""
+"""Equalizes the growth bounds of one 2 × 2 and two 1 × 1 pivots (Bunch and Kaufman, 1977)."""
 
 
 def _symmetric_from_lower(a: Tensor, hermitian: bool) -> Tensor:
-    """Return the matrix of which the lower triangle is given."""
+    """Return the symmetric or Hermitian matrix given by its lower triangle."""
     return from_lower_triangle(a) if hermitian or not a.is_complex() else torch.tril(a) + transposed(torch.tril(a, -1))
 
 
@@ -38,7 +38,7 @@ def _times_inverse_block(
 ) -> tuple[Tensor, Tensor]:
     """Return the row ``[x, y]`` times the inverse of ``[[a, conj(b)], [b, c]]``, or of ``[[a, b], [b, c]]``.
 
-    All is divided by ``b`` first, or by its size, which the pivoting made the largest (LAPACK's ``sytf2``).
+    All is divided by ``b`` first, or by its magnitude, which pivoting made the largest (LAPACK's ``sytf2``).
     """
     size = b.abs().to(b.dtype) if hermitian else b
     phase = b / size
@@ -47,11 +47,11 @@ def _times_inverse_block(
 
 
 def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``L`` and ``D`` in one matrix, the pivots, and ``info``, as LAPACK's ``sytrf`` and ``hetrf`` do below.
+    """Return ``L`` and ``D`` packed in one matrix, the pivots, and ``info``, as LAPACK's ``sytrf`` and ``hetrf``.
 
-    Each step takes one pivot or a block of two (Golub & Van Loan, 4.4.4), and each of a batch takes steps of its own.
-    A pivot counts from 1; those of a block are both minus the row that the second was exchanged with. ``info`` is the
-    first pivot, from 1, that is zero.
+    Each step takes one pivot or a block of two (Golub & Van Loan, 4.4.4), and each matrix of a batch takes steps of its
+    own. The lower triangle is factored. A pivot counts from 1; those of a block are both minus the row that the second
+    was exchanged with. ``info`` is the first pivot, from 1, that is zero.
     """
     size = a.shape[-1]
     pivots = torch.zeros(a.shape[:-1], dtype=torch.int32, device=a.device)
@@ -114,7 +114,7 @@ def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, hermitian: bool) -> Tensor:
-    """Return ``x`` of ``a @ x == b``, for the ``a`` that `packed_ldl` took apart."""
+    """Return ``x`` of ``a @ x == b``, for the ``a`` that `packed_ldl` factored."""
     size = packed.shape[-1]
     batch = torch.broadcast_shapes(packed.shape[:-2], b.shape[:-2])
     packed, b = packed.expand(*batch, size, size), b.expand(*batch, *b.shape[-2:])
@@ -155,8 +155,8 @@ def _select_index(indices: Tensor, here: Tensor) -> Tensor:
 def _solve_block_diagonal(
     b: Tensor, values: Tensor, between: Tensor, first: Tensor, second: Tensor, hermitian: bool
 ) -> Tensor:
-    """Return ``D**-1 @ b``; ``between`` holds what is below the diagonal of ``D``."""
-    after = (between != 0).to(b.dtype)  # takes the second row of a block to the place of the first
+    """Return ``D**-1 @ b``; ``between`` holds the subdiagonal of ``D``."""
+    after = (between != 0).to(b.dtype)  # moves the second row of a block to the first
     other = transposed(after) @ b + after @ b
     of_other = (transposed(after) @ values.unsqueeze(-1) + after @ values.unsqueeze(-1)).squeeze(-1)
     below = between.sum(-2) + between.sum(-1)
@@ -172,19 +172,19 @@ def _solve_block_diagonal(
 
 @decomposes(aten.linalg_ldl_factor_ex.default)
 def ldl_factor_ex(a: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
-    """The packed factors, the pivots and ``info``; nothing is raised."""
+    """Return the packed factors, the pivots and ``info``; nothing is raised."""
     return packed_ldl(a, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_ldl_factor.default)
 def ldl_factor(a: Tensor, *, hermitian: bool = False) -> Any:
-    """The packed factors and the pivots."""
+    """Return the packed factors and the pivots."""
     return packed_ldl(a, hermitian)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_ldl_solve.default)
 def ldl_solve(packed: Tensor, pivots: Tensor, b: Tensor, *, hermitian: bool = False) -> Any:
-    """The solution."""
+    """Return the solution."""
     return solve_packed(packed, pivots, b, hermitian) if is_inexact(packed, b) else NotImplemented
 
 

@@ -1,4 +1,4 @@
-"""Elimination with partial pivoting, and what follows from it: solutions, inverses, determinants."""
+"""Rules of LU factorizations with partial pivoting, and of the solutions, inverses and determinants made of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from fx_importer.fx_graph.operators import aten
 
 
 def packed_lu(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``L`` without its ones and ``U`` in one matrix, the pivots, and ``info``, as LAPACK's ``getrf`` does.
+    """Return ``L`` without its ones and ``U`` packed in one matrix, the pivots, and ``info``, as LAPACK's ``getrf``.
 
     Row ``i`` was exchanged with row ``pivots[i]``, counted from 1: the first of the largest below (Golub & Van Loan,
-    3.4).
-    ``info`` is the first step, from 1, that found no pivot but zero.
+    3.4). ``info`` is the first step, from 1, whose pivot is zero.
     """
     steps = min_size(*a.shape[-2:])
     pivots = torch.arange(1, steps + 1, dtype=torch.int32, device=a.device).expand(*a.shape[:-2], steps)
@@ -64,7 +63,7 @@ def packed_lu(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def pivot_magnitude(x: Tensor) -> Tensor:
-    """Return what the pivot is the largest of: of complex numbers, the sum of the sizes of the parts, as in LAPACK."""
+    """Return what pivots are compared by: of complex numbers ``|re| + |im|``, as in LAPACK."""
     if not x.is_complex():
         return x.abs()
     one, other = parts_of_tensor(x)
@@ -72,7 +71,10 @@ def pivot_magnitude(x: Tensor) -> Tensor:
 
 
 def swap_rows(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
-    """Return each matrix with rows ``i`` and ``other``, a number for each of the batch in an axis of one, exchanged."""
+    """Return each matrix with rows ``i`` and ``other`` exchanged.
+
+    Either may be one index per matrix of the batch, along an axis of size one.
+    """
     down = indices_along(x, -2)
     first, second = down == i, down == other
     upper, lower = row(x, first).unsqueeze(-2), row(x, second).unsqueeze(-2)
@@ -80,7 +82,7 @@ def swap_rows(x: Tensor, i: Tensor, other: Tensor) -> Tensor:
 
 
 def apply_pivots(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tensor:
-    """Return the rows of each matrix after the exchanges that ``pivots`` are, or with these undone."""
+    """Return the rows of each matrix after the exchanges of ``pivots``, or with these undone."""
     count = pivots.shape[-1]
     x = x.expand(*torch.broadcast_shapes(x.shape[:-2], pivots.shape[:-1]), *x.shape[-2:])
     if is_empty(x) or is_empty(pivots):
@@ -95,7 +97,7 @@ def apply_pivots(x: Tensor, pivots: Tensor, *, backwards: bool = False) -> Tenso
 
 
 def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool = False) -> Tensor:
-    """Return ``x`` of ``a @ x == b``, or of ``a.mT @ x == b``, for the ``a`` that `packed_lu` took apart."""
+    """Return ``x`` of ``a @ x == b``, or of ``a.mT @ x == b``, for the ``a`` that `packed_lu` factored."""
     if transpose:
         x = substitute(transposed(packed), b, upper=False)
         return apply_pivots(substitute(transposed(packed), x, upper=True, unit=True), pivots, backwards=True)
@@ -103,15 +105,15 @@ def solve_packed(packed: Tensor, pivots: Tensor, b: Tensor, *, transpose: bool =
 
 
 def packed_lu_for_determinant(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first two results of `packed_lu`, of the transpose of real matrices that lie in memory row by row.
+    """Return the first two results of `packed_lu`, of the transpose of contiguous real matrices.
 
-    So does eager, and the gradients of determinants read the factors as those of the transpose then.
+    So does eager, and the gradients of determinants then read the factors as those of the transpose.
     """
     return packed_lu(transposed(a) if a.is_contiguous() and not a.is_complex() else a)[:2]
 
 
 def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``P``, ``L`` and ``U``, the product of which is the matrix; an empty ``P`` if it is not asked for."""
+    """Return ``P``, ``L`` and ``U``, whose product is the matrix; an empty ``P`` if it is not asked for."""
     rows, columns = packed.shape[-2:]
     size = min_size(rows, columns)
     permutation = packed.new_zeros(0)
@@ -123,31 +125,31 @@ def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Ten
 
 @decomposes(aten.linalg_lu_factor_ex.default)
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """The packed factors, the pivots and ``info``; nothing is raised."""
+    """Return the packed factors, the pivots and ``info``; nothing is raised."""
     return packed_lu(a, pivot) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu_factor.default)
 def lu_factor(a: Tensor, *, pivot: bool = True) -> Any:
-    """The packed factors and the pivots."""
+    """Return the packed factors and the pivots."""
     return packed_lu(a, pivot)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten._lu_with_info.default)
 def lu_with_info(a: Tensor, pivot: bool = True, check_errors: bool = True) -> Any:
-    """As `lu_factor_ex`."""
+    """Return `lu_factor_ex`, by the older operator."""
     return packed_lu(a, pivot) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu.default)
 def lu(a: Tensor, *, pivot: bool = True) -> Any:
-    """``P``, ``L`` and ``U``."""
+    """Return ``P``, ``L`` and ``U``."""
     return unpack(*packed_lu(a, pivot)[:2], permute=pivot) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.lu_unpack.default)
 def lu_unpack(packed: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    """``P``, ``L`` and ``U``; empty what is not asked for."""
+    """Return ``P``, ``L`` and ``U``; those that are not asked for are empty."""
     if not is_inexact(packed):
         return NotImplemented
     permutation, lower, upper = unpack(packed, pivots, permute=unpack_pivots)
@@ -156,7 +158,7 @@ def lu_unpack(packed: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_p
 
 @decomposes(aten.linalg_lu_solve.default)
 def lu_solve(packed: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Any:
-    """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``, or of ``a.mH`` in the place of ``a``."""
+    """Return ``x`` of ``a @ x == b``, or of ``x @ a == b``, or with ``a.mH`` for ``a``."""
     if not is_inexact(packed, b):
         return NotImplemented
     packed = conjugate(packed) if adjoint else packed
@@ -173,7 +175,10 @@ def deprecated_lu_solve(b: Tensor, packed: Tensor, pivots: Tensor) -> Any:
 
 @decomposes(aten._linalg_solve_ex.default)
 def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The solution, the packed factors, the pivots and ``info``. A ``b`` of one axis less than ``a`` holds vectors."""
+    """Return the solution, the packed factors, the pivots and ``info``.
+
+    A ``b`` of one axis less than ``a`` holds vectors.
+    """
     if not is_inexact(a, b):
         return NotImplemented
     vectors = b.dim() == 1 or (b.dim() == a.dim() - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
@@ -184,7 +189,7 @@ def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors:
 
 @decomposes(aten.linalg_solve_ex.default)
 def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The solution and ``info``; nothing is raised."""
+    """Return the solution and ``info``; nothing is raised."""
     if not is_inexact(a, b):
         return NotImplemented
     x, _, _, info = solve_with_factors.rule(a, b, left=left)
@@ -193,13 +198,13 @@ def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 @decomposes(aten.linalg_solve.default)
 def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Any:
-    """The solution; of a singular system, what the division by zero gives."""
+    """Return the solution; of a singular system, the result of dividing by zero."""
     return solve_with_factors.rule(a, b, left=left)[0] if is_inexact(a, b) else NotImplemented
 
 
 @decomposes(aten.linalg_inv_ex.default)
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
-    """The inverse and ``info``; nothing is raised."""
+    """Return the inverse and ``info``; nothing is raised."""
     if not is_inexact(a):
         return NotImplemented
     packed, pivots, info = packed_lu(a)
@@ -208,7 +213,7 @@ def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
 
 @decomposes(aten.linalg_inv.default, aten.inverse.default)
 def inv(a: Tensor) -> Any:
-    """The inverse; of a singular matrix, what the division by zero gives."""
+    """Return the inverse; of a singular matrix, the result of dividing by zero."""
     return inv_ex.rule(a)[0] if is_inexact(a) else NotImplemented
 
 
@@ -220,7 +225,7 @@ def _permutation_sign(pivots: Tensor, like: Tensor) -> Tensor:
 
 @decomposes(aten._linalg_det.default)
 def det_with_factors(a: Tensor) -> Any:
-    """The product of the pivots, the packed factors and the pivots."""
+    """Return the determinant, the packed factors and the pivots."""
     if not is_inexact(a):
         return NotImplemented
     if a.shape[-1] == 0:
@@ -231,7 +236,7 @@ def det_with_factors(a: Tensor) -> Any:
 
 @decomposes(aten._linalg_slogdet.default)
 def slogdet_with_factors(a: Tensor) -> Any:
-    """The determinant's sign and the logarithm of its size, the packed factors and the pivots."""
+    """Return sign and log magnitude of the determinant, the packed factors and the pivots."""
     if not is_inexact(a):
         return NotImplemented
     if a.shape[-1] == 0:
@@ -245,19 +250,19 @@ def slogdet_with_factors(a: Tensor) -> Any:
 
 @decomposes(aten.linalg_det.default, aten.det.default)
 def det(a: Tensor) -> Any:
-    """The determinant."""
+    """Return the determinant."""
     return det_with_factors.rule(a)[0] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_slogdet.default, aten.slogdet.default)
 def slogdet(a: Tensor) -> Any:
-    """The determinant's sign and the logarithm of its size."""
+    """Return sign and log magnitude of the determinant."""
     return slogdet_with_factors.rule(a)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.logdet.default)
 def logdet(a: Tensor) -> Any:
-    """The logarithm of the determinant, NaN of a negative one among real numbers."""
+    """Return the logarithm of the determinant, NaN of a negative one of a real matrix."""
     if not is_inexact(a):
         return NotImplemented
     sign, size, _, _ = slogdet_with_factors.rule(a)

@@ -1,4 +1,4 @@
-"""Functions of a matrix: its pseudo-inverse, its rank, its norm, and its exponential."""
+"""Rules of the pseudo-inverse, the rank and the exponential of a matrix."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fx_importer.decompositions.linalg_dense.row_loops import adjoint, counted_l
 from fx_importer.fx_graph.operators import aten
 
 Tolerance = Tensor | float | None
-"""One for all, or one for each of the batch."""
+"""One for all matrices, or one for each of the batch."""
 
 
 def _above_tolerance(sizes: Tensor, shape: torch.Size, atol: Tolerance, rtol: Tolerance) -> Tensor:
     """Return which of ``sizes`` are above ``max(atol, rtol * largest)``, in matrices of ``shape``.
 
-    ``rtol`` is the machine epsilon times the longer side, or zero where an ``atol`` is given.
+    By default ``rtol`` is the machine epsilon times the longer side, or zero where an ``atol`` is given.
     """
     if rtol is None:
         rtol = torch.finfo(sizes.dtype).eps * torch.sym_max(*shape[-2:])
@@ -37,7 +37,7 @@ def _per_matrix(tolerance: Tensor | float, sizes: Tensor) -> Tensor | float:
 
 
 def pseudo_inverse(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor:
-    """Return ``V / S @ U.mH``, without the singular values that `_above_tolerance` leaves out."""
+    """Return ``V / S @ U.mH``, without the singular values below the tolerance."""
     if is_empty(a):
         return transposed(torch.zeros_like(a))
     if hermitian:
@@ -53,18 +53,18 @@ def pseudo_inverse(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool)
 
 @decomposes(aten.linalg_pinv.atol_rtol_tensor, aten.linalg_pinv.atol_rtol_float)
 def pinv(a: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False) -> Any:
-    """The pseudo-inverse."""
+    """Return the pseudo-inverse."""
     return pseudo_inverse(a, atol, rtol, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_pinv.default, aten.linalg_pinv.rcond_tensor, aten.pinverse.default)
 def pinv_rcond(a: Tensor, rcond: Tensor | float = 1e-15, hermitian: bool = False) -> Any:
-    """The pseudo-inverse, by a relative tolerance."""
+    """Return the pseudo-inverse, by a relative tolerance."""
     return pseudo_inverse(a, 0.0, rcond, hermitian) if is_inexact(a) else NotImplemented
 
 
 def rank(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor:
-    """Return the number of singular values that `_above_tolerance` keeps."""
+    """Return the number of singular values above the tolerance."""
     if is_empty(a):
         return torch.zeros(a.shape[:-2], dtype=torch.int64, device=a.device)
     if hermitian:
@@ -76,22 +76,23 @@ def rank(a: Tensor, atol: Tolerance, rtol: Tolerance, hermitian: bool) -> Tensor
 
 @decomposes(aten.linalg_matrix_rank.atol_rtol_tensor, aten.linalg_matrix_rank.atol_rtol_float)
 def matrix_rank(a: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False) -> Any:
-    """The number of singular values above the tolerance."""
+    """Return the number of singular values above the tolerance."""
     return rank(a, atol, rtol, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_matrix_rank.default, aten.linalg_matrix_rank.tol_tensor)
 def matrix_rank_tol(a: Tensor, tol: Tensor | float, hermitian: bool = False) -> Any:
-    """The number of singular values above ``tol``."""
+    """Return the number of singular values above ``tol``."""
     return rank(a, tol, 0.0, hermitian) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_matrix_exp.default)
 def matrix_exp(a: Tensor) -> Any:
-    """Scaling and squaring (Golub & Van Loan, 9.3) of a Taylor sum, each matrix by a power of two of its own.
+    """Return the matrix exponential, by scaling and squaring of a Taylor sum (Golub & Van Loan, 9.3).
 
-    The scaled norm is at most 1/2; the first term left out is then below the machine epsilon: ``2**-9 / 9!`` is 5e-9,
-    ``2**-15 / 15!`` is 2e-17. Half precision is squared in float32, and rounded at the end.
+    Each matrix is scaled by a power of two of its own to a norm of at most 1/2; the first omitted term is then below
+    the machine epsilon: ``2**-9 / 9!`` is 5e-9, ``2**-15 / 15!`` is 2e-17. Half precision is squared in float32, and
+    rounded at the end.
     """
     if not is_inexact(a):
         return NotImplemented
@@ -116,7 +117,7 @@ def matrix_exp(a: Tensor) -> Any:
 
 
 _SQUARINGS = 24
-"""Enough for norms up to 2**23."""
+"""Limit of squarings: norms up to 2**23."""
 
 
 MATRIX_FUNCTIONS: tuple[Decomposition, ...] = (pinv, pinv_rcond, matrix_rank, matrix_rank_tol, matrix_exp)

@@ -1,4 +1,4 @@
-"""Factors Q and R, by reflections."""
+"""Rules of QR factorizations, by Householder reflections."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fx_importer.fx_graph.operators import aten
 
 
 def householder_reflector(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and what it leaves in that row.
+    """Return ``v`` and ``tau`` of the reflection that clears a column below row ``i``, and what it leaves in row ``i``.
 
-    ``v`` is one in row ``i`` and zero above. The element that stays in row ``i`` is real, and has the sign opposite to
-    what was there, so that nothing cancels (``larfg``; Golub & Van Loan, 5.1). A column that is zero below, and real
-    there, is left as it is, with a ``tau`` of zero.
+    ``v`` is one in row ``i`` and zero above. The element left in row ``i`` is real, and has the sign opposite to the
+    one before, so that nothing cancels (``larfg``; Golub & Van Loan, 5.1). A column that is zero below, and real in row
+    ``i``, is left unchanged, with a ``tau`` of zero.
     """
     down = indices_along(found, -1)
     below = torch.where(down > i, found, 0.0)
@@ -48,7 +48,7 @@ def householder_reflector(found: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def reflect_to_upper(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``R`` with the reflections below it, and their factors ``tau``, in the convention of LAPACK's ``geqrf``.
+    """Return ``R`` with the reflectors below it, and their factors ``tau``, in the convention of LAPACK's ``geqrf``.
 
     Reflector ``i`` is ``I - tau v v.H``, made of column ``i`` by `householder_reflector`; ``v`` is stored below row
     ``i`` (Golub & Van Loan, 5.2).
@@ -93,13 +93,13 @@ def apply_reflections(packed: Tensor, tau: Tensor, c: Tensor, *, inverse: bool =
 
 @decomposes(aten.geqrf.default)
 def geqrf(a: Tensor) -> Any:
-    """``R`` with the reflections below it, and their factors."""
+    """Return ``R`` with the reflectors below it, and their factors."""
     return reflect_to_upper(a) if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_householder_product.default, aten.orgqr.default)
 def householder_product(packed: Tensor, tau: Tensor) -> Any:
-    """The leading columns of ``Q``, as many as ``packed`` has."""
+    """Return the leading columns of ``Q``, as many as ``packed`` has."""
     if not is_inexact(packed, tau):
         return NotImplemented
     return apply_reflections(packed, tau, identity(packed, *packed.shape[-2:]))
@@ -107,7 +107,7 @@ def householder_product(packed: Tensor, tau: Tensor) -> Any:
 
 @decomposes(aten.ormqr.default)
 def ormqr(packed: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: bool = False) -> Any:
-    """``Q @ c`` or ``c @ Q``, with the adjoint of ``Q`` if asked for."""
+    """Return ``Q @ c`` or ``c @ Q``, with the adjoint of ``Q`` if asked for."""
     if not is_inexact(packed, tau, c):
         return NotImplemented
     if left:
@@ -117,7 +117,10 @@ def ormqr(packed: Tensor, tau: Tensor, c: Tensor, left: bool = True, transpose: 
 
 @decomposes(aten.linalg_qr.default)
 def qr(a: Tensor, mode: str = "reduced") -> Any:
-    """``Q`` with orthonormal columns, square if ``complete`` and empty if ``r``, and the upper triangular ``R``."""
+    """Return ``Q`` with orthonormal columns and the upper triangular ``R``.
+
+    ``Q`` is square if the mode is ``complete``, and empty if it is ``r``.
+    """
     if not is_inexact(a):
         return NotImplemented
     rows, columns = a.shape[-2:]
@@ -131,7 +134,7 @@ def qr(a: Tensor, mode: str = "reduced") -> Any:
 
 @decomposes(aten.qr.default)
 def deprecated_qr(a: Tensor, some: bool = True) -> Any:
-    """As `qr`."""
+    """Return `qr`, by the older operator."""
     return qr.rule(a, "reduced" if some else "complete")
 
 

@@ -1,8 +1,8 @@
-"""Counted loops over the rows of matrices, and the masks that stand for an index into them.
+"""Counted loops over the rows of matrices, and masks that select a row.
 
-Each algorithm here is one ``while_loop`` of a few operations over whole matrices, whatever their size, with any batch
-axes before the last two. Row ``i`` is read and written through the mask ``arange(n) == i``: a loop's counter is not an
-index that every target takes.
+Each algorithm of this package is one ``while_loop`` of a few operations over whole matrices of any size, with any batch
+axes before the last two. Row ``i`` is read and written through the mask ``arange(n) == i``: not every target indexes by
+the counter of a loop.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def counted_loop(
     invariants: tuple[Tensor, ...] = (),
     until: Callable[..., Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
-    """Return ``state`` after ``state = step(i, *state, *given)`` for each ``i`` below ``count``.
+    """Return ``state`` after ``state = step(i, *state, *invariants)`` for each ``i`` below ``count``.
 
-    ``i`` is a tensor of rank 0. The step reads no other tensor than its arguments, and returns none of them as it is.
-    The loop ends early where ``unless(*state, *given)`` is true.
+    ``i`` is a tensor of rank 0. The step reads no other tensors than its arguments, and returns none of them unchanged.
+    The loop ends early where ``until(*state, *invariants)`` is true.
     """
 
     def more(i: Tensor, *rest: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def indices_along(x: Tensor, dim: int) -> Tensor:
 
 
 def row(x: Tensor, here: Tensor) -> Tensor:
-    """Return the row of each matrix where the mask ``here``, of as many elements as rows, is set."""
+    """Return the row of each matrix where the mask ``here``, of one element per row, is set."""
     return torch.where(here.unsqueeze(-1), x, 0.0).sum(-2)
 
 
@@ -68,13 +68,13 @@ def diagonal(x: Tensor) -> Tensor:
 
 
 def identity(like: Tensor, rows: int, columns: int) -> Tensor:
-    """Return a ``rows`` × ``columns`` matrix of ones on the main diagonal for each matrix of ``like``."""
+    """Return a ``rows`` × ``columns`` identity matrix for each matrix of ``like``."""
     one = torch.eye(rows, columns, dtype=like.dtype, device=like.device)
     return one.expand(*like.shape[:-2], rows, columns)
 
 
 def is_inexact(*operands: Tensor) -> bool:
-    """Whether all are of floating point numbers, real or complex, which is what the algorithms are for."""
+    """Return whether all operands are floating point or complex, as the algorithms require."""
     return all(x.is_floating_point() or x.is_complex() for x in operands)
 
 
@@ -90,12 +90,12 @@ def transposed(x: Tensor, condition: bool = True) -> Tensor:
 
 
 def conjugate(x: Tensor) -> Tensor:
-    """Return the conjugates of complex numbers; real ones as they are."""
+    """Return the conjugate of a complex tensor; a real one unchanged."""
     return torch.conj_physical(x) if x.is_complex() else x
 
 
 def adjoint(x: Tensor, condition: bool = True) -> Tensor:
-    """Return each matrix transposed, with conjugate elements, if ``condition``."""
+    """Return the conjugate transpose of each matrix, if ``condition``."""
     return conjugate(x.transpose(-2, -1)) if condition else x
 
 
@@ -113,7 +113,7 @@ def abs_squared(x: Tensor) -> Tensor:
 
 
 def scaled_by_largest(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each matrix divided by its largest element, so that squares do not overflow, and that element."""
+    """Return each matrix divided by its largest magnitude, so that squares do not overflow, and that magnitude."""
     largest = torch.amax(a.abs(), (-2, -1), keepdim=True)
     scale = torch.where(largest == 0, 1.0, largest)
     return a / scale, scale

@@ -1,4 +1,4 @@
-"""Rules of embedding_bag and embedding_renorm."""
+"""Rules of embedding_bag and embedding_renorm, by a mask of bags and indices."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Any:
-    """The sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
+    """Return the sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
 
-    The second and third result are each index's bag, unless eager has a shortcut, and the sizes of the bags; the
-    fourth, which only the gradient of maxima reads, which row each of them is of: the first such of the bag.
+    The second result is the bag of each index (empty where eager has a shortcut), the third the sizes of the bags. The
+    fourth, which only the gradient of maxima reads, is the row of ``weight`` that each maximum comes from: the first
+    such of the bag.
     """
     if is_empty(indices):
         return NotImplemented
@@ -67,7 +68,7 @@ def embedding_bag(
 
 
 def _has_shortcut(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
-    """Whether eager, on the CPU, does without the bag of each index, as the type of its result then says."""
+    """Return whether eager, on the CPU, leaves out the bag of each index; the result's type shows it."""
     rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
     unpadded = padding_idx is None or padding_idx < 0
     return mode == 0 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
@@ -75,7 +76,7 @@ def _has_shortcut(weight: Tensor, mode: int, per_sample_weights: Tensor | None, 
 
 @decomposes(aten.embedding_renorm.default)
 def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
-    """Rows that are looked up, and are longer than ``max_norm``, become as long as that; others stay."""
+    """Scale the rows that are looked up and are longer than ``max_norm`` to that norm; others stay."""
     if not is_static(weight, indices) or not fits(weight.shape[0], indices.numel()):
         return NotImplemented
     named = count(torch.arange(weight.shape[0]).unsqueeze(1) == indices.reshape(1, -1)) > 0

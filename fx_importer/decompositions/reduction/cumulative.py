@@ -40,7 +40,7 @@ def scan(tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Ten
 def _scan_dynamic(
     tensors: tuple[Tensor, ...], dim: int, combine: Callable[..., tuple[Tensor, ...]]
 ) -> tuple[Tensor, ...]:
-    """The same for a size that is not known: each step is one of a loop."""
+    """Return the same for a dynamic size, with a loop over the steps."""
     size = tensors[0].shape[dim]
     along = [-1 if axis == dim % tensors[0].dim() else 1 for axis in range(tensors[0].dim())]
     places = torch.arange(size, device=tensors[0].device)
@@ -65,7 +65,7 @@ HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 @decomposes(aten.cumsum.default)
 def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Half precision in float32, complex numbers in their parts; others stay."""
+    """Accumulate half precision in float32, and complex numbers by parts; others stay."""
     kind = dtype or x.dtype
     if kind.is_complex and x.is_complex():
         return torch.complex(*(torch.cumsum(part, dim) for part in parts_of_tensor(x.to(kind))))
@@ -74,16 +74,16 @@ def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
 
 @decomposes(aten.cumprod.default)
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Half precision in float32, and in a dtype that is given; others stay."""
+    """Accumulate half precision in float32, and in a dtype that is given; others stay."""
     kind = dtype or x.dtype
     if kind in HALF_DTYPES:
         return torch.cumprod(x.to(kind).float(), dim).to(kind)
-    return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim).to(kind)  # whole numbers become int64
+    return NotImplemented if dtype is None else torch.cumprod(x.to(kind), dim).to(kind)  # integers become int64
 
 
 @decomposes(aten.cumsum.default)
 def cumsum_integers(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """The running sum of integers in 64 bits, as eager computes it."""
+    """Return the cumulative sum of integers in int64, as eager."""
     if not is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
         return NotImplemented
     return torch.cumsum(x.long(), dim)
@@ -91,7 +91,7 @@ def cumsum_integers(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
 
 @decomposes(aten.cumprod.default)
 def cumprod_by_scan(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """The products of all elements up to each."""
+    """Return the cumulative product, by a scan; half precision in float32."""
     kind = dtype or (x.dtype if x.is_floating_point() or x.is_complex() else torch.int64)
     wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
     x = x.to(wide)
@@ -101,7 +101,7 @@ def cumprod_by_scan(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
 
 
 def _cumulative_extremum(x: Tensor, dim: int, wins: Callable[[Tensor, Tensor], Tensor]) -> Any:
-    """The last of equal elements wins, as does not a number, which nothing takes the place of."""
+    """Return cumulative extrema and their indices: ties keep the last index; NaN propagates."""
     if x.dim() == 0 or is_empty(x):
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     shape = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
@@ -120,19 +120,19 @@ def _cumulative_extremum(x: Tensor, dim: int, wins: Callable[[Tensor, Tensor], T
 
 @decomposes(aten.cummax.default)
 def cummax(x: Tensor, dim: int) -> Any:
-    """The largest element up to each, and where it is."""
+    """Return the cumulative maximum and its index."""
     return _cumulative_extremum(x, dim, torch.ge)
 
 
 @decomposes(aten.cummin.default)
 def cummin(x: Tensor, dim: int) -> Any:
-    """The smallest element up to each, and where it is."""
+    """Return the cumulative minimum and its index."""
     return _cumulative_extremum(x, dim, torch.le)
 
 
 @decomposes(aten.logcumsumexp.default)
 def logcumsumexp(x: Tensor, dim: int) -> Any:
-    """The logarithm of the running sum of exponentials, each of which may be beyond all numbers."""
+    """Return the logarithm of the cumulative sum of exponentials, without overflow."""
     if x.is_complex():
         return NotImplemented
     if x.dim() == 0 or is_empty(x):

@@ -1,4 +1,4 @@
-"""Rules of histograms."""
+"""Rules of histc, histogram and bincount, by masks of elements and bins."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _weighted_bincount(bins: Tensor, number: int, weights: Tensor) -> Tensor:
-    """Return the sum of ``weights`` for each of ``number`` bins; a bin that is out of range counts nowhere."""
+    """Return the sum of ``weights`` for each of ``number`` bins; bins out of range are ignored."""
     hits = bins.reshape(1, -1) == positions(number).unsqueeze(-1)
     return sums(hits, weights.reshape(-1, 1)).reshape(number)
 
 
 def _range_limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Tensor, Tensor]:
-    """Return both ends of a histogram's range: of ``x`` itself where they are the same, and ``beyond`` a lone value."""
+    """Return both ends of a histogram's range.
+
+    The range is that of ``x`` if ``low == high``, and is widened by ``beyond`` on both sides where it is empty.
+    """
     if low == high:
         first, last = torch.amin(x), torch.amax(x)
     else:
@@ -33,20 +36,20 @@ def _range_limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Te
 
 @decomposes(aten.histc.default)
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """How many elements lie in each of ``bins`` intervals of the same width."""
+    """Return how many elements lie in each of ``bins`` intervals of equal width."""
     if not fits(x.numel(), bins) or is_empty(x) or not x.is_floating_point():
         return NotImplemented
     flat = x.reshape(-1)
     low, high = _range_limits(flat, min, max, 1)
     inside = (flat >= low) & (flat <= high)
     place = torch.clamp(torch.floor((flat - low) * bins / (high - low)), max=bins - 1)
-    # Bins are small numbers: comparing them in floating point is exact.
+    # Bin numbers are small: comparing them in floating point is exact.
     hits = (place == torch.arange(bins, dtype=x.dtype).unsqueeze(-1)) & inside
     return count(hits).to(x.dtype)
 
 
 def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -> tuple[Tensor, Tensor]:
-    """Count between ``edges``; the last of them is inside."""
+    """Return the histogram with these ``edges``; the last one is inclusive."""
     flat = x.reshape(-1)
     bins = edges.shape[0] - 1
     place = searchsorted(edges, flat, right=True) - 1
@@ -61,7 +64,7 @@ def _histogram(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -
 
 @decomposes(aten.histogram.bins_tensor)
 def histogram_bins_tensor(x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> Any:
-    """How many elements lie between any two of ``bins``."""
+    """Return how many elements lie between consecutive edges."""
     if not fits(x.numel(), bins.numel()):
         return NotImplemented
     return _histogram(x, bins, weight, density)
@@ -76,14 +79,14 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    """How many elements lie in each of ``bins`` intervals of the same width, and where these end."""
+    """Return how many elements lie in each of ``bins`` intervals of equal width, and the edges."""
     if not fits(x.numel(), bins) or is_empty(x):
         return NotImplemented
     return _histogram(x, _uniform_edges(x.reshape(-1), bins, *(range or (0, 0))), weight, density)
 
 
 def _uniform_edges(x: Tensor, bins: int, low: float, high: float) -> Tensor:
-    """Return the ends of the intervals, from both sides, as ``linspace`` does."""
+    """Return the edges of equal intervals, computed from both ends, as ``linspace`` does."""
     first, last = _range_limits(x, low, high, 0.5)
     step = (last - first) / bins
     place = torch.arange(bins + 1, dtype=x.dtype)
@@ -95,5 +98,5 @@ HISTOGRAMS = (histc, histogram, histogram_bins_tensor)
 
 @decomposes(aten.bincount.default)
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
-    """As of 64 bits."""
+    """Count in int64."""
     return NotImplemented if x.dtype == torch.int64 else torch.bincount(x.long(), weights, minlength)

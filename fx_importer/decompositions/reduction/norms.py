@@ -15,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def p_norm(x: Tensor, p: float, dims: Sequence[int], keepdim: bool = False) -> Tensor:
-    """The p-norm of floats over ``dims``: for 0 the count of what is not zero, for infinity the largest size."""
+    """Return the p-norm of floats over ``dims``: for 0 the count of nonzeros, for infinity the largest magnitude."""
     dims = list(dims)
     if p == 0:
         return torch.sum((x != 0).to(x.dtype), dims, keepdim)
@@ -39,7 +39,7 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """The p-norm over ``dim``, or over all axes; half precision is accumulated in float32."""
+    """Return the p-norm over ``dim``, or over all axes; half precision is accumulated in float32."""
     kind = dtype or x.dtype
     if x.is_complex() or not kind.is_floating_point or not isinstance(ord, int | float) or not x.dim():
         return NotImplemented
@@ -54,7 +54,10 @@ Axes = Sequence[int] | None
 def float_vector_norm(
     x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """``sum(|x|**ord) ** (1 / ord)`` over ``dim``, all axes if none is given; the largest for an infinite ``ord``."""
+    """Return ``sum(|x|**ord) ** (1 / ord)`` over ``dim``, by default all axes; for infinity the maximum.
+
+    Norms of order 0, 1, 2 and infinity take no power, which TOSA has of positive numbers only. Rank zero is supported.
+    """
     if x.is_complex() or not x.is_floating_point():
         return NotImplemented
     x = (x if dtype is None else x.to(dtype)).abs()
@@ -71,13 +74,13 @@ def float_vector_norm(
 
 @decomposes(aten.norm.ScalarOpt_dim)
 def float_norm_dim(x: Tensor, p: float | None, dim: Axes, keepdim: bool = False) -> Any:
-    """`vector_norm`, under its older name."""
+    """Return `float_vector_norm`, by the older operator."""
     return float_vector_norm(x, 2.0 if p is None else p, dim, keepdim)
 
 
 @decomposes(aten.norm.Scalar)
 def float_norm(x: Tensor, p: float = 2) -> Any:
-    """`vector_norm`, of all elements."""
+    """Return `float_vector_norm` of all elements."""
     return float_vector_norm(x, p)
 
 
@@ -93,7 +96,7 @@ def linalg_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """The norm of the matrices along two axes, or of vectors, or of all elements, as torch documents it."""
+    """Return the matrix norm over two axes, or the vector norm, as torch documents ``linalg.norm``."""
     if not is_inexact(x):
         return NotImplemented
     along = list(range(x.dim())) if dim is None else list(dim)
@@ -106,20 +109,23 @@ def linalg_norm(
 
 @decomposes(aten.dist.default)
 def dist(a: Tensor, b: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of the difference."""
+    """Return the p-norm of the difference."""
     return torch.linalg.vector_norm(a - b, p)
 
 
 @decomposes(aten._cdist_forward.default)
 def cdist(a: Tensor, b: Tensor, p: float, compute_mode: int | None) -> Tensor:
-    """The p-norm of the difference of each row of a and each of b. Never by a product: it is more exact, and larger."""
+    """Return the p-norm of the difference of each row of ``a`` and each of ``b``.
+
+    Never by a matrix product, which is smaller and less exact.
+    """
     del compute_mode
     return p_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, [-1])
 
 
 @decomposes(aten._pdist_forward.default)
 def pdist(x: Tensor, p: float = 2) -> Any:
-    """The p-norm of the difference of each row and each later one."""
+    """Return the p-norm of the difference of each row and each later one."""
     if not isinstance(x.shape[0], int):
         return NotImplemented
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1).unbind()

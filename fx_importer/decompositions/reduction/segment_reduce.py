@@ -1,4 +1,4 @@
-"""Rule of segment_reduce."""
+"""Rule of segment_reduce, by a mask of elements and segments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from fx_importer.fx_graph.operators import aten
 
 
 def segment_mask(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> Tensor | None:
-    """Return [..., size, segments]: whether a place along ``axis`` is in a segment; None of too many, or not known."""
+    """Return [..., size, segments]: whether an index along ``axis`` is in a segment.
+
+    None if neither lengths nor offsets are given, or the mask would be too large.
+    """
     given = lengths if offsets is None else offsets
     if given is None:
         return None
@@ -32,7 +35,7 @@ def segment_mask(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, a
 
 
 def inner_axes_merged(x: Tensor, axis: int) -> Tensor:
-    """Return [..., inner, size]: ``x`` with ``axis`` last, and those behind it as one."""
+    """Return [..., inner, size]: ``x`` with ``axis`` last, and the axes behind it merged."""
     return x.reshape(*x.shape[: axis + 1], math.prod(x.shape[axis + 1 :])).movedim(-1, axis)
 
 
@@ -48,7 +51,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: float | None = None,
 ) -> Any:
-    """Reduce segments of an axis, one after the other: given by their lengths, or by where they begin and end."""
+    """Reduce consecutive segments of an axis, given by their lengths or by their offsets."""
     if indices is not None or (hits := segment_mask(data, lengths, offsets, axis)) is None:
         return NotImplemented
     inner, segments = data.shape[axis + 1 :], hits.shape[-1]

@@ -17,7 +17,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.mean.dim)
 def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    """The sum over ``dim`` (all, if none is given), divided by the number of its terms."""
+    """Return the sum over ``dim`` (all axes if none is given), divided by the number of elements."""
     count = math.prod(x.shape[axis] for axis in (dim or range(x.dim())) if x.dim())
     if not isinstance(count, int) or x.is_complex():
         return NotImplemented
@@ -28,7 +28,7 @@ def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torc
 def sum_integers(
     x: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """The sum of integers in 64 bits, as eager computes it; of fewer bits, where they are asked for, in 32."""
+    """Return the sum of integers in int64, as eager; in int32 if int8 or int16 is asked for."""
     if is_integer(x) and dtype in (torch.int8, torch.int16):
         return aten.sum.dim_IntList(x.int(), dim, keepdim, dtype=torch.int32).to(dtype)
     if not is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
@@ -38,7 +38,7 @@ def sum_integers(
 
 @decomposes(aten.prod.default, aten.prod.dim_int)
 def prod_integers(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """The product of integers in 64 bits, as eager computes it, of halves again and again: TOSA's is of floats."""
+    """Return the product of integers in int64, as eager, by halving the axis: TOSA's is of floats."""
     if not (is_integer(x) or x.dtype is torch.bool) or dtype not in (None, torch.int64) or not is_static(x):
         return NotImplemented
     dim, keepdim = (*where, False)[:2] if where else (0, False)

@@ -1,4 +1,4 @@
-"""Variances, in two passes and in the input's own precision; half precision in float32, as eager does.
+"""Rules of variances, in two passes and in the input's own precision; half precision in float32, as eager.
 
 The torch dialect's own go through float64.
 """
@@ -33,7 +33,7 @@ def _variance(x: Tensor, axes: Axes, correction: float | None, keepdim: bool) ->
 
 @decomposes(aten.var.correction)
 def var(x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    """``sum((x - mean)**2) / (n - correction)``."""
+    """Return ``sum((x - mean)**2) / (n - correction)``."""
     return _variance(x, dim, correction, keepdim)[0]
 
 
@@ -41,13 +41,13 @@ def var(x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim
 def var_mean(
     x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The variance, as `var`, and the mean."""
+    """Return the variance and the mean."""
     return _variance(x, dim, correction, keepdim)
 
 
 @decomposes(aten.std.correction)
 def std(x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    """The root of the variance, as `var`."""
+    """Return the square root of the variance."""
     return torch.sqrt(_variance(x, dim, correction, keepdim)[0])
 
 
@@ -55,6 +55,6 @@ def std(x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim
 def std_mean(
     x: Tensor, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The root of the variance, as `var`, and the mean."""
+    """Return the standard deviation and the mean."""
     variance, mean = _variance(x, dim, correction, keepdim)
     return torch.sqrt(variance), mean

@@ -15,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.median.default)
 def median(x: Tensor) -> Any:
-    """The lower of the middle elements; not a number if any is not."""
+    """Return the lower of the middle elements; NaN if any is NaN."""
     if is_empty(x):
         return NotImplemented
     ordered = torch.sort(x.reshape(-1), 0)[0]
@@ -25,20 +25,20 @@ def median(x: Tensor) -> Any:
 
 @decomposes(aten.median.dim)
 def median_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The same along one axis, and where it is: of the numbers that are not, the first."""
+    """Return the median along an axis and its index: of NaNs, the first."""
     return _median_dim(x, dim, keepdim, ignoring_nan=False)
 
 
 @decomposes(aten.nanmedian.default)
 def nanmedian(x: Tensor) -> Any:
-    """The lower of the middle elements that are numbers."""
+    """Return the lower of the middle elements, ignoring NaN."""
     found = _median_dim(x.reshape(-1), 0, False, ignoring_nan=True)
     return found if found is NotImplemented else found[0]
 
 
 @decomposes(aten.nanmedian.dim)
 def nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    """The same along one axis, and where it is."""
+    """Return the median along an axis, ignoring NaN, and its index."""
     return _median_dim(x, dim, keepdim, ignoring_nan=True)
 
 
@@ -65,7 +65,7 @@ def _median_dim(x: Tensor, dim: int, keepdim: bool, ignoring_nan: bool) -> Any:
 
 @decomposes(aten.mode.default)
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent element along ``dim``, the smallest of several, and where it is last."""
+    """Return the most frequent element along ``dim``, the smallest of several, and its last index."""
     if is_empty(x):
         return NotImplemented
     if x.dim() == 0:
@@ -78,7 +78,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     often = count(numbers.unsqueeze(-1) == numbers.unsqueeze(-2))
     most = torch.amax(often, -1, keepdim=True)
     ordered, order = torch.sort(numbers, -1)
-    # The first in order is the smallest; the last of those that equal it is the one to name.
+    # The first in order is the smallest; the index returned is the last of its equals.
     place = positions(size)
     first = torch.amin(torch.where(often.gather(-1, order) == most, place, size - 1), -1, keepdim=True)
     value = ordered.gather(-1, first.to(torch.int64))

@@ -13,7 +13,7 @@ from fx_importer.decompositions.indexing.pairwise_masks import count, fits
 from fx_importer.fx_graph.operators import aten
 
 MAX_COMPARISONS = 1 << 18
-"""Up to so many comparisons are made at once; beyond, one for each binary digit of the result."""
+"""Largest number of comparisons made at once; beyond, a binary search."""
 
 
 @decomposes(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
@@ -26,7 +26,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Any:
-    """How many elements of each row of ``ordered`` come before each of ``x``: by comparing all, or bit by bit."""
+    """Return how many elements of each row of ``ordered`` come before each of ``x``."""
     x = x if isinstance(x, Tensor) else torch.full((), x, dtype=torch.result_type(ordered, x))
     if sorter is not None:
         ordered = ordered.gather(-1, sorter)
@@ -44,7 +44,7 @@ def searchsorted(
 
 
 def _binary_search(ordered: Tensor, x: Tensor, right: bool) -> Tensor:
-    """Set the binary digits of the results, the highest first, where what lies before stays before."""
+    """Search by setting the bits of the results, the highest first, as long as the element is before ``x``."""
     size = ordered.shape[-1]
     found = torch.zeros_like(x, dtype=torch.int64)
     for digit in reversed(range(size.bit_length())):
@@ -58,13 +58,13 @@ def _binary_search(ordered: Tensor, x: Tensor, right: bool) -> Tensor:
 
 @decomposes(aten.bucketize.Tensor, aten.bucketize.Scalar)
 def bucketize(x: Tensor | float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
-    """Which of the intervals between ``boundaries`` each of ``x`` lies in."""
+    """Return the index of the interval between ``boundaries`` that each of ``x`` lies in."""
     return searchsorted(boundaries, x, out_int32=out_int32, right=right)
 
 
 @decomposes(aten.isin.Tensor_Tensor)
 def isin(elements: Tensor, others: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each of ``elements`` is among ``others``."""
+    """Return whether each of ``elements`` is among ``others``."""
     if not fits(elements.numel(), others.numel()):
         return NotImplemented
     found = count(elements.unsqueeze(-1) == others.reshape(-1)) > 0

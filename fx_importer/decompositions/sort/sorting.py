@@ -1,4 +1,9 @@
-"""Rules of sort."""
+"""Rules of sort, for a target without one.
+
+Short rows count, for each element, those that come before it: all pairs are compared at once. Longer rows go through a
+bitonic network (Batcher, "Sorting networks and their applications", 1968). Sorts are stable, and NaN is greater than
+any number, as in torch.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +19,21 @@ from fx_importer.decompositions.indexing.pairwise_masks import count, positions
 from fx_importer.fx_graph.operators import aten
 
 MAX_PAIRS = 1 << 22
-"""The number of pairs that are compared at once."""
+"""Largest number of pairs that are compared at once."""
 
 
 MAX_ROW = 1 << 16
-"""The length of the longest row that is sorted."""
+"""Length of the longest row that is sorted."""
 
 
 def leading_of_sorted(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
-    """Return the first ``kept`` of ``x`` in order along ``dim``, and where they were."""
+    """Return the first ``kept`` elements of ``x`` sorted along ``dim``, and their indices."""
     if not is_static(x):
         return NotImplemented
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     size = x.shape[dim]
-    if size == 1:  # of such the C++ lowering of the comparison of all pairs ends in an invalid reshape
+    if size == 1:  # the C++ lowering of the comparison of all pairs ends in an invalid reshape
         return x.narrow(dim, 0, kept).clone(), torch.zeros_like(x.narrow(dim, 0, kept), dtype=torch.int64)
     if x.numel() == 0 or size > MAX_ROW:
         return NotImplemented
@@ -50,7 +55,7 @@ def _argsort_by_counting(keys: Tensor, kept: int, descending: bool) -> Tensor:
 
 
 def _comes_after(a: Tensor, b: Tensor, place_a: Tensor, place_b: Tensor, descending: bool) -> Tensor:
-    """Return where ``a`` comes after ``b``: a total order, since no two places are the same."""
+    """Return where ``a`` sorts after ``b``: a total order, since no two places are equal."""
     after, same = (a < b if descending else a > b), a == b
     if a.is_floating_point():
         nan_a, nan_b = a != a, b != b
@@ -83,7 +88,7 @@ def _argsort_bitonic(keys: Tensor, descending: bool) -> Tensor:
 
 
 def _greatest_key(dtype: torch.dtype, descending: bool) -> float:
-    """Return a value that nothing of ``dtype`` comes after."""
+    """Return a value of ``dtype`` that nothing sorts after."""
     if dtype.is_floating_point:
         return -math.inf if descending else math.nan
     return torch.iinfo(dtype).min if descending else torch.iinfo(dtype).max
@@ -91,13 +96,13 @@ def _greatest_key(dtype: torch.dtype, descending: bool) -> float:
 
 @decomposes(aten.sort.default)
 def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
-    """All elements in order, and where they were."""
+    """Return the sorted elements and their indices."""
     return leading_of_sorted(x, x.shape[dim] if x.dim() else 1, dim, descending)
 
 
 @decomposes(aten.sort.stable)
 def stable_sort(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    """The same: equal elements keep their order anyway."""
+    """Return `sort`, which is stable."""
     return sort(x, dim, descending)
 
 
@@ -105,5 +110,5 @@ def stable_sort(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bo
 def stable_sort_as_sort(
     x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The other overload, whose lowering is stable."""
+    """Return ``sort.default``, whose lowering is stable."""
     return torch.sort(x, dim, descending)

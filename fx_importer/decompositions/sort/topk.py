@@ -15,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.topk.default)
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The first ``k`` elements in order, and where they were. The C++ lowering looks for one after the other."""
+    """Return the first ``k`` sorted elements and their indices; C++ searches one after the other, which suits few."""
     if k <= 64 and is_static(x) and x.numel() * (x.shape[dim] if x.dim() else 1) > MAX_PAIRS:
         return NotImplemented
     return leading_of_sorted(x, k, dim, largest)
@@ -23,13 +23,13 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
 @decomposes(aten.topk.default)
 def topk_unsorted(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """In order where no order is asked for: the C++ lowerings know no other."""
+    """Return sorted elements where no order is asked for: the C++ lowerings support sorted ones only."""
     return NotImplemented if sorted else torch.topk(x, k, dim, largest, True)
 
 
 @decomposes(aten.kthvalue.default)
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The k-th value, from 1, of each row sorted along ``dim``, and where it is."""
+    """Return the k-th smallest value along ``dim``, counted from 1, and its index."""
     if not x.dim():
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, indices = torch.sort(x, dim=dim)

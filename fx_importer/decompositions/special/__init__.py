@@ -1,4 +1,7 @@
-"""Special functions in terms of arithmetic, comparisons, roots, powers, logarithms, exponentials, sines and cosines."""
+"""Decompositions of special functions.
+
+Each uses arithmetic, comparisons, roots, powers, logarithms, exponentials, sines and cosines only.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,6 @@ SPECIAL = (
     *(*GAMMA, *INCOMPLETE_GAMMA, *ERROR_FUNCTIONS, *BESSEL, *MODIFIED_BESSEL, *POLYNOMIALS),
     *(*POLAR_COORDINATES, *FLOAT_PARTS, *GCD_LCM),
 )
-"""What no backend takes whole, or not of every shape."""
+"""Rules of operators that no backend lowers, or not of every shape."""
 TOSA_SPECIAL = (*TRIGONOMETRY, *LOGARITHMS)
-"""What only TOSA does not take whole."""
+"""Rules of operators that only TOSA does not lower."""

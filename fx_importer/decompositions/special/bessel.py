@@ -1,7 +1,8 @@
-"""Bessel functions of both kinds, of the orders 0 and 1, the spherical one of order 0, and the Airy function.
+"""Rules of Bessel functions of both kinds of orders 0 and 1, spherical j0, and the Airy function.
 
-Sources: DLMF 10.8 (expansions at zero), 10.17 (amplitude and phase), 9.7 (the Airy function's); the series are our own.
-Errors are absolute. Eager itself is off by 4e-7 between 5 and 8, by 3e-6 for the Airy function at -2.1, in float64 too.
+Sources: DLMF 10.8 (expansions at zero), 10.17 (amplitude and phase), 9.7 (the Airy function's). The Chebyshev series
+are our own (``benchmarks/special_series.py``). Errors are absolute. Eager itself is off by 4e-7 between 5 and 8, and by
+3e-6 for the Airy function at -2.1, in float64 too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _TWO_BY_PI = 2 / math.pi
 
 
 def _asymptotic(x: Tensor, p: Series, q: Series, *, first_kind: bool, order: int) -> Tensor:
-    """Return J or Y for x from 8. The phase less a quarter turn is that of sums of sine and cosine, unrounded."""
+    """Return J or Y for ``x`` from 8.
+
+    Sine and cosine of ``x - pi / 4`` are computed from those of x: the difference is never rounded.
+    """
     ratio = torch.square(8 / x)
     cosine, sine = torch.cos(x), torch.sin(x)
     plus, minus = cosine + sine, sine - cosine
@@ -31,7 +35,7 @@ def _asymptotic(x: Tensor, p: Series, q: Series, *, first_kind: bool, order: int
 
 
 def _first_kind(x: Tensor, order: int) -> Tensor:
-    """``J(order, x)`` for x from 0."""
+    """Return ``J(order, x)`` for x from 0."""
     near = torch.square(x / 8)
     small = series.J0_SMALL(near) if order == 0 else x * series.J1_SMALL(near)
     p, q = (series.P0, series.Q0) if order == 0 else (series.P1, series.Q1)
@@ -40,20 +44,20 @@ def _first_kind(x: Tensor, order: int) -> Tensor:
 
 @decomposes_in_float(aten.special_bessel_j0.default)
 def bessel_j0(x: Tensor) -> Tensor:
-    """``J(0, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
+    """Return ``J(0, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
     return _first_kind(x.abs(), 0)
 
 
 @decomposes_in_float(aten.special_bessel_j1.default)
 def bessel_j1(x: Tensor) -> Tensor:
-    """``J(1, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
+    """Return ``J(1, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
     size = _first_kind(x.abs(), 1)
     return torch.where(x < 0, -size, size)
 
 
 @decomposes_in_float(aten.special_bessel_y0.default)
 def bessel_y0(x: Tensor) -> Tensor:
-    """``Y(0, x)``: minus infinity at zero, not a number left of it.
+    """Return ``Y(0, x)``: minus infinity at zero, NaN for negative x.
 
     Error in float32: 9e-7 of the larger of the result and 1, to 100, in float64: 2e-15.
     """
@@ -65,7 +69,7 @@ def bessel_y0(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.special_bessel_y1.default)
 def bessel_y1(x: Tensor) -> Tensor:
-    """``Y(1, x)``: minus infinity at zero, not a number left of it.
+    """Return ``Y(1, x)``: minus infinity at zero, NaN for negative x.
 
     Error in float32: 9e-7 of the larger of the result and 1, to 100, in float64: 2e-15.
     """
@@ -78,14 +82,14 @@ def bessel_y1(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.special_spherical_bessel_j0.default)
 def spherical_bessel_j0(x: Tensor) -> Tensor:
-    """``sin(x) / x``, 1 at zero and 0 at infinity. Error in float32: 1e-7."""
+    """Return ``sin(x) / x``, 1 at zero and 0 at infinity. Error in float32: 1e-7."""
     safe = torch.where(x == 0, 1, x)
     return torch.where(x == 0, 1, torch.where(x.abs() == torch.inf, 0, torch.sin(safe) / safe))
 
 
 @decomposes_in_float(aten.special_airy_ai.default)
 def airy_ai(x: Tensor) -> Tensor:
-    """``Ai(x)``: not a number at both infinities, zero right of 103.9 as in eager.
+    """Return ``Ai(x)``: NaN at both infinities, zero above 103.892 as in eager.
 
     Error in float32: 2e-6 from -10, 2e-5 from -100, where the phase is rounded; in float64: 2e-14.
     """

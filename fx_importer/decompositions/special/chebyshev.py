@@ -1,4 +1,4 @@
-"""What the rules of special functions share: arithmetic in floating point, and Chebyshev series."""
+"""Helpers of the rules of special functions: arithmetic in floating point, and Chebyshev series."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
 def decomposes_in_float(*operators: Operator) -> Callable[[Callable[..., Tensor]], Decomposition]:
-    """Label a function as the decomposition of ``operators``, and give it its leading arguments as floats.
+    """Label a function as the decomposition of ``operators`` whose leading arguments are float tensors.
 
-    The leading tensors and numbers come as tensors of one dtype: float32 for half precision, whose result is rounded
-    again; the default dtype for integers. Complex numbers are left to others.
+    The leading tensors and numbers are passed as tensors of one dtype: float32 for half precision, whose result is
+    rounded again; the default dtype for integers. The rule returns ``NotImplemented`` for complex numbers.
     """
 
     def label(function: Callable[..., Tensor]) -> Decomposition:
@@ -51,7 +51,7 @@ def _to_tensor(x: Tensor | float, dtype: torch.dtype) -> Tensor:
 
 
 def any_true(mask: Tensor) -> Tensor:
-    """Return whether any element of ``mask``, of any shape, is true, as a tensor of rank zero."""
+    """Return whether any element of ``mask`` is true, as a rank-zero tensor."""
     return torch.sum(mask.float()) > 0
 
 
@@ -62,10 +62,10 @@ class Series:
     low: float
     high: float
     coefficients: tuple[float, ...]
-    """For float64, three at least. A type with fewer digits uses the leading ones that it can tell from zero."""
+    """For float64, at least three. A narrower dtype uses the leading ones above its rounding error."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the function of ``x``; outside of the interval the result means nothing."""
+        """Return the function of ``x``; outside the interval the result is undefined."""
         least = torch.finfo(x.dtype).eps / 4 * max(map(abs, self.coefficients))
         terms = list(self.coefficients)
         while abs(terms[-1]) < least:
@@ -75,6 +75,6 @@ class Series:
         twice = u + u
         last, before = twice * terms[-1] + terms[-2], terms[-1]
         for coefficient in reversed(terms[1:-2]):
-            # The first of these is a number: a tensor of a dynamic size filled with it does not lower to TOSA.
+            # The recurrence starts from a scalar: a filled tensor of dynamic size does not lower to TOSA.
             last, before = twice * last + (coefficient - before), last
         return u * last - before + terms[0]

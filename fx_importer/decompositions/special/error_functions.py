@@ -1,7 +1,8 @@
-"""The error function's complement and inverses.
+"""Rules of erfc, erfcx, erfinv, ndtri and erf of integers.
 
 The complement is scaled as in Shepherd and Laframboise, "Chebyshev approximation of (1 + 2x) exp(x²) erfc(x)" (1981);
-the inverse takes ``-log(1 - x²)`` as in Giles, "Approximating the erfinv function" (2010). The series are our own.
+the inverse uses ``-log(1 - x²)`` as in Giles, "Approximating the erfinv function" (2010). The Chebyshev series are our
+own (``benchmarks/special_series.py``).
 """
 
 from __future__ import annotations
@@ -19,21 +20,24 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _scaled_complement(x: Tensor) -> Tensor:
-    """``exp(x**2) * erfc(x)`` for x from 0."""
+    """Return ``exp(x**2) * erfc(x)`` for x from 0."""
     return ERFCX(torch.where(x == torch.inf, 1, (x - 3.75) / (x + 3.75))) / (1 + 2 * x)
 
 
 def _exp_of_square(x: Tensor, sign: float) -> Tensor:
-    """``exp(sign * x**2)``, whose exponent is not rounded: a part of x of few bits has an exact square."""
+    """Return ``exp(sign * x**2)`` without rounding the exponent.
+
+    The square of the leading bits of x is exact.
+    """
     coarse = torch.floor(x * 16) / 16
     return torch.exp(sign * coarse * coarse) * torch.exp(sign * (x - coarse) * (x + coarse))
 
 
 @decomposes_in_float(aten.erfc.default)
 def erfc(x: Tensor) -> Tensor:
-    """``1 - erf(x)``, from 1/2 on without that difference.
+    """Return ``1 - erf(x)``, from 1/2 on without that difference.
 
-    Relative error in float32: 5e-7 to 9, where it leaves the normal numbers; in float64: 1e-15.
+    Relative error in float32: 5e-7 to 9, where the result becomes subnormal; in float64: 1e-15.
     """
     size = x.abs()
     tail = torch.where(size < 28, _exp_of_square(torch.where(size < 28, size, 0), -1) * _scaled_complement(size), 0)
@@ -43,7 +47,7 @@ def erfc(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.special_erfcx.default)
 def erfcx(x: Tensor) -> Tensor:
-    """``exp(x**2) * erfc(x)``.
+    """Return ``exp(x**2) * erfc(x)``.
 
     Relative error in float32: 5e-7 from -9 to 1e30, in float64: 1e-14.
     """
@@ -54,14 +58,14 @@ def erfcx(x: Tensor) -> Tensor:
 
 
 def _inverse_over_x(w: Tensor) -> Tensor:
-    """``erfinv(x) / x`` for ``w = -log(1 - x**2)``."""
-    tail = torch.where(w > 5, w, 5)  # TOSA's powers do not take what is not a number
+    """Return ``erfinv(x) / x`` for ``w = -log(1 - x**2)``."""
+    tail = torch.where(w > 5, w, 5)  # TOSA's power is undefined for NaN
     return torch.where(w < 5, ERFINV_CENTRE(w), torch.sqrt(tail) * ERFINV_TAIL(torch.log(tail) / 2))
 
 
 @decomposes_in_float(aten.erfinv.default)
 def erfinv(x: Tensor) -> Tensor:
-    """The inverse of erf: infinite at 1 and -1, not a number beyond.
+    """Return the inverse of erf: infinite at 1 and -1, NaN beyond.
 
     Relative error in float32: 3e-7, in float64: 2e-15, in all of its domain.
     """
@@ -72,7 +76,7 @@ def erfinv(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.special_ndtri.default)
 def ndtri(p: Tensor) -> Tensor:
-    """The x below which the normal distribution has ``p``: infinite at 0 and 1, not a number beyond.
+    """Return the quantile of the normal distribution: infinite at 0 and 1, NaN beyond.
 
     Relative error in float32: 5e-7, in float64: 5e-15, in all of its domain.
     """
@@ -87,5 +91,5 @@ ERROR_FUNCTIONS = (erfc, erfcx, erfinv, ndtri)
 
 @decomposes(aten.erf.default)
 def erf_of_integers(x: Tensor) -> Any:
-    """The error function of whole numbers, as a float; others stay."""
+    """Return the error function of integers, as a float; on floats the operator stays."""
     return NotImplemented if x.is_floating_point() else torch.erf(x.to(torch.get_default_dtype()))

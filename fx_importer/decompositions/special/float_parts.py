@@ -1,6 +1,6 @@
-"""What a float is made of: sign, exponent, mantissa, and its neighbours.
+"""Rules of frexp and nextafter, by exact arithmetic.
 
-By arithmetic without rounding: not every target can read a float's bits.
+Not every target can read the bits of a float.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ def _exponent_steps(dtype: torch.dtype) -> list[int]:
 
 @decomposes(aten.frexp.Tensor)
 def frexp(x: Tensor) -> Any:
-    """``x = mantissa * 2**exponent``, the mantissa from 1/2 to 1; exact, in steps that halve the exponent that is left.
+    """Return mantissa, from 1/2 to 1, and exponent of ``x = mantissa * 2**exponent``.
 
-    Of zero, infinity and what is not a number the mantissa is the number itself and the exponent zero.
+    Exact, in steps that halve the remaining exponent. Of zero, infinity and NaN the mantissa is the number itself and
+    the exponent zero.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     size = wide.abs()
@@ -36,7 +37,7 @@ def frexp(x: Tensor) -> Any:
     tall = mantissa >= 1
     mantissa, exponent = torch.where(tall, mantissa / 2, mantissa), torch.where(tall, exponent + 1, exponent)
     for bits in _exponent_steps(wide.dtype):
-        # Twice the largest step: below the normal numbers the exponent goes further down than up.
+        # Twice the largest step: exponents of subnormal numbers reach further down than up.
         for _ in range(2 if bits in (64, 512) else 1):
             flat = mantissa < 2.0**-bits
             mantissa = torch.where(flat, mantissa * 2.0**bits, mantissa)
@@ -47,10 +48,11 @@ def frexp(x: Tensor) -> Any:
 
 @decomposes(aten.nextafter.default)
 def nextafter(x: Tensor, towards: Tensor) -> Tensor:
-    """The next float from x in the direction of ``towards``.
+    """Return the next float from x in the direction of ``towards``.
 
     By Rump, Zimmermann, Boldo and Melquiond, "Computing predecessor and successor in rounding to nearest" (2009):
-    adding just more than half of x's last digit rounds to the neighbour; near zero that is done 2**100 times larger.
+    adding slightly more than half of the last digit of x rounds to the neighbour; near zero that is done scaled by
+    2**100.
     """
     dtype = torch.result_type(x, towards)
     wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,7 +1,9 @@
-"""The gamma function's logarithm and derivatives, and Hurwitz's zeta function.
+"""Rules of lgamma, digamma, polygamma and Hurwitz's zeta function.
 
 Sources: DLMF 5.5.1 and 5.5.3 (recurrence, reflection), 5.11.1 (Stirling), 25.11.5 (Euler and Maclaurin), 25.11.12
-(polygamma by zeta); the series are our own. The errors are relative, or absolute where the function is below 1.
+(polygamma by zeta). The Chebyshev series are our own (``benchmarks/special_series.py``). The number of leading terms of
+zeta's sum, nine, is that of Cephes (Stephen L. Moshier), from which eager's zeta is derived. Errors are relative, or
+absolute where the function is below 1.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ from fx_importer.decompositions.special.gamma_series import (
 from fx_importer.fx_graph.operators import aten
 
 _ROOT = (1.4616321325302124, 1.2438149936341261e-08)
-"""Where digamma is zero: to float32, and what is left of it."""
+"""The root of digamma: rounded to float32, and the remainder."""
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
 
 
 def log_gamma_correction(x: Tensor) -> Tensor:
-    """``lgamma(x) - (x - 1/2) * log(x) + x - log(2 pi) / 2``, for x from 3."""
+    """Return ``lgamma(x) - (x - 1/2) * log(x) + x - log(2 pi) / 2``, for x from 3."""
     return LOG_GAMMA_CORRECTION(torch.square(3 / x)) / x
 
 
 def log_gamma(x: Tensor) -> Tensor:
-    """``log(|gamma(x)|)`` for x above -1/1000: a series up to 3, Stirling's formula from there."""
+    """Return ``log(|gamma(x)|)`` for x above -1/1000: a series up to 3, Stirling's formula from there."""
     near = torch.where(x < 1, x + 1, x)
     small = (near - 1) * (near - 2) * LOG_GAMMA(near)
     small = torch.where(x < 1, small - torch.log(x.abs()), small)
@@ -43,13 +45,13 @@ def log_gamma(x: Tensor) -> Tensor:
 
 
 def _from_nearest_integer(x: Tensor) -> Tensor:
-    """``x - n``, between -1/2 and 1/2, without an error."""
+    """Return ``x - n`` for the nearest integer n, exactly."""
     return x - torch.floor(x + 0.5)
 
 
 @decomposes_in_float(aten.lgamma.default)
 def lgamma(x: Tensor) -> Tensor:
-    """``log(|gamma(x)|)``, infinite at a pole; left of zero by reflection.
+    """Return ``log(|gamma(x)|)``, infinite at a pole; for negative x by reflection.
 
     Error in float32: 9e-7, in float64: 1e-14, from -20 to 1e30.
     """
@@ -62,7 +64,7 @@ def lgamma(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.digamma.default)
 def digamma(x: Tensor) -> Tensor:
-    """The derivative of `lgamma`; not a number at the negative integers, infinite at zero, by the sign of zero.
+    """Return the derivative of `lgamma`: NaN at negative integers, infinite at zero, by the sign of zero.
 
     Error in float32: 2e-7 right of zero, 2e-6 from -20, in float64: 1e-13.
     """
@@ -80,7 +82,7 @@ def digamma(x: Tensor) -> Tensor:
 
 
 _TERMS = 9
-"""How many terms of the sum are added one by one."""
+"""Number of leading terms of the sum, before the Euler-Maclaurin remainder."""
 _BERNOULLI = (
     *(1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000),
     *(1 / 74724249600, -3617 / 10670622842880000, 43867 / 5109094217170944000, -174611 / 802857662698291200000),
@@ -89,7 +91,7 @@ _BERNOULLI = (
 
 
 def _zeta_right(s: Tensor, q: Tensor) -> Tensor:
-    """``sum((q + k) ** -s)`` over k from 0, for q above 0 and s above 1."""
+    """Return ``sum((q + k) ** -s)`` over k from 0, for q above 0 and s above 1."""
     single = s.dtype == torch.float32
     steps = torch.arange(_TERMS, dtype=s.dtype, device=s.device)
     total = torch.sum(torch.pow(q.unsqueeze(-1) + steps, -s.unsqueeze(-1)), -1)
@@ -104,20 +106,20 @@ def _zeta_right(s: Tensor, q: Tensor) -> Tensor:
 
 
 def _zeta(s: Tensor, q: Tensor) -> Tensor:
-    """``sum((q + k) ** -s)`` over k from 0, for s above 1 of the shape of q.
+    """Return ``sum((q + k) ** -s)`` over k from 0, for s above 1 of the shape of q.
 
-    Left of zero, where s is to be whole, the terms are those of three sums right of it: with f the fraction of q,
-    ``zeta(s, f) + (-1)**s * (zeta(s, 1 - f) - zeta(s, 1 - q))``.
+    For negative q, where s must be an integer, the terms are those of three sums of positive q: with f the fraction of
+    q, ``zeta(s, f) + (-1)**s * (zeta(s, 1 - f) - zeta(s, 1 - q))``.
     """
     left = q < 0
     below, above = torch.floor(q), torch.ceil(q)
-    # Any number right of zero will do where it is not asked for; TOSA's powers do not take others.
+    # Unused lanes take any positive number: TOSA's power is undefined for others.
     first = torch.where(left & (below != q), q - below, torch.where(q > 0, q, 1))
     starts = (first, torch.where(left & (below != q), above - q, 1), torch.where(left, 1 - q, 1))
     sums = _zeta_right(s.unsqueeze(-1), torch.stack(starts, -1))
     straight, mirrored, rest = (sums.select(-1, k) for k in range(3))
     odd = s - 2 * torch.floor(s / 2) == 1
-    # The two that are alike first: half way between two integers they cancel.
+    # Subtract the two similar terms first: half way between two integers they cancel.
     result = torch.where(odd, straight - mirrored + rest, straight + mirrored - rest)
     result = torch.where(left, result, straight)
     result = torch.where((q <= 0) & (q == below), torch.inf, result)
@@ -129,8 +131,10 @@ def _zeta(s: Tensor, q: Tensor) -> Tensor:
     *(aten.special_zeta.other_scalar, aten.special_zeta.self_scalar),
 )
 def zeta(s: Tensor, q: Tensor) -> Tensor:
-    """Hurwitz's zeta function: infinite for s = 1 and for q zero or a negative integer; not a number for s below 1, or
-    where q is negative and s not whole. At infinity it is 0, where eager has no number.
+    """Return Hurwitz's zeta function.
+
+    Infinite for s = 1 and for q zero or a negative integer; NaN for s below 1, or where q is negative and s no integer.
+    At infinity it is 0, where eager returns NaN.
 
     Error in float32: 5e-7 for s to 30 and q from 1/10 to 1e6, in float64: 1e-15.
     """
@@ -142,11 +146,11 @@ def zeta(s: Tensor, q: Tensor) -> Tensor:
 
 @decomposes(aten.polygamma.default)
 def polygamma(n: int, x: Tensor) -> Any:
-    """The n-th derivative of `digamma`: ``(-1)**(n + 1) * n! * zeta(n + 1, x)``.
+    """Return the n-th derivative of `digamma`: ``(-1)**(n + 1) * n! * zeta(n + 1, x)``.
 
-    At infinity it is 0, where eager has no number.
+    At infinity it is 0, where eager returns NaN.
 
-    Error in float32: 5e-7 for n from 1 to 5 and x from 1/1000 to 1000; left of zero of the largest term.
+    Error in float32: 5e-7 for n from 1 to 5 and x from 1/1000 to 1000; for negative x, of the largest term.
     """
     if n == 0:
         return digamma(x)

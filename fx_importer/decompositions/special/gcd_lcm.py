@@ -1,4 +1,4 @@
-"""Greatest common divisors and least common multiples, by Euclid's algorithm."""
+"""Rules of gcd and lcm, by Euclid's algorithm."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _euclid_step(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """``(b, a mod b)``, or ``(a, 0)`` where b is 0."""
+    """Return ``(b, a mod b)``, or ``(a, 0)`` where b is 0."""
     divisor = torch.where(b == 0, 1, b)
     rest = a - torch.div(a, divisor, rounding_mode="trunc") * divisor
     return torch.where(b == 0, a, b), torch.where(b == 0, b, rest)
 
 
 def _divisor(a: Tensor, b: Tensor) -> Tensor:
-    """Return the greatest common divisor of both, none below zero, in a loop until every remainder is zero."""
+    """Return the greatest common divisor of non-negative operands, in a loop until every remainder is zero."""
     carried: Any = (a, b)
     return while_loop_op(lambda a, b: any_true(b != 0), _euclid_step, carried, ())[0]
 
 
 def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Return both as integers of the width of their own, or of 32 bits, since some targets divide no others."""
+    """Return both in the promoted dtype, at least int32: some targets divide no narrower integers."""
     dtype = torch.result_type(a, b)
     wide = dtype if dtype in (torch.int32, torch.int64) else torch.int32
     left, right = torch.broadcast_tensors(a.to(wide), b.to(wide))
@@ -36,14 +36,14 @@ def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
 
 @decomposes(aten.gcd.default)
 def gcd(a: Tensor, b: Tensor) -> Tensor:
-    """The greatest common divisor, exact; of zero and zero it is zero."""
+    """Return the greatest common divisor, exactly; gcd(0, 0) is 0."""
     left, right, dtype = _operands(a, b)
     return _divisor(left.abs(), right.abs()).to(dtype)
 
 
 @decomposes(aten.lcm.default)
 def lcm(a: Tensor, b: Tensor) -> Tensor:
-    """The least common multiple, exact where it fits; of anything and zero it is zero."""
+    """Return the least common multiple, exactly where it fits; 0 if either operand is 0."""
     left, right, dtype = _operands(a, b)
     divisor = _divisor(left.abs(), right.abs())
     quotient = torch.div(left, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")

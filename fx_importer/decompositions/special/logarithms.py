@@ -1,6 +1,7 @@
-"""Sums of exponentials, by their logarithms; and logarithms and exponentials beside one, which TOSA lacks.
+"""Rules of logaddexp, log1p, expm1, logarithms of other bases, and exp2.
 
-`log1p` and `expm1` are Kahan's, as Higham has them in "Accuracy and Stability of Numerical Algorithms", 1.14.1.
+`log1p` is Kahan's, as in Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1; so are `tosa_expm1` and
+`tosa_log1p`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _log_sum(a: Tensor, b: Tensor) -> Tensor:
-    """``log(exp(a) + exp(b))``, for infinities too."""
+    """Return ``log(exp(a) + exp(b))``, for infinities too."""
     large, small = torch.maximum(a, b), torch.minimum(a, b)
     same = a == b  # two infinities have no difference
     return large + torch.log1p(torch.exp(torch.where(same, 0, small - large)))
@@ -26,13 +27,13 @@ def _log_sum(a: Tensor, b: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.logaddexp.default)
 def logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    """``log(exp(a) + exp(b))``."""
+    """Return ``log(exp(a) + exp(b))``."""
     return _log_sum(a, b)
 
 
 @decomposes_in_float(aten.logaddexp2.default)
 def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
-    """``log2(2**a + 2**b)``."""
+    """Return ``log2(2**a + 2**b)``."""
     log_two = math.log(2)
     large, small = torch.maximum(a, b), torch.minimum(a, b)
     return large + torch.log1p(torch.exp(torch.where(a == b, 0, small - large) * log_two)) / log_two
@@ -40,7 +41,7 @@ def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.log1p.default)
 def log1p(x: Tensor) -> Tensor:
-    """``log(1 + x)``, where ``1 + x`` is rounded: the logarithm of what it is, times x over what was added.
+    """Return ``log(1 + x)``: the logarithm of the rounded sum, times x over the difference of that sum and 1.
 
     Relative error in float32: 4e-7 from -0.9999 to 1e30.
     """
@@ -52,7 +53,7 @@ def log1p(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.expm1.default)
 def expm1(x: Tensor) -> Tensor:
-    """``exp(x) - 1``; near zero by the hyperbolic tangent of half of x, ``2 t / (1 - t)``.
+    """Return ``exp(x) - 1``; near zero by ``t = tanh(x / 2)``, as ``2 t / (1 - t)``.
 
     Relative error in float32: 5e-7.
     """
@@ -72,13 +73,13 @@ log10 = _scaled_log(aten.log10.default, 10)
 
 @decomposes(aten.exp2.default)
 def tosa_exp2(x: Tensor) -> Tensor:
-    """A power of two."""
+    """Return ``2**x``, by `tosa_power_of_number`."""
     return tosa_power_of_number.rule(2.0, x)
 
 
 @decomposes(aten.expm1.default)
 def tosa_expm1(x: Tensor) -> Tensor:
-    """``exp(x) - 1``, next to zero too: W. Kahan's ``(u - 1) * x / log(u)`` where ``u = exp(x)``."""
+    """Return ``exp(x) - 1``, near zero by Kahan's ``(u - 1) * x / log(u)`` where ``u = exp(x)``."""
     if not x.is_floating_point():
         return NotImplemented
     grown = torch.exp(x)
@@ -89,7 +90,7 @@ def tosa_expm1(x: Tensor) -> Tensor:
 
 @decomposes(aten.log1p.default)
 def tosa_log1p(x: Tensor) -> Tensor:
-    """``log(1 + x)``, next to zero too: W. Kahan's ``log(u) * x / (u - 1)`` where ``u = 1 + x``."""
+    """Return ``log(1 + x)``, near zero by Kahan's ``log(u) * x / (u - 1)`` where ``u = 1 + x``."""
     if not x.is_floating_point():
         return NotImplemented
     moved = x + 1.0

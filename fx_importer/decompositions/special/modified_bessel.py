@@ -1,6 +1,7 @@
-"""Modified Bessel functions of both kinds, of the orders 0 and 1, scaled by an exponential or not.
+"""Rules of modified Bessel functions of both kinds of orders 0 and 1, scaled by an exponential or not.
 
-Sources: DLMF 10.25, 10.31 and 10.40, for the forms that the series of our own are of. Errors are relative.
+Sources: DLMF 10.25, 10.31 and 10.40. The intervals (split at 8 for I, at 2 for K) and the scaled functions on them are
+those of Cephes (Stephen L. Moshier), which eager's kernels are derived from. Errors are relative.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _scaled_first(size: Tensor, order: int) -> Tensor:
-    """``exp(-x) * I(order, x)`` for x from 0."""
+    """Return ``exp(-x) * I(order, x)`` for x from 0."""
     small = series.I0_SMALL(size) if order == 0 else size * series.I1_SMALL(size)
     large = (series.I0_LARGE if order == 0 else series.I1_LARGE)(8 / size)
     return torch.where(size < 8, small, large * torch.rsqrt(size))
@@ -22,32 +23,32 @@ def _scaled_first(size: Tensor, order: int) -> Tensor:
 
 @decomposes_in_float(aten.special_i0e.default)
 def i0e(x: Tensor) -> Tensor:
-    """``exp(-|x|) * I(0, x)``. Error in float32: 5e-7, in float64: 2e-15."""
+    """Return ``exp(-|x|) * I(0, x)``. Error in float32: 5e-7, in float64: 2e-15."""
     return _scaled_first(x.abs(), 0)
 
 
 @decomposes_in_float(aten.special_i1e.default)
 def i1e(x: Tensor) -> Tensor:
-    """``exp(-|x|) * I(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
+    """Return ``exp(-|x|) * I(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
     size = _scaled_first(x.abs(), 1)
     return torch.where(x < 0, -size, size)
 
 
 @decomposes_in_float(aten.i0.default, aten.special_modified_bessel_i0.default)
 def i0(x: Tensor) -> Tensor:
-    """``I(0, x)``; infinite where ``exp(|x|)`` is. Error in float32: 5e-7, in float64: 2e-15."""
+    """Return ``I(0, x)``; infinite where ``exp(|x|)`` is. Error in float32: 5e-7, in float64: 2e-15."""
     return torch.exp(x.abs()) * _scaled_first(x.abs(), 0)
 
 
 @decomposes_in_float(aten.special_i1.default, aten.special_modified_bessel_i1.default)
 def i1(x: Tensor) -> Tensor:
-    """``I(1, x)``; infinite where ``exp(|x|)`` is. Error in float32: 1e-6, in float64: 2e-15."""
+    """Return ``I(1, x)``; infinite where ``exp(|x|)`` is. Error in float32: 1e-6, in float64: 2e-15."""
     size = torch.exp(x.abs()) * _scaled_first(x.abs(), 1)
     return torch.where(x < 0, -size, size)
 
 
 def _second(x: Tensor, order: int, *, scaled: bool) -> Tensor:
-    """``K(order, x)``, times ``exp(x)`` if ``scaled``: infinite at zero, not a number left of it."""
+    """Return ``K(order, x)``, times ``exp(x)`` if ``scaled``: infinite at zero, NaN for negative x."""
     near = torch.square(x / 2)
     logarithm = torch.log(x / 2) * torch.exp(x) * _scaled_first(x, order)
     small = series.K0_SMALL(near) - logarithm if order == 0 else series.K1_SMALL(near) / x + logarithm
@@ -62,25 +63,25 @@ def _second(x: Tensor, order: int, *, scaled: bool) -> Tensor:
 
 @decomposes_in_float(aten.special_modified_bessel_k0.default)
 def modified_bessel_k0(x: Tensor) -> Tensor:
-    """``K(0, x)``. Error in float32: 1e-6 to 80, in float64: 2e-15."""
+    """Return ``K(0, x)``. Error in float32: 1e-6 to 80, in float64: 2e-15."""
     return _second(x, 0, scaled=False)
 
 
 @decomposes_in_float(aten.special_modified_bessel_k1.default)
 def modified_bessel_k1(x: Tensor) -> Tensor:
-    """``K(1, x)``. Error in float32: 1e-6 to 80, in float64: 2e-15."""
+    """Return ``K(1, x)``. Error in float32: 1e-6 to 80, in float64: 2e-15."""
     return _second(x, 1, scaled=False)
 
 
 @decomposes_in_float(aten.special_scaled_modified_bessel_k0.default)
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
-    """``exp(x) * K(0, x)``. Error in float32: 1e-6, in float64: 2e-15."""
+    """Return ``exp(x) * K(0, x)``. Error in float32: 1e-6, in float64: 2e-15."""
     return _second(x, 0, scaled=True)
 
 
 @decomposes_in_float(aten.special_scaled_modified_bessel_k1.default)
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
-    """``exp(x) * K(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
+    """Return ``exp(x) * K(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
     return _second(x, 1, scaled=True)
 
 

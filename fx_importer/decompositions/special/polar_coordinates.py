@@ -16,7 +16,10 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes_in_float(aten.hypot.default)
 def hypot(a: Tensor, b: Tensor) -> Tensor:
-    """``sqrt(a**2 + b**2)``, by the ratio of both, so that no square overflows. Relative error in float32: 2e-7."""
+    """Return ``sqrt(a**2 + b**2)``, by the ratio of both, so that no square overflows.
+
+    Relative error in float32: 2e-7.
+    """
     large, small = torch.maximum(a.abs(), b.abs()), torch.minimum(a.abs(), b.abs())
     ratio = small / torch.where(large == 0, 1, large)
     length = large * torch.sqrt(1 + ratio * ratio)
@@ -26,7 +29,7 @@ def hypot(a: Tensor, b: Tensor) -> Tensor:
 
 @decomposes(aten.angle.default)
 def angle(x: Tensor) -> Any:
-    """Of a complex number, its angle; of a real one, 0 or pi."""
+    """Return the angle of a complex number, 0 or pi of a real one, NaN of NaN."""
     if x.is_complex():
         return torch.atan2(*reversed(parts_of_tensor(x)))
     real = x if x.is_floating_point() else x.to(torch.get_default_dtype())
@@ -35,7 +38,7 @@ def angle(x: Tensor) -> Any:
 
 @decomposes(aten.polar.default)
 def polar(size: Tensor, angle: Tensor) -> Tensor:
-    """The complex number of this size and angle."""
+    """Return the complex number of this magnitude and angle."""
     size, angle = torch.broadcast_tensors(size, angle)
     return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
 

@@ -1,7 +1,7 @@
-"""Orthogonal polynomials of a degree that is a tensor: the recurrence of each, in a loop up to the largest degree.
+"""Rules of orthogonal polynomials: the recurrence of each, in a loop up to the largest degree.
 
-Source: DLMF 18.9.1, with tables 18.9.1 and 18.9.2. Eager goes the same way, but for Chebyshev polynomials of a degree
-above 6 inside of the interval, which it takes from a cosine. A degree known at export, to 32, is written out.
+Source: DLMF 18.9.1, with tables 18.9.1 and 18.9.2. Eager computes the same way, but takes Chebyshev polynomials of a
+degree above 6 from a cosine inside the interval. A degree that is a constant of at most 32 is unrolled.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Step = Callable[[Tensor, Tensor | int, Tensor, Tensor], Tensor]
 
 
 _MAX_UNROLLED_DEGREE = 32
-"""The largest degree, of those known, that is written out."""
+"""Largest constant degree that is unrolled."""
 
 
 def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
-    """Return the polynomial of degree ``n``, whole numbers: 1 for n = 0, ``first`` for n = 1, then by ``step``."""
+    """Return the polynomial of integer degree ``n``: 1 for n = 0, ``first`` for n = 1, then by ``step``."""
 
     def condition(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> Tensor:
         return any_true(n > degree)
 
     def turn(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
         following = step(x, degree, last, before)
-        # An operand of a loop may not be its result as well.
+        # A loop may not return its operands.
         return (degree + 1, following, last.clone(), torch.where(n > degree, following, result), x.clone(), n.clone())
 
     start = torch.where(n > 0, first, 1)
@@ -45,13 +45,13 @@ def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
 def _polynomial(
     *operators: Operator, first: Callable[[Tensor], Tensor], step: Step, limit: bool = False, shifted: bool = False
 ) -> Decomposition:
-    """Return the rule of one family; with a ``limit`` on its degree, not a number beyond, as in eager."""
+    """Return the rule of one family; with a ``limit`` on the degree, NaN beyond, as in eager."""
 
     def of_tensor(x: Tensor, n: Tensor) -> Tensor:
         x, n = torch.broadcast_tensors(x, n)
         x = 2 * x - 1 if shifted else x
         most = _max_degree(x)
-        # Towards zero, as an integer; what no integer holds is negative then. Over the limit the loop need not run.
+        # Round towards zero; degrees that no int32 holds become negative. Beyond the limit the loop need not run.
         whole = torch.where((n > -1) & (n < 2.0**31), torch.floor(n.abs()), -1)
         inside = torch.where(whole > most, 0, whole) if limit else whole
         result = _recurrence(x, inside, first(x), step)

@@ -1,6 +1,7 @@
-"""Hyperbolic and inverse functions in terms of what TOSA has: exponentials, logarithms, roots.
+"""Rules of hyperbolic and inverse functions, by exponentials, logarithms and roots, which TOSA has.
 
-Sources: DLMF 4.23 and 4.24 (inverse trigonometric functions), 4.37 (inverse hyperbolic ones); the series are our own.
+Sources: DLMF 4.23 and 4.24 (inverse trigonometric functions), 4.37 (inverse hyperbolic ones). The Chebyshev series are
+our own (``benchmarks/special_series.py``).
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _signed(size: Tensor, x: Tensor) -> Tensor:
-    """``size`` with the sign of x; zero, and what is not a number, as x is."""
+    """Return ``size`` with the sign of x; zero and NaN as in x."""
     return torch.where(x > 0, size, torch.where(x < 0, -size, x))
 
 
 def _sqrt(x: Tensor) -> Tensor:
-    """The square root, where TOSA's powers take no number below zero: that is none."""
+    """Return the square root, NaN of negative numbers, for which TOSA's power is undefined."""
     return torch.where(x >= 0, torch.sqrt(torch.where(x >= 0, x, 0)), torch.nan)
 
 
 def _atan_of_ratio(y: Tensor, x: Tensor) -> Tensor:
-    """The angle of the point (x, y), both from 0: of the smaller over the larger."""
+    """Return the angle of the point (x, y) in the first quadrant, by the smaller over the larger."""
     large, small = torch.maximum(x, y), torch.minimum(x, y)
     ratio = torch.where(large == small, torch.where(large == 0, 0, 1), small / torch.where(large == 0, 1, large))
     angle = ratio * ATAN(ratio * ratio)
@@ -36,13 +37,19 @@ def _atan_of_ratio(y: Tensor, x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.atan.default)
 def atan(x: Tensor) -> Tensor:
-    """The inverse of the tangent. Relative error in float32: 3e-7."""
+    """Return the inverse tangent.
+
+    Relative error in float32: 3e-7.
+    """
     return _signed(_atan_of_ratio(x.abs(), torch.ones_like(x)), x)
 
 
 @decomposes_in_float(aten.atan2.default)
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    """The angle of the point (x, y), by the signs of zeros too. Relative error in float32: 3e-7."""
+    """Return the angle of the point (x, y); the signs of zeros count.
+
+    Relative error in float32: 3e-7.
+    """
     y, x = torch.broadcast_tensors(y, x)
     angle = _atan_of_ratio(y.abs(), x.abs())
     angle = torch.where((x < 0) | ((x == 0) & (torch.reciprocal(x) < 0)), math.pi - angle, angle)
@@ -52,7 +59,10 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.asin.default)
 def asin(x: Tensor) -> Tensor:
-    """The inverse of the sine: from 1/2 on, ``pi / 2 - 2 asin(sqrt((1 - x) / 2))``. Relative error in float32: 3e-7."""
+    """Return the inverse sine: from 1/2 on, ``pi / 2 - 2 asin(sqrt((1 - x) / 2))``.
+
+    Relative error in float32: 3e-7.
+    """
     size = x.abs()
     square = torch.where(size < 0.5, size * size, (1 - size) / 2)
     base = torch.where(size < 0.5, size, _sqrt(square))
@@ -62,7 +72,10 @@ def asin(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.acos.default)
 def acos(x: Tensor) -> Tensor:
-    """The inverse of the cosine. Relative error in float32: 4e-7 but near 1, where it is 2e-7."""
+    """Return the inverse cosine.
+
+    Relative error in float32: 4e-7, near 1 2e-7.
+    """
     size = x.abs()
     square = torch.where(size < 0.5, size * size, (1 - size) / 2)
     base = torch.where(size < 0.5, x, _sqrt(square))
@@ -73,7 +86,7 @@ def acos(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.asinh.default)
 def asinh(x: Tensor) -> Tensor:
-    """``log(x + sqrt(x**2 + 1))``, as `log1p` near zero. Relative error in float32: 6e-7."""
+    """Return ``log(x + sqrt(x**2 + 1))``, as `log1p` near zero. Relative error in float32: 6e-7."""
     size = x.abs()
     near = torch.where(size < 1e8, size, 0)
     square = near * near
@@ -83,7 +96,7 @@ def asinh(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.acosh.default)
 def acosh(x: Tensor) -> Tensor:
-    """``log(x + sqrt(x**2 - 1))``, as `log1p` near 1. Relative error in float32: 6e-7."""
+    """Return ``log(x + sqrt(x**2 - 1))``, as `log1p` near 1. Relative error in float32: 6e-7."""
     over = torch.where(x < 1e8, x - 1, 0)
     inner = log1p(over + _sqrt(over * (over + 2)))
     return torch.where(x < 1e8, torch.where(x < 1, torch.nan, inner), torch.log(x) + math.log(2))
@@ -91,7 +104,7 @@ def acosh(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.atanh.default)
 def atanh(x: Tensor) -> Tensor:
-    """``log((1 + x) / (1 - x)) / 2``, as `log1p`. Relative error in float32: 6e-7."""
+    """Return ``log((1 + x) / (1 - x)) / 2``, as `log1p`. Relative error in float32: 6e-7."""
     size = x.abs()
     inner = log1p(2 * size / torch.where(size < 1, 1 - size, 1)) / 2
     edge = torch.where(size == 1, torch.inf, torch.nan)
@@ -100,7 +113,7 @@ def atanh(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.sinh.default)
 def sinh(x: Tensor) -> Tensor:
-    """``(exp(x) - exp(-x)) / 2``, by `expm1`; large ones by half of x, so that it does not overflow early.
+    """Return ``(exp(x) - exp(-x)) / 2``, by `expm1`; of large x by half of x, so that it does not overflow early.
 
     Relative error in float32: 7e-7 to 80, beyond that of the exponential.
     """
@@ -112,7 +125,7 @@ def sinh(x: Tensor) -> Tensor:
 
 @decomposes_in_float(aten.cosh.default)
 def cosh(x: Tensor) -> Tensor:
-    """``(exp(x) + exp(-x)) / 2``; large ones by half of x. Relative error in float32: 3e-7 to 80."""
+    """Return ``(exp(x) + exp(-x)) / 2``; large ones by half of x. Relative error in float32: 3e-7 to 80."""
     size = x.abs()
     half = torch.exp(size / 2)
     return torch.where(size < 80, (torch.exp(size) + torch.exp(-size)) / 2, half * (half / 2))
