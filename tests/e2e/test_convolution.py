@@ -6,6 +6,8 @@ from torch import nn
 
 from .harness import Case, check, normal, table
 
+aten = torch.ops.aten
+
 IMAGE = normal(2, 4, 8, 8)
 
 
@@ -80,6 +82,8 @@ def test_convolution(case, output_type):
     Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),
     Case("bilinear_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bilinear", antialias=True), (IMAGE,))),
     Case("bicubic_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bicubic", antialias=True), (IMAGE,))),
+    Case("bilinear_by_scales", lambda: (lambda x: aten.upsample_bilinear2d(x, [15, 15], False, 1.9, 1.9), (IMAGE,))),
+    Case("trilinear_to_a_size", lambda: (lambda x: aten.upsample_trilinear3d(x[None], [6, 9, 8], True), (IMAGE,))),
     Case("bicubic", lambda: (nn.Upsample(scale_factor=2, mode="bicubic"), (IMAGE,))),
     Case(
         "grid_sample",

@@ -40,7 +40,7 @@ BASE = (
     )
     .from_torch(
         aten.upsample_bilinear2d.vec,
-        aten.upsample_bicubic2d.default,
+        *(aten.upsample_bilinear2d.default, aten.upsample_trilinear3d.default, aten.upsample_bicubic2d.default),
         aten.addmm.dtype,
         aten._native_batch_norm_legit_functional.default,
         aten._native_batch_norm_legit.default,
