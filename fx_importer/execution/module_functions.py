@@ -8,7 +8,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.call_signature import CallingConvention
 from fx_importer.mlir.bindings import func_d, ir, passmanager
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.pipelines.rewrite_passes import ALLOW_INLINING
+from fx_importer.pipelines import REWRITES
 
 
 def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
@@ -57,7 +57,7 @@ def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fu
 
 def inline_calls(module: ir.Module) -> None:
     """Inline the functions of ``module`` that others call, for a backend that takes one function."""
-    ALLOW_INLINING.run(module.operation)
+    REWRITES["fx-importer-allow-inlining"].run(module.operation)
     passmanager.PassManager.parse("builtin.module(inline{default-pipeline=})", module.context).run(module.operation)
 
 

@@ -25,7 +25,7 @@ from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import Defined
 from fx_importer.output_types import OutputType
-from fx_importer.rewrites.torch.region_types import Uncarried
+from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 
 
 def handlers_for(
@@ -123,9 +123,9 @@ class _RuleCall:
         try:
             # A list of tensors has no type here; the tensors in it do, and a rule returns them in a list.
             types = [self._build.types.of(each) for each in self._flat_examples()]
-            emit.results = tuple(map(emit.carrier_type, types))
+            emit.results = tuple(map(emit.builtin_type, types))
             arguments, keywords = self._arguments()
-        except (Uncarried, TypeError) as error:
+        except (UnsupportedRegionType, TypeError) as error:
             raise UnsupportedNodeError(f"{self._rule} cannot take it: {error}") from None
         try:
             with self._build.ambient():  # for rules that make operations by the classes of their dialects
@@ -177,9 +177,9 @@ class _RuleCall:
                 raise self._mistake(f"returned {value.type}, but {self._node.target} returns {kind} here")
             if value.type != kind:  # as much as the rule knows of it; then as much as the program does
                 known = _torch_type(value.type, torch_type)
-                found.append(self._build.cast(self._emit.receive(value, known), torch_type))
+                found.append(self._build.cast(self._emit.from_builtin(value, known), torch_type))
             else:
-                found.append(self._emit.receive(value, torch_type))
+                found.append(self._emit.from_builtin(value, torch_type))
         return found
 
     def _mistake(self, what: str) -> UnsupportedNodeError:
@@ -199,8 +199,8 @@ class _RuleCall:
             return given
         binding = self._build.environment.binding(given)
         if isinstance(binding, ir.Value):
-            return self._emit.send(binding)
-        return [self._emit.send(each) for each in binding or () if isinstance(each, ir.Value)]
+            return self._emit.to_builtin(binding)
+        return [self._emit.to_builtin(each) for each in binding or () if isinstance(each, ir.Value)]
 
 
 def _compatible(found: ir.Type, wanted: ir.Type) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.rewrites.torch.region_types import Carrier
+from fx_importer.rewrites.torch.region_types import TypeConverter
 
 Number: TypeAlias = bool | int | float
 Shape: TypeAlias = tuple[int | None, ...]
@@ -35,7 +35,7 @@ class CannotEmit(Exception):
     """A rule asked for what the target, or what it emits here, does not have; the message is a sentence."""
 
 
-class Builder(Carrier):
+class Builder(TypeConverter):
     """Emits operations that are valid, and can take them back."""
 
     def __init__(self, point: ir.InsertionPoint, location: ir.Location):
@@ -122,7 +122,7 @@ class Builder(Carrier):
 
     def _clone(self, op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> ir.Operation:
         """Emit a copy of ``op`` that reads, in its regions too, the values that are ``known`` for others."""
-        copy = op.clone(ip=self._point)
+        copy = op.clone(ip=self.point)
         self._emitted.append(copy)
 
         def rename(each: ir.Operation) -> ir.WalkResult:

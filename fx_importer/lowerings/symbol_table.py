@@ -27,7 +27,7 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
         values = [binding] if isinstance(binding, ir.Value) else list(binding or ())
         if not 0 <= index < len(values) or not isinstance(value := values[index], ir.Value):
             raise KeyError(key)
-        return self.emit.send(value)
+        return self.emit.to_builtin(value)
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
         for name, node in self._nodes.items():
@@ -40,4 +40,8 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
     def built_in(self, node: fx.Node) -> Any:
         """Return the results of ``node`` as the passes will compute them that are built in."""
         found = import_overload(node, self.build)
-        return self.emit.send(found) if isinstance(found, ir.Value) else [self.emit.send(each) for each in found]
+        return (
+            self.emit.to_builtin(found)
+            if isinstance(found, ir.Value)
+            else [self.emit.to_builtin(each) for each in found]
+        )

@@ -13,12 +13,12 @@ from fx_importer.pipelines.linalg import linalg as LINALG
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.pipeline import Change, Insertable, Pipeline, changed
 from fx_importer.pipelines.pipeline_parser import parse_steps
-from fx_importer.pipelines.rewrite_passes import REWRITES
 from fx_importer.pipelines.runner import run_stage, run_text
 from fx_importer.pipelines.stablehlo import stablehlo as STABLEHLO
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Stage, Step
 from fx_importer.pipelines.torch_backend import torch_backend as TORCH_BACKEND
 from fx_importer.pipelines.tosa import tosa as TOSA
+from fx_importer.rewrites import REWRITES
 
 __all__ = [
     "LINALG",

@@ -6,16 +6,16 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pipeline
-from fx_importer.pipelines.rewrite_passes import (
-    ALLOW_INLINING,
-    LINALG_NANS,
-    LINALG_NOISE,
-    SCF_LOOPS,
-    STATE_TO_VALUES,
-    TM_TENSOR_LOOPS,
-    VALUES_TO_MEMORY,
-)
 from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow, on_functions
+from fx_importer.rewrites import (
+    allow_inlining,
+    conditional_loops_to_scf,
+    fold_linalg_no_ops,
+    nans_in_linalg,
+    state_to_values,
+    tm_tensor_to_loops,
+    values_to_memory,
+)
 
 
 def linalg(options: LoweringOptions) -> Pipeline:
@@ -25,7 +25,9 @@ def linalg(options: LoweringOptions) -> Pipeline:
         "linalg-on-tensors",
         (
             control_flow(
-                "Conditional loops are scf.while, around torch ops; state is values.", SCF_LOOPS, STATE_TO_VALUES
+                "Conditional loops are scf.while, around torch ops; state is values.",
+                conditional_loops_to_scf,
+                state_to_values,
             ),
             Stage(
                 "linalg",
@@ -55,11 +57,11 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 "loops",
                 "Scans, scatters and sorts are loops in scf; NaN is kept; nothing is left that changes nothing.",
                 (
-                    *(ALLOW_INLINING, LINALG_NANS, TM_TENSOR_LOOPS, LINALG_NOISE),
+                    *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops),
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
                 ),
             ),
-            Stage("in-place", "State that a function overwrites is in memrefs.", (VALUES_TO_MEMORY,)),
+            Stage("in-place", "State that a function overwrites is in memrefs.", (values_to_memory,)),
             contract(OutputType.LINALG_ON_TENSORS, options.contract),
         ),
     )

@@ -9,9 +9,9 @@ from fx_importer.diagnostics.trace import HERE, IMPORTED
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.contracts import CHECKS, parse_user_contract_check
 from fx_importer.pipelines.python_passes import imported_step
-from fx_importer.pipelines.rewrite_passes import REWRITES
 from fx_importer.pipelines.stage import Nested, Pass, RewriteStep, Step
 from fx_importer.pipelines.tosa_contract import CHECK, WARN
+from fx_importer.rewrites import REWRITES
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:

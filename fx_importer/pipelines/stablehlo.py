@@ -6,20 +6,20 @@ from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline import Pipeline
-from fx_importer.pipelines.rewrite_passes import (
-    ALLOW_INLINING,
-    STABLEHLO_ACCUMULATION,
-    STABLEHLO_COMPLEX,
-    STABLEHLO_CONSTANTS,
-    STABLEHLO_CONTROL_FLOW,
-    STABLEHLO_LITERALS,
-    STABLEHLO_NANS,
-    STABLEHLO_NOISE,
-    STABLEHLO_NUMBERS,
-    STABLEHLO_OPERATORS,
-    STABLEHLO_REFINEMENT,
-)
 from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow, on_functions
+from fx_importer.rewrites import (
+    accumulate_in_float32,
+    allow_inlining,
+    complex_parts_to_stablehlo,
+    constants_to_stablehlo,
+    control_flow_to_stablehlo,
+    fold_stablehlo_no_ops,
+    literals_to_stablehlo,
+    nans_in_stablehlo,
+    operators_to_stablehlo,
+    refine_stablehlo_shapes,
+    scalars_to_stablehlo,
+)
 
 
 def stablehlo(options: LoweringOptions) -> Pipeline:
@@ -30,9 +30,9 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
         (
             control_flow(
                 "Branches, loops, complex parts, pools and sorts are StableHLO's.",
-                STABLEHLO_CONTROL_FLOW,
-                STABLEHLO_COMPLEX,
-                STABLEHLO_OPERATORS,
+                control_flow_to_stablehlo,
+                complex_parts_to_stablehlo,
+                operators_to_stablehlo,
             ),
             Stage(
                 "stablehlo",
@@ -45,14 +45,14 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                         "canonicalize",
                         "cse",
                     ),
-                    STABLEHLO_NANS,
-                    STABLEHLO_ACCUMULATION,
+                    nans_in_stablehlo,
+                    accumulate_in_float32,
                 ),
             ),
             backend_types(
                 Pass("torch-func-backend-type-conversion-for-stablehlo"),
                 on_functions("canonicalize"),
-                STABLEHLO_LITERALS,
+                literals_to_stablehlo,
                 on_functions("torch-finalizing-backend-type-conversion-for-stablehlo"),
                 Pass("torch-verify-stablehlo-backend-contract"),
             ),
@@ -60,15 +60,15 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                 "stablehlo-shapes",
                 "Shapes that can be known are static, deprecated ops are gone, and constant tensors are StableHLO's.",
                 (
-                    ALLOW_INLINING,
+                    allow_inlining,
                     on_functions(Pass("stablehlo-legalize-deprecated-ops", {"fail-on-unused": False})),
-                    STABLEHLO_CONSTANTS,
-                    STABLEHLO_NUMBERS,
+                    constants_to_stablehlo,
+                    scalars_to_stablehlo,
                     on_functions("canonicalize", "stablehlo-canonicalize-dynamism", "canonicalize"),
-                    STABLEHLO_REFINEMENT,
+                    refine_stablehlo_shapes,
                     on_functions("canonicalize", "stablehlo-canonicalize-dynamism", "canonicalize", "cse"),
-                    STABLEHLO_CONSTANTS,
-                    STABLEHLO_NOISE,
+                    constants_to_stablehlo,
+                    fold_stablehlo_no_ops,
                     on_functions("canonicalize", "cse"),
                 ),
             ),

@@ -5,10 +5,10 @@ MLIR does not know the name of a `RewriteStep`; `fx_importer.pipelines.pipeline_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import RewriteStep
 
 Option = bool | int | str | Sequence[str]
 
@@ -34,18 +34,6 @@ class Nested:
 
     def __str__(self) -> str:
         return f"{self.anchor}({','.join(map(str, self.passes))})"
-
-
-@dataclass(frozen=True)
-class RewriteStep:
-    """A rewrite in Python, only at the top level of a pipeline: ``builtin.module(cse,tosa-isolate-regions)``."""
-
-    name: str
-    run: Callable[[ir.Operation], None]
-    """Changes the module in place. It reports failures as errors at locations of the module."""
-
-    def __str__(self) -> str:
-        return self.name
 
 
 Step = Pass | Nested | RewriteStep

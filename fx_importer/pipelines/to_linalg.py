@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fx_importer.pipelines.rewrite_passes import STABLEHLO_SIZES
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
+from fx_importer.rewrites import dynamic_sizes_to_tensor
 
 TO_LINALG: Mapping[str, Stage] = {
     "tosa": Stage(
@@ -21,7 +21,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "stablehlo-to-linalg",
         "StableHLO ops have become linalg, tensor, arith, math and scf.",
         (
-            STABLEHLO_SIZES,
+            dynamic_sizes_to_tensor,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from fx_importer.options import Contract, LoweringOptions
 from fx_importer.pipelines.pipeline import Pipeline
-from fx_importer.pipelines.rewrite_passes import (
-    ALLOW_INLINING,
-    NARROW_TOSA_INTEGERS,
-    NARROW_TOSA_INTEGERS_UNPROVED,
-    TOSA_ARGUMENTS,
-    TOSA_CONSTANTS,
-    TOSA_CONTROL_FLOW,
-    TOSA_INTEGERS,
-    TOSA_ISOLATION,
-    TOSA_SIGNATURES,
-    TOSA_SUMS,
-    TOSA_WEIGHTS,
-)
 from fx_importer.pipelines.stage import (
     Pass,
     RewriteStep,
@@ -26,6 +13,19 @@ from fx_importer.pipelines.stage import (
     on_functions,
 )
 from fx_importer.pipelines.tosa_contract import tosa_contract
+from fx_importer.rewrites import (
+    allow_inlining,
+    constants_to_tosa,
+    control_flow_to_tosa,
+    fit_tosa_integers,
+    i64_sums_to_tosa,
+    isolate_tosa_regions,
+    narrow_tosa_integers,
+    narrow_tosa_integers_unproved,
+    reject_scalar_arguments,
+    transpose_tosa_arguments,
+    transpose_tosa_weights,
+)
 
 
 def tosa(options: LoweringOptions) -> Pipeline:
@@ -33,7 +33,9 @@ def tosa(options: LoweringOptions) -> Pipeline:
     return Pipeline(
         "tosa",
         (
-            control_flow("Branches, loops and sums of 64-bit integers are TOSA's.", TOSA_CONTROL_FLOW, TOSA_SUMS),
+            control_flow(
+                "Branches, loops and sums of 64-bit integers are TOSA's.", control_flow_to_tosa, i64_sums_to_tosa
+            ),
             Stage(
                 "tosa",
                 "Torch ops have become TOSA ops.",
@@ -49,7 +51,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 "tosa-simplify",
                 "Constants are folded, transposes moved and merged, and equal expressions computed once.",
                 (
-                    TOSA_WEIGHTS,
+                    transpose_tosa_weights,
                     on_functions(
                         "tosa-layerwise-constant-fold",
                         "tosa-reduce-transposes",
@@ -60,7 +62,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             backend_types(
-                TOSA_SIGNATURES,
+                reject_scalar_arguments,
                 Pass("torch-func-backend-type-conversion"),
                 on_functions("canonicalize", "torch-finalizing-backend-type-conversion"),
                 Pass("torch-verify-tosa-backend-contract"),
@@ -69,9 +71,9 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 "tosa-integers",
                 "Constants are TOSA's, as functions want them; integers have 32 bits where they fit, or everywhere.",
                 (
-                    ALLOW_INLINING,
-                    TOSA_CONSTANTS,
-                    TOSA_ARGUMENTS,
+                    allow_inlining,
+                    constants_to_tosa,
+                    transpose_tosa_arguments,
                     _integers(options),
                     on_functions("canonicalize", "cse"),
                 ),
@@ -79,7 +81,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
             Stage(
                 "tosa-regions",
                 "Regions have inputs and constants, and read nothing from outside.",
-                (TOSA_ISOLATION,),
+                (isolate_tosa_regions,),
             ),
             tosa_contract(options.valid_for, options.contract),
         ),
@@ -88,5 +90,5 @@ def tosa(options: LoweringOptions) -> Pipeline:
 
 def _integers(options: LoweringOptions) -> RewriteStep:
     if not options.narrow_integers:
-        return TOSA_INTEGERS
-    return NARROW_TOSA_INTEGERS if options.contract is Contract.ERROR else NARROW_TOSA_INTEGERS_UNPROVED
+        return fit_tosa_integers
+    return narrow_tosa_integers if options.contract is Contract.ERROR else narrow_tosa_integers_unproved

@@ -1,15 +1,17 @@
-"""Calls of functions, which layers that are outlined become."""
+"""Permission to inline the functions that outlined layers become."""
 
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import rewrite
 
 NO_INLINE = "no_inline"
-"""MLIR's own attribute of functions that its inliner leaves alone."""
+"""MLIR's attribute of functions that its inliner leaves alone."""
 
 
+@rewrite("fx-importer-allow-inlining")
 def allow_inlining(module: ir.Operation) -> None:
-    """Leave it to who takes the module whether to inline its functions: our own pipelines are through with it.
+    """Drop ``no_inline`` from every function: the pipelines of this package are done, and others may inline.
 
     StableHLO's portable artifact cannot hold the attribute either.
     """

@@ -1,69 +1,41 @@
-"""Constant tensors that conversions left as ``arith.constant``, in the dialect that the rest of the module is in."""
+"""Constant tensors in the dialect of the target: conversions leave some as ``arith.constant``."""
 
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter, is_used, producer, replace
+from fx_importer.mlir.walk import operations, rewrite
 
 
-def constants_to_tosa(module: ir.Operation) -> None:
+@rewrite("fx-importer-constants-to-tosa", ops=("arith.constant",))
+def constants_to_tosa(op: ir.Operation) -> None:
     """Turn every constant tensor into a ``tosa.const``."""
-    _rewrite(module, "tosa.const", "values")
+    _replace_constant(op, "tosa.const", "values")
 
 
+@rewrite("fx-importer-constants-to-stablehlo")
 def constants_to_stablehlo(module: ir.Operation) -> None:
-    """Turn every constant tensor into a ``stablehlo.constant``; uninitialized ones are zeros."""
-    _initialize(module)
-    _rewrite(module, "stablehlo.constant", "value")
+    """Turn every constant tensor into a ``stablehlo.constant``; uninitialized ones of static shape become zeros."""
+    for op in operations(module, ("tensor.empty",)):
+        if not op.operands:
+            emit, type_ = Emitter.before(op), op.results[0].type
+            zeros = emit.attribute(f"dense<{_zero(type_)}> : {type_}")
+            replace(op, emit.op("arith.constant", [type_], (), {"value": zeros}).result)
+    for op in operations(module, ("arith.constant",)):
+        _replace_constant(op, "stablehlo.constant", "value")
 
 
-def literals_to_stablehlo(module: ir.Operation) -> None:
+@rewrite("fx-importer-literals-to-stablehlo", ops=("torch_c.to_builtin_tensor",), emitter=Emitter)
+def literals_to_stablehlo(op: ir.Operation, emit: Emitter) -> None:
     """Turn constants of unsigned integers, which folding makes torch's again, into ``stablehlo.constant``."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "torch_c.to_builtin_tensor" and _owner_name(op.operands[0]) == "torch.vtensor.literal":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
-        literal = op.operands[0].owner
-        value = literal.attributes["value"]
-        if value.type == op.results[0].type:
-            new = ir.Operation.create(
-                "stablehlo.constant",
-                results=[value.type],
-                attributes={"value": value},
-                loc=op.location,
-                ip=ir.InsertionPoint(op),
-            )
-            op.results[0].replace_all_uses_with(new.result)
-            op.erase()
-            if not list(literal.results[0].uses):
-                literal.erase()
-
-
-def _initialize(module: ir.Operation) -> None:
-    """Turn every ``tensor.empty`` of a static shape into constant zeros."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "tensor.empty" and not op.operands:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
-        zeros = ir.Attribute.parse(f"dense<{_zero(op.results[0].type)}> : {op.results[0].type}", module.context)
-        new = ir.Operation.create(
-            "arith.constant",
-            results=[op.results[0].type],
-            attributes={"value": zeros},
-            loc=op.location,
-            ip=ir.InsertionPoint(op),
-        )
-        op.results[0].replace_all_uses_with(new.result)
-        op.erase()
+    if producer(op.operands[0]) != "torch.vtensor.literal":
+        return
+    literal = op.operands[0].owner
+    value = literal.attributes["value"]
+    if value.type == op.results[0].type:
+        replace(op, emit.op("stablehlo.constant", [value.type], (), {"value": value}).result)
+        if not is_used(literal.results[0]):
+            literal.erase()
 
 
 def _zero(type_: ir.Type) -> str:
@@ -73,35 +45,16 @@ def _zero(type_: ir.Type) -> str:
     return "0" if isinstance(element, ir.IntegerType) else "0.0"
 
 
-def _owner_name(value: ir.Value) -> str:
-    return "" if isinstance(value.owner, ir.Block) else value.owner.name
-
-
-def _rewrite(module: ir.Operation, name: str, attribute: str) -> None:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
-        type_ = op.results[0].type
-        if isinstance(ir.RankedTensorType(type_).element_type, ir.IndexType):
-            continue  # neither dialect has them
-        try:
-            new = ir.Operation.create(
-                name,
-                results=[type_],
-                attributes={attribute: op.attributes["value"]},
-                loc=op.location,
-                ip=ir.InsertionPoint(op),
-            )
-        except TypeError:
-            # The bindings cannot read a complex ``dense``. Both constants are spelled alike. (A ``dense_resource`` they
-            # can; as text it would lose what it holds.)
-            new = ir.Operation.parse(str(op).replace("arith.constant", name, 1), context=module.context)
-            ir.InsertionPoint(op).insert(new)
-        op.results[0].replace_all_uses_with(new.result)
-        op.erase()
+def _replace_constant(op: ir.Operation, name: str, attribute: str) -> None:
+    """Replace ``op``, an ``arith.constant``, by the operation ``name``, which holds the value as ``attribute``."""
+    type_ = op.results[0].type
+    if not isinstance(type_, ir.RankedTensorType) or isinstance(type_.element_type, ir.IndexType):
+        return  # neither dialect has tensors of index
+    try:
+        new = Emitter.before(op).op(name, [type_], (), {attribute: op.attributes["value"]})
+    except TypeError:
+        # The bindings cannot read a complex ``dense``. Both constants are spelled alike. (A ``dense_resource`` they
+        # can; as text it would lose its bytes.)
+        new = ir.Operation.parse(str(op).replace("arith.constant", name, 1), context=op.context)
+        ir.InsertionPoint(op).insert(new)
+    replace(op, new.results[0])

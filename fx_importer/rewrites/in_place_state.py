@@ -1,7 +1,7 @@
-"""State that is overwritten in place: values between torch and linalg, memory at the end.
+"""State that is overwritten in place: tensor values between torch and linalg, memrefs at the end.
 
-The passes to linalg know values alone. So a function that overwrites ``!torch.tensor`` arguments first becomes one that
-returns their new values, and once it is on builtin tensors, one that writes them to memrefs.
+The passes to linalg support value semantics only. So a function that overwrites ``!torch.tensor`` arguments first
+becomes one that returns their new values, and once it is on builtin tensors, one that writes them to memrefs.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter, terminator
+from fx_importer.mlir.walk import rewrite
 
 _OVERWRITES = "fx_importer.overwrites"
-"""On a result: the position of the argument that it is the new value of."""
+"""Attribute of a result that is the new value of an argument: the position of the argument."""
 
 _OWN_MEMORY = ("linalg.", "tensor.empty", "tensor.insert_slice", "tensor.pad", "arith.constant")
-"""What makes a tensor in memory of its own. Anything else may give a view of an argument."""
+"""Operations whose result has memory of its own. The result of any other may be a view of an argument."""
 
 
+@rewrite("fx-importer-state-to-values")
 def state_to_values(module: ir.Operation) -> None:
     """Make functions that overwrite ``!torch.tensor`` arguments return the new values, after their other results."""
     for function in _functions(module):
@@ -46,8 +49,9 @@ def _return_new_values(function: func_d.FuncOp, mutable: Sequence[ir.BlockArgume
     _set_results(function, results, [*_attributes(function, "res_attrs", len(results) - len(added)), *attributes])
 
 
+@rewrite("fx-importer-values-to-memory")
 def values_to_memory(module: ir.Operation) -> None:
-    """Make functions write the new values of such arguments to memory: the arguments are memrefs then."""
+    """Make functions write the values that `state_to_values` added to memory: their arguments become memrefs."""
     for function in _functions(module):
         attributes = _attributes(function, "res_attrs", len(function.type.results))
         targets = [_target(each) for each in attributes]
@@ -63,43 +67,40 @@ def _target(attributes: ir.Attribute) -> int | None:
 def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attributes: Sequence[ir.Attribute]) -> None:
     context, block = function.context, function.entry_block
     restrict = {"restrict": ir.UnitAttr.get(context)}
-    with function.location:
-        for position in {target for target in targets if target is not None}:
-            argument = block.arguments[position]
-            type_ = argument.type
-            uses = list(argument.uses)
-            argument.set_type(ir.Type.parse(str(type_).replace("tensor<", "memref<", 1), context))
-            start = ir.InsertionPoint.at_block_begin(block)
-            loaded = ir.Operation.create("bufferization.to_tensor", [type_], [argument], restrict, ip=start).result
-            for use in uses:
-                use.owner.operands[use.operand_number] = loaded
-        end = ir.InsertionPoint(_terminator(function))
-        # All old state is read before any of it is written.
-        values = [_in_own_memory(value, end) for value in _results(function)]
-        for value, target in zip(values, targets, strict=True):
-            if target is not None:
-                writable = restrict | {"writable": ir.UnitAttr.get(context)}
-                operands = [value, block.arguments[target]]
-                ir.Operation.create("bufferization.materialize_in_destination", [], operands, writable, ip=end)
+    for position in {target for target in targets if target is not None}:
+        argument = block.arguments[position]
+        type_ = argument.type
+        uses = list(argument.uses)
+        argument.set_type(ir.Type.parse(str(type_).replace("tensor<", "memref<", 1), context))
+        start = Emitter(ir.InsertionPoint.at_block_begin(block), function.location)
+        loaded = start.op("bufferization.to_tensor", [type_], [argument], restrict).result
+        for use in uses:
+            use.owner.operands[use.operand_number] = loaded
+    end = Emitter(ir.InsertionPoint(terminator(block)), function.location)
+    # All old state is read before any of it is written.
+    values = [_in_own_memory(value, end) for value in _results(function)]
+    for value, target in zip(values, targets, strict=True):
+        if target is not None:
+            writable = restrict | {"writable": ir.UnitAttr.get(context)}
+            end.op("bufferization.materialize_in_destination", [], [value, block.arguments[target]], writable)
     kept = [(v, a) for v, target, a in zip(values, targets, attributes, strict=True) if target is None]
     _set_results(function, [value for value, _ in kept], [attribute for _, attribute in kept])
 
 
-def _in_own_memory(value: ir.Value, point: ir.InsertionPoint) -> ir.Value:
+def _in_own_memory(value: ir.Value, emit: Emitter) -> ir.Value:
     """Return ``value``, or a copy of it where it may be a view of state that is about to be written."""
     owner = value.owner
     own = isinstance(owner, ir.Operation | ir.OpView) and _is_in_own_memory(value, owner)
     if own or not isinstance(value.type, ir.RankedTensorType):
         return value
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])}
-    return ir.Operation.create("bufferization.alloc_tensor", [value.type], [value], segments, ip=point).result
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0], emit.context)}
+    return emit.op("bufferization.alloc_tensor", [value.type], [value], segments).result
 
 
 def _is_in_own_memory(value: ir.Value, owner: ir.Operation | ir.OpView) -> bool:
-    if owner.name == "scf.for":  # one that writes to what it carries gets a copy of it, since state is read only
-        body = owner.regions[0].blocks[0].operations
-        carried = body[len(body) - 1].operands[ir.OpResult(value).result_number].owner
-        return isinstance(carried, ir.Operation | ir.OpView) and carried.name.startswith("tensor.insert")
+    if owner.name == "scf.for":  # one that writes to an iter_arg gets a copy of it, since state is read only
+        yielded = terminator(owner.regions[0].blocks[0]).operands[ir.OpResult(value).result_number].owner
+        return isinstance(yielded, ir.Operation | ir.OpView) and yielded.name.startswith("tensor.insert")
     return owner.name.startswith(_OWN_MEMORY)
 
 
@@ -109,13 +110,8 @@ def _functions(module: ir.Operation) -> Iterator[func_d.FuncOp]:
             yield op
 
 
-def _terminator(function: func_d.FuncOp) -> ir.OpView:
-    operations = function.entry_block.operations
-    return operations[len(operations) - 1]
-
-
 def _results(function: func_d.FuncOp) -> list[ir.Value]:
-    return list(_terminator(function).operands)
+    return list(terminator(function.entry_block).operands)
 
 
 def _attributes(function: func_d.FuncOp, name: str, count: int) -> list[ir.Attribute]:
@@ -125,9 +121,9 @@ def _attributes(function: func_d.FuncOp, name: str, count: int) -> list[ir.Attri
 
 
 def _set_results(function: func_d.FuncOp, values: Sequence[ir.Value], attributes: Sequence[ir.Attribute]) -> None:
-    """Make ``function`` return ``values``, and its type say what it takes and returns."""
-    old = _terminator(function)
-    ir.Operation.create("func.return", operands=list(values), loc=old.location, ip=ir.InsertionPoint(old))
+    """Make ``function`` return ``values``, with ``attributes``, and update its type."""
+    old = terminator(function.entry_block)
+    Emitter.before(old).op("func.return", [], list(values))
     old.erase()
     inputs = [argument.type for argument in function.entry_block.arguments]
     type_ = ir.FunctionType.get(inputs, [value.type for value in values], function.context)

@@ -5,56 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, is_used, producer
+from fx_importer.mlir.emit import is_used, producer
+from fx_importer.mlir.emit_arith import CMPF, ArithOps
+from fx_importer.mlir.emit_stablehlo import StablehloOps
+from fx_importer.mlir.walk import rewrite
 
-# How arith numbers its predicates.
-_OGT, _OLT, _ORD, _UGT, _ULT = 2, 4, 7, 9, 11
-_EXTREMES = {_OGT: "arith.maximumf", _UGT: "arith.maximumf", _OLT: "arith.minimumf", _ULT: "arith.minimumf"}
-_OTHERS = {"arith.maximumf": "arith.minimumf", "arith.minimumf": "arith.maximumf"}
+_EXTREMES = {
+    CMPF["ogt"]: "arith.maximumf",
+    CMPF["ugt"]: "arith.maximumf",
+    CMPF["olt"]: "arith.minimumf",
+    CMPF["ult"]: "arith.minimumf",
+}
+_OPPOSITE = {"arith.maximumf": "arith.minimumf", "arith.minimumf": "arith.maximumf"}
+_UNORDERED = {CMPF["ogt"]: "ugt", CMPF["olt"]: "ult"}
 
 
-def nans_in_linalg(module: ir.Operation) -> None:
-    """Make the larger, or smaller, of two floats NaN where one is; and its position that of the first NaN.
+@rewrite("fx-importer-nans-in-linalg", ops=("arith.select",), emitter=ArithOps)
+def nans_in_linalg(select: ir.Operation, emit: ArithOps) -> None:
+    """Propagate NaN through maximum and minimum; the index of the extreme is that of the first NaN.
 
-    Where the body of a ``linalg.generic`` selects one of the two numbers that it compares, that is meant. Where it
-    selects between two positions, it is looking for the extreme's: NaN is more extreme than all but a NaN before it.
+    Where the body of a ``linalg.generic`` selects one of the two floats that it compares, it computes the extreme.
+    Where it selects between two indices, it computes an argmax or argmin: NaN is more extreme than any number, and the
+    first NaN wins.
     """
-    for select in _found(module, {"arith.select"}):
-        compare = select.operands[0].owner
-        if producer(select.operands[0]) != "arith.cmpf" or not _in(select, "linalg.generic"):
-            continue
-        predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
-        a, b = compare.operands
-        emit = Emitter(ir.InsertionPoint(select), select.location)
-        if predicate not in _EXTREMES:
-            continue
-        extreme, chosen = _EXTREMES[predicate], list(select.operands)[1:]
-        if chosen in ([a, b], [b, a]):
-            extreme = extreme if chosen == [a, b] else _OTHERS[extreme]
-            select.results[0].replace_all_uses_with(emit.value(extreme, a.type, a, b))
-            select.erase()
-        elif predicate in (_OGT, _OLT) and any(use.owner.name == extreme for use in a.uses):
-            more = _compare(emit, _UGT if predicate == _OGT else _ULT, a, b)
-            select.operands[0] = emit.value("arith.andi", "i1", more, _compare(emit, _ORD, b, b))
-        if not is_used(compare.results[0]):
-            compare.erase()
+    compare, parent = select.operands[0].owner, select.parent
+    if producer(select.operands[0]) != "arith.cmpf" or parent is None or parent.name != "linalg.generic":
+        return
+    predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
+    if predicate not in _EXTREMES:
+        return
+    a, b = compare.operands
+    extreme, chosen = _EXTREMES[predicate], list(select.operands)[1:]
+    if chosen in ([a, b], [b, a]):
+        extreme = extreme if chosen == [a, b] else _OPPOSITE[extreme]
+        select.results[0].replace_all_uses_with(emit.value(extreme, a.type, a, b))
+        select.erase()
+    elif predicate in _UNORDERED and any(use.owner.name == extreme for use in a.uses):
+        wins = emit.compare_floats(_UNORDERED[predicate], a, b)
+        select.operands[0] = emit.value("arith.andi", "i1", wins, emit.compare_floats("ord", b, b))
+    if not is_used(compare.results[0]):
+        compare.erase()
 
 
-def _compare(emit: Emitter, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
-    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, emit.context), predicate)
-    return emit.op("arith.cmpf", ["i1"], [a, b], {"predicate": number}).result
-
-
-def nans_in_stablehlo(module: ir.Operation) -> None:
-    """Sort NaN as the largest number, stably; and find the first NaN as the extreme of a tensor that has one."""
-    for op in _found(module, {"stablehlo.sort", "stablehlo.reduce"}):
-        if op.name == "stablehlo.sort":
-            op.attributes["is_stable"] = ir.BoolAttr.get(True, op.context)
-        elif len(op.results) != 2:
-            continue
-        for compare in list(op.regions[0].blocks[0].operations):
-            if compare.operation.name == "stablehlo.compare" and _is_of_floats(compare.operation):
-                _admit_nan(compare.operation)
+@rewrite("fx-importer-nans-in-stablehlo", ops=("stablehlo.sort", "stablehlo.reduce"))
+def nans_in_stablehlo(op: ir.Operation) -> None:
+    """Sort NaN as the largest number, stably; and make argmax and argmin return the index of the first NaN."""
+    if op.name == "stablehlo.sort":
+        op.attributes["is_stable"] = ir.BoolAttr.get(True, op.context)
+    elif len(op.results) != 2:
+        return
+    for compare in list(op.regions[0].blocks[0].operations):
+        if compare.operation.name == "stablehlo.compare" and _is_of_floats(compare.operation):
+            _order_nan(compare.operation)
 
 
 def _is_of_floats(compare: ir.Operation) -> bool:
@@ -62,47 +64,30 @@ def _is_of_floats(compare: ir.Operation) -> bool:
     return not isinstance(kind, ir.IntegerType | ir.ComplexType)
 
 
-def _admit_nan(compare: ir.Operation) -> None:
-    emit = Emitter(ir.InsertionPoint.after(compare), compare.location)
+def _order_nan(compare: ir.Operation) -> None:
+    """Make ``compare`` of floats true also where NaN decides: see the comments for each direction."""
+    emit = StablehloOps(ir.InsertionPoint.after(compare), compare.location)
     a, b = compare.operands
     kind = compare.results[0].type
-    direction = str(compare.attributes["comparison_direction"])
+    attributes = {each.name: each.attr for each in compare.attributes}
+    direction = str(attributes["comparison_direction"])
 
-    def holds(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        attributes = {
-            "comparison_direction": ir.Attribute.parse(f"#stablehlo<comparison_direction {name}>", emit.context),
-        }
-        if "compare_type" in compare.attributes:
-            attributes["compare_type"] = compare.attributes["compare_type"]
-        return emit.op("stablehlo.compare", [kind], [a, b], attributes).result
+    def both(one: ir.Value, other: ir.Value) -> ir.Value:
+        return emit.stablehlo("and", kind, one, other)
 
-    def joined(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        return emit.value(f"stablehlo.{name}", kind, a, b)
+    def is_nan(x: ir.Value) -> ir.Value:
+        return emit.compare("NE", x, x, attributes.get("compare_type"))
 
-    rules: dict[str, Callable[[], ir.Value]] = {
-        "LT": lambda: joined("and", holds("EQ", a, a), holds("NE", b, b)),  # only b is NaN, so it comes last
-        "GT": lambda: joined("and", holds("NE", a, a), holds("EQ", b, b)),  # only a is NaN, so it comes first
-        "GE": lambda: holds("NE", a, a),  # the extreme is NaN
-        "LE": lambda: holds("NE", a, a),
-        "EQ": lambda: joined("and", holds("NE", a, a), holds("NE", b, b)),  # both are NaN
+    def is_number(x: ir.Value) -> ir.Value:
+        return emit.compare("EQ", x, x, attributes.get("compare_type"))
+
+    holds_for_nan: dict[str, Callable[[], ir.Value]] = {
+        "LT": lambda: both(is_number(a), is_nan(b)),  # NaN comes last
+        "GT": lambda: both(is_nan(a), is_number(b)),  # NaN comes first
+        "GE": lambda: is_nan(a),  # the extreme is NaN
+        "LE": lambda: is_nan(a),
+        "EQ": lambda: both(is_nan(a), is_nan(b)),
     }
-    found = next(rule for name, rule in rules.items() if f" {name}>" in direction)
-    together = joined("or", compare.results[0], found())
-    compare.results[0].replace_all_uses_except(together, together.owner.operation)
-
-
-def _found(module: ir.Operation, names: set[str]) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in names:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    return found
-
-
-def _in(op: ir.Operation, name: str) -> bool:
-    parent = op.parent
-    return parent is not None and parent.name == name
+    with_nan = next(emit_nan for name, emit_nan in holds_for_nan.items() if f" {name}>" in direction)()
+    either = emit.stablehlo("or", kind, compare.results[0], with_nan)
+    compare.results[0].replace_all_uses_except(either, either.owner.operation)

@@ -1,7 +1,7 @@
-"""What changes nothing is left out of linalg, and products read a transposed weight as it is.
+"""Folding of identities in linalg; matrix products read a transposed weight in place.
 
-Only what is exact for every value: ``x * 1``, but not ``x + 0``, which makes ``-0.0`` positive. What is dead after it,
-the canonicalizer drops.
+Only what is exact for every value is folded: ``x * 1``, but not ``x + 0``, which makes ``-0.0`` positive. The
+canonicalizer drops what is dead afterwards.
 """
 
 from __future__ import annotations
@@ -11,37 +11,30 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.walk import rewrite
 
 _PRODUCTS = {
     "linalg.matmul": (3, ((0, 2), (2, 1), (0, 1))),
     "linalg.batch_matmul": (4, ((0, 1, 3), (0, 3, 2), (0, 1, 2))),
 }
-"""How many loops a product has, and which of them each axis of each operand runs along."""
+"""How many loops a product has, and the loop that each axis of each operand runs along."""
 
 
-def linalg_without_noise(module: ir.Operation) -> None:
-    """Leave out what changes nothing."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _PRODUCTS or op.name in _BODIES:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    with module.context:
-        for op in found:
-            if op.name in _PRODUCTS:
-                _read_weights_as_they_are(op)
-            else:
-                _BODIES[op.name](op)
+@rewrite("fx-importer-fold-linalg-no-ops", ops=(*_PRODUCTS, "arith.truncf", "arith.mulf", "arith.divf"))
+def fold_linalg_no_ops(op: ir.Operation) -> None:
+    """Fold transposes of weights into products; fold multiplications and divisions by 1, and constant truncations."""
+    if op.name in _PRODUCTS:
+        _fold_transposes(op)
+    else:
+        _SCALAR_FOLDS[op.name](op)
 
 
-def _read_weights_as_they_are(op: ir.Operation) -> None:
-    """Let ``indexing_maps`` say what a ``linalg.transpose`` of a constant does to an operand."""
+def _fold_transposes(op: ir.Operation) -> None:
+    """Fold a ``linalg.transpose`` of a constant operand into the ``indexing_maps``."""
+    context = op.context
     count, loops = _PRODUCTS[op.name]
-    maps = [_map(count, each) for each in loops]
+    maps = [_map(count, each, context) for each in loops]
     if "indexing_maps" in op.attributes:
         maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
     for side in (0, 1):
@@ -52,51 +45,42 @@ def _read_weights_as_they_are(op: ir.Operation) -> None:
             continue
         order = list(ir.DenseI64ArrayAttr(transpose.attributes["permutation"]))
         results = list(maps[side].results)  # by the axes of the transposed operand; the axis ``order[i]`` becomes ``i``
-        maps[side] = ir.AffineMap.get(count, 0, [results[order.index(axis)] for axis in range(len(order))])
+        maps[side] = ir.AffineMap.get(count, 0, [results[order.index(axis)] for axis in range(len(order))], context)
         op.operands[side] = transpose.operands[0]
-        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+        op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps], context)
 
 
-def _map(count: int, loops: Sequence[int]) -> ir.AffineMap:
-    return ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(loop) for loop in loops])
+def _map(count: int, loops: Sequence[int], context: ir.Context) -> ir.AffineMap:
+    return ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(loop, context) for loop in loops], context)
 
 
 def _truncate(op: ir.Operation) -> None:
-    """Round a float64 constant to float32 now: MLIR itself does it only where nothing is lost."""
+    """Fold the truncation of a float64 constant to float32: MLIR folds only what loses no bits."""
     if producer(op.operands[0]) != "arith.constant" or not isinstance(op.operands[0].type, ir.F64Type):
         return
     if not isinstance(op.results[0].type, ir.F32Type) or "roundingmode" in op.attributes:
         return
-    with np.errstate(over="ignore"):  # infinity, as of the instruction
+    with np.errstate(over="ignore"):  # it becomes infinity, as at run time
         number = float(np.float32(ir.FloatAttr(op.operands[0].owner.attributes["value"]).value))
-    _become(op, ir.FloatAttr.get(op.results[0].type, number, loc=op.location))
-
-
-def _become(op: ir.Operation, value: ir.Attribute) -> None:
-    constant = ir.Operation.create(
-        "arith.constant",
-        results=[op.results[0].type],
-        attributes={"value": value},
-        loc=op.location,
-        ip=ir.InsertionPoint(op),
-    )
-    op.results[0].replace_all_uses_with(constant.result)
+    value = ir.FloatAttr.get(op.results[0].type, number, loc=op.location)
+    folded = Emitter.before(op).op("arith.constant", [op.results[0].type], (), {"value": value}).result
+    op.results[0].replace_all_uses_with(folded)
 
 
 def _multiply(op: ir.Operation) -> None:
     a, b = op.operands
     kept = a if _is_one(b) else b if _is_one(a) else None
     if kept is not None:
-        _leave_out(op, kept)
+        _forward(op, kept)
 
 
 def _divide(op: ir.Operation) -> None:
     if _is_one(op.operands[1]):
-        _leave_out(op, op.operands[0])
+        _forward(op, op.operands[0])
 
 
-def _leave_out(op: ir.Operation, value: ir.Value) -> None:
-    """Use ``value`` in the place of ``op``, and if all that is left around it is a copy, what is copied."""
+def _forward(op: ir.Operation, value: ir.Value) -> None:
+    """Replace ``op`` by ``value``; and the ``linalg.generic`` around it by its input, if it only copies that."""
     op.results[0].replace_all_uses_with(value)
     generic = op.parent.operation if op.parent is not None else None
     if generic is None or generic.name != "linalg.generic" or len(generic.results) != 1:
@@ -112,7 +96,7 @@ def _leave_out(op: ir.Operation, value: ir.Value) -> None:
 
 
 def _is_one(value: ir.Value) -> bool:
-    """Whether ``value`` is known to be 1: a constant, or an element of one in the body of a ``linalg.generic``."""
+    """Whether ``value`` is the constant 1.0, or an element of such a constant in the body of a ``linalg.generic``."""
     if isinstance(value.owner, ir.Block):
         generic, number = value.owner.owner, ir.BlockArgument(value).arg_number
         generic = generic.operation
@@ -127,5 +111,5 @@ def _is_one(value: ir.Value) -> bool:
     return isinstance(held, ir.FloatAttr) and held.value == 1
 
 
-_BODIES = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf": _divide}
-"""Arithmetic on scalars, mostly in the bodies of structured operations."""
+_SCALAR_FOLDS = {"arith.truncf": _truncate, "arith.mulf": _multiply, "arith.divf": _divide}
+"""Folds of arithmetic on scalars, mostly in the bodies of structured operations."""

@@ -1,4 +1,4 @@
-"""How large a result is along an axis, said by what the operation takes."""
+"""Symbolic dimension sizes of StableHLO values, from the operands of what produces them."""
 
 from __future__ import annotations
 
@@ -7,110 +7,113 @@ from collections.abc import Callable, Sequence
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit import producer
 from fx_importer.rewrites.stablehlo.scalar_values import Scalars
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Extent, Integer, constant
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, DimensionSize, Polynomial, constant
 
-Shape = tuple[Integer, ...]
+Shape = tuple[Polynomial, ...]
 
 
-class Extents:
-    """The sizes of the values of a function, and the integers that its other values hold.
+class DimensionSizes:
+    """The dimension sizes of the values of a function, and the elements of its 1-D integer tensors.
 
-    Ask in the order of the program: then no answer takes a deep recursion.
+    Query in program order, which bounds the recursion.
     """
 
     def __init__(self, atoms: Atoms):
         self.atoms = atoms
         self.scalars = Scalars(atoms)
-        self.shapes: dict[ir.Value, Shape] = {}
-        """What one-dimensional tensors of integers hold."""
-        self._found: dict[tuple[ir.Value, int], Integer] = {}
+        self.elements: dict[ir.Value, Shape] = {}
+        """The elements of 1-D tensors of integers."""
+        self._sizes: dict[tuple[ir.Value, int], Polynomial] = {}
 
-    def of(self, value: ir.Value) -> Shape:
+    def shape_of(self, value: ir.Value) -> Shape:
         """Return the sizes of ``value``."""
         return tuple(self.along(value, axis) for axis in range(ir.RankedTensorType(value.type).rank))
 
-    def along(self, value: ir.Value, axis: int) -> Integer:
+    def along(self, value: ir.Value, axis: int) -> Polynomial:
         """Return the size of ``value`` along ``axis``."""
         kind = ir.RankedTensorType(value.type)
         if not kind.is_dynamic_dim(axis):
             return constant(kind.get_dim_size(axis))
-        if (value, axis) not in self._found:
+        if (value, axis) not in self._sizes:
             rule = _RULES.get(producer(value))
             found = rule(self, value.owner, axis) if rule else None
-            self._found[value, axis] = self.atoms.integer(Extent(value, axis)) if found is None else found
-        return self._found[value, axis]
+            self._sizes[value, axis] = self.atoms.polynomial(DimensionSize(value, axis)) if found is None else found
+        return self._sizes[value, axis]
 
-    def tell(self, value: ir.Value, axis: int, size: Integer) -> None:
-        """Say what the size of ``value`` along ``axis`` is."""
-        self._found[value, axis] = size
+    def set_size(self, value: ir.Value, axis: int, size: Polynomial) -> None:
+        """Record the size of ``value`` along ``axis``."""
+        self._sizes[value, axis] = size
 
-    def held(self, value: ir.Value) -> Shape | None:
-        """Return what a one-dimensional tensor of integers holds, if that is known."""
-        if value in self.shapes:
-            return self.shapes[value]
-        if (one := self.scalars.of(value)) is not None:
-            self.shapes[value] = (one,)
+    def elements_of(self, value: ir.Value) -> Shape | None:
+        """Return the elements of a 1-D tensor of integers; None if they are unknown."""
+        if value in self.elements:
+            return self.elements[value]
+        if (one := self.scalars.value_of(value)) is not None:
+            self.elements[value] = (one,)
         elif producer(value) in ("stablehlo.constant", "arith.constant"):
-            held = ir.DenseIntElementsAttr(value.owner.attributes["value"])
-            self.shapes[value] = tuple(constant(held[i]) for i in range(len(held)))
-        return self.shapes.get(value)
+            elements = ir.DenseIntElementsAttr(value.owner.attributes["value"])
+            self.elements[value] = tuple(constant(elements[i]) for i in range(len(elements)))
+        return self.elements.get(value)
 
 
-Rule = Callable[[Extents, ir.Operation, int], Integer | None]
+SizeRule = Callable[[DimensionSizes, ir.Operation, int], Polynomial | None]
+"""Returns the size of the first result along an axis; None if the operands do not determine it."""
 
 
-def integers(op: ir.Operation, name: str) -> list[int]:
-    """Return the attribute ``name`` of ``op``, an array of integers; none, if it is not there."""
+def integer_array(op: ir.Operation, name: str) -> list[int]:
+    """Return the elements of the attribute ``name`` of ``op``, an ``array<i64: …>``; an empty list if it is absent."""
     return list(ir.DenseI64ArrayAttr(op.attributes[name])) if name in op.attributes else []
 
 
-def _elementwise(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
-    """Any operand's, if it has as many axes; one that is known rather than another."""
+def _elementwise(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
+    """Return the size of an operand of the same rank, a constant one if there is any."""
     rank = ir.RankedTensorType(op.results[0].type).rank
-    found = [extents.along(operand, axis) for operand in op.operands if ir.RankedTensorType(operand.type).rank == rank]
+    found = [sizes.along(operand, axis) for operand in op.operands if ir.RankedTensorType(operand.type).rank == rank]
     return next((each for each in found if each.constant is not None), found[0] if found else None)
 
 
-def _held(position: int) -> Rule:
-    def rule(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
-        held = extents.held(op.operands[position])
-        return held[axis] if held is not None else None
+def _shape_operand(position: int) -> SizeRule:
+    """Return the rule of an operation whose operand ``position`` is the shape of its result."""
+
+    def rule(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
+        shape = sizes.elements_of(op.operands[position])
+        return shape[axis] if shape is not None else None
 
     return rule
 
 
-def _transpose(extents: Extents, op: ir.Operation, axis: int) -> Integer:
-    return extents.along(op.operands[0], integers(op, "permutation")[axis])
+def _transpose(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
+    return sizes.along(op.operands[0], integer_array(op, "permutation")[axis])
 
 
-def _broadcast(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
-    dims = integers(op, "broadcast_dimensions")
-    return extents.along(op.operands[0], dims.index(axis)) if axis in dims else None
+def _broadcast(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
+    dims = integer_array(op, "broadcast_dimensions")
+    return sizes.along(op.operands[0], dims.index(axis)) if axis in dims else None
 
 
-def _reduce(extents: Extents, op: ir.Operation, axis: int) -> Integer:
-    gone = integers(op, "dimensions")
-    kept = [each for each in range(ir.RankedTensorType(op.operands[0].type).rank) if each not in gone]
-    return extents.along(op.operands[0], kept[axis])
+def _reduce(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
+    reduced = integer_array(op, "dimensions")
+    kept = [each for each in range(ir.RankedTensorType(op.operands[0].type).rank) if each not in reduced]
+    return sizes.along(op.operands[0], kept[axis])
 
 
-def _concatenate(extents: Extents, op: ir.Operation, axis: int) -> Integer:
+def _concatenate(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
     if axis != ir.IntegerAttr(op.attributes["dimension"]).value:
-        found = [extents.along(operand, axis) for operand in op.operands]
+        found = [sizes.along(operand, axis) for operand in op.operands]
         return next((each for each in found if each.constant is not None), found[0])
     total = constant(0)
     for operand in op.operands:
-        total = total + extents.along(operand, axis)
+        total = total + sizes.along(operand, axis)
     return total
 
 
-def _dot_general(extents: Extents, op: ir.Operation, axis: int) -> Integer:
-    from_, of = dot_axes(op)[axis]
-    return extents.along(op.operands[from_], of)
+def _dot_general(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
+    position, operand_axis = dot_axes(op)[axis]
+    return sizes.along(op.operands[position], operand_axis)
 
 
 def dot_axes(op: ir.Operation) -> list[tuple[int, int]]:
-    """Return, for each axis of a ``dot_general``, the operand that it comes from, and which axis of it."""
+    """Return, for each result axis of a ``dot_general``, its operand's position and the operand's axis."""
     numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batch = [(0, axis) for axis in numbers.lhs_batching_dimensions]
     free: list[tuple[int, int]] = []
@@ -123,7 +126,7 @@ def dot_axes(op: ir.Operation) -> list[tuple[int, int]]:
     return batch + free
 
 
-def _gather(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
+def _gather(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
     numbers = stablehlo_d.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     offsets: Sequence[int] = numbers.offset_dims
     if axis in offsets:
@@ -131,65 +134,69 @@ def _gather(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
     rank = ir.RankedTensorType(op.operands[1].type).rank
     batch = [each for each in range(rank) if each != numbers.index_vector_dim]
     position = sum(1 for each in range(axis) if each not in offsets)
-    return extents.along(op.operands[1], batch[position])
+    return sizes.along(op.operands[1], batch[position])
 
 
-def _convolution(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
+def _convolution(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
     numbers = stablehlo_d.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     if axis == numbers.output_batch_dimension and ir.IntegerAttr(op.attributes["batch_group_count"]).value == 1:
-        return extents.along(op.operands[0], numbers.input_batch_dimension)
+        return sizes.along(op.operands[0], numbers.input_batch_dimension)
     spatial: Sequence[int] = numbers.output_spatial_dimensions
     if axis not in spatial:
         return None
     at = spatial.index(axis)
-    size = extents.along(op.operands[0], numbers.input_spatial_dimensions[at])
-    kernel = extents.along(op.operands[1], numbers.kernel_spatial_dimensions[at])
+    size = sizes.along(op.operands[0], numbers.input_spatial_dimensions[at])
+    kernel = sizes.along(op.operands[1], numbers.kernel_spatial_dimensions[at])
     return _windows(
-        *(extents, size, kernel, _padding(op, at)),
+        *(sizes, size, kernel, _padding(op, at)),
         *(_at(op, name, at) for name in ("window_strides", "lhs_dilation", "rhs_dilation")),
     )
 
 
-def _reduce_window(extents: Extents, op: ir.Operation, axis: int) -> Integer:
+def _reduce_window(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
     return _windows(
-        *(extents, extents.along(op.operands[0], axis)),
-        *(constant(integers(op, "window_dimensions")[axis]), _padding(op, axis)),
+        *(sizes, sizes.along(op.operands[0], axis)),
+        *(constant(integer_array(op, "window_dimensions")[axis]), _padding(op, axis)),
         *(_at(op, name, axis) for name in ("window_strides", "base_dilations", "window_dilations")),
     )
 
 
 def _windows(
-    extents: Extents, size: Integer, kernel: Integer, padding: int, stride: int, spread: int, dilation: int
-) -> Integer:
-    """How many windows there are: at least one, where a program is exported."""
+    sizes: DimensionSizes, size: Polynomial, kernel: Polynomial, padding: int, stride: int, interior: int, dilation: int
+) -> Polynomial:
+    """Return the number of windows, which is at least one in an exported program.
+
+    ``padding`` is that of both sides, and ``interior`` the dilation of the input: its interior padding plus one.
+    """
     one = constant(1)
-    whole = (size - one) * constant(spread) + one + constant(padding)
+    whole = (size - one) * constant(interior) + one + constant(padding)
     rest = whole - (kernel - one) * constant(dilation) - one
-    return extents.atoms.computed("divide", rest, constant(stride)) + one
+    return sizes.atoms.computed("divide", rest, constant(stride)) + one
 
 
 def _at(op: ir.Operation, name: str, axis: int) -> int:
-    return (integers(op, name) or [1] * (axis + 1))[axis]
+    """Return an element of the attribute ``name``, an array whose default is all ones."""
+    return (integer_array(op, name) or [1] * (axis + 1))[axis]
 
 
 def _padding(op: ir.Operation, axis: int) -> int:
-    """Return how much is added along ``axis``."""
+    """Return the padding of both sides of ``axis``."""
     if "padding" not in op.attributes:
         return 0
     padding = ir.DenseIntElementsAttr(op.attributes["padding"])
     return padding[2 * axis] + padding[2 * axis + 1]
 
 
-def _slice(extents: Extents, op: ir.Operation, axis: int) -> Integer | None:
-    start, limit, stride = (extents.held(operand) for operand in op.operands[1:])
+def _slice(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial | None:
+    start, limit, stride = (sizes.elements_of(operand) for operand in op.operands[1:])
     if start is None or limit is None or stride is None or stride[axis].constant is None:
         return None
     step = stride[axis]
-    return extents.atoms.computed("divide", limit[axis] - start[axis] + step - constant(1), step)
+    return sizes.atoms.computed("divide", limit[axis] - start[axis] + step - constant(1), step)
 
 
-def _first(extents: Extents, op: ir.Operation, axis: int) -> Integer:
-    return extents.along(op.operands[0], axis)
+def _first_operand(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polynomial:
+    return sizes.along(op.operands[0], axis)
 
 
 _ELEMENTWISE = (
@@ -241,21 +248,21 @@ _ELEMENTWISE = (
     "xor",
 )
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, SizeRule] = {
     **{f"stablehlo.{name}": _elementwise for name in _ELEMENTWISE},
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.convolution": _convolution,
     "stablehlo.dot_general": _dot_general,
-    "stablehlo.dynamic_broadcast_in_dim": _held(1),
+    "stablehlo.dynamic_broadcast_in_dim": _shape_operand(1),
     "stablehlo.dynamic_gather": _gather,
-    "stablehlo.dynamic_iota": _held(0),
-    "stablehlo.dynamic_reshape": _held(1),
+    "stablehlo.dynamic_iota": _shape_operand(0),
+    "stablehlo.dynamic_reshape": _shape_operand(1),
     "stablehlo.gather": _gather,
     "stablehlo.real_dynamic_slice": _slice,
     "stablehlo.reduce": _reduce,
     "stablehlo.reduce_window": _reduce_window,
-    "stablehlo.scatter": _first,
-    "stablehlo.sort": _first,
+    "stablehlo.scatter": _first_operand,
+    "stablehlo.sort": _first_operand,
     "stablehlo.transpose": _transpose,
 }

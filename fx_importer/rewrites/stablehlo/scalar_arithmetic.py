@@ -1,52 +1,40 @@
-"""Arithmetic on numbers, from ``arith`` and ``math``, in StableHLO on rank-0 tensors."""
+"""Arithmetic on scalars, from ``arith`` and ``math``, in StableHLO on rank-0 tensors."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from fx_importer.mlir.bindings import ir
-from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, IntegerEmitter
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Integer, constant
+from fx_importer.mlir.emit_arith import CMPF, CMPI
+from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, FunctionValues, IntegerEmitter
+from fx_importer.rewrites.stablehlo.size_polynomials import Polynomial, constant
 
 
-class Numbers(Protocol):
-    """What stands for the numbers of a function."""
-
-    integers: dict[ir.Value, Integer]
-    numbers: dict[ir.Value, ir.Value]
-    atoms: Atoms
-
-    def tensor(self, value: ir.Value, emit: IntegerEmitter) -> ir.Value | None: ...
-    def know(self, value: ir.Value, number: ir.Value) -> None: ...
-
-
-def lower(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> bool:
-    """Compute what ``op`` does; return whether that can be said."""
+def lower(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> bool:
+    """Lower ``op``; return whether StableHLO has an equivalent."""
     (result,) = op.results
     if isinstance(result.type, ir.RankedTensorType):
         return False
     if op.name == "arith.constant":
-        _constant(this, op, emit)
+        _constant(values, op, emit)
         return True
-    if all(operand in this.integers for operand in op.operands) and (known := _on_integers(this, op, emit)):
-        this.integers[result] = known
+    if all(operand in values.integers for operand in op.operands) and (known := _on_integers(values, op, emit)):
+        values.integers[result] = known
         return True
-    tensors = [this.tensor(operand, emit) for operand in op.operands]
+    tensors = [values.tensor(operand, emit) for operand in op.operands]
     operands = [each for each in tensors if each is not None]
     if len(operands) < len(tensors) or (value := _on_tensors(op, operands, emit)) is None:
         return False
-    this.know(result, value)
+    values.set_scalar(result, value)
     return True
 
 
-def _constant(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> None:
+def _constant(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> None:
     value, (result,) = op.attributes["value"], op.results
     if isinstance(result.type, ir.IndexType) or str(result.type) == "i64":
-        this.integers[result] = constant(ir.IntegerAttr(value).value)
+        values.integers[result] = constant(ir.IntegerAttr(value).value)
         return
     kind = ir.RankedTensorType.get([], result.type, loc=op.location)
     dense = ir.DenseElementsAttr.get_splat(kind, value)
-    this.know(result, emit.op("stablehlo.constant", [kind], (), {"value": dense}).result)
+    values.set_scalar(result, emit.op("stablehlo.constant", [kind], (), {"value": dense}).result)
 
 
 _COMPUTED = {
@@ -57,14 +45,14 @@ _COMPUTED = {
     "arith.remsi": "remainder",
     "arith.remui": "remainder",
 }
-"""The unsigned ones are of sizes."""
+"""The operands of the unsigned ones are sizes, which are not negative."""
 
 
-def _on_integers(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> Integer | None:
+def _on_integers(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) -> Polynomial | None:
     kind = op.results[0].type
     if not isinstance(kind, ir.IndexType) and str(kind) != "i64":
         return None
-    found = [this.integers[operand] for operand in op.operands]
+    found = [values.integers[operand] for operand in op.operands]
     match op.name, found:
         case "arith.index_cast" | "arith.index_castui", (a,):
             return a
@@ -77,16 +65,16 @@ def _on_integers(this: Numbers, op: ir.Operation, emit: IntegerEmitter) -> Integ
         case "arith.floordivsi", (a, b):
             if (exact := a.divided(b)) is not None:
                 return exact
-            if this.atoms.is_size(a) and this.atoms.is_size(b):
-                return this.atoms.computed("divide", a, b)
+            if values.atoms.is_size(a) and values.atoms.is_size(b):
+                return values.atoms.computed("divide", a, b)
         case (name, (a, b)) if name in _COMPUTED:
-            return this.atoms.computed(_COMPUTED[name], a, b)
+            return values.atoms.computed(_COMPUTED[name], a, b)
         case _:
             pass
     return None
 
 
-_SAME = {
+_STABLEHLO_NAMES = {
     "arith.addf": "add",
     "arith.addi": "add",
     "arith.andi": "and",
@@ -126,24 +114,23 @@ _SAME = {
     "math.tanh": "tanh",
 }
 _CONVERT = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.fptosi", "arith.extui", "arith.index_cast")
-_SIGNED = {0: "EQ", 1: "NE", 2: "LT", 3: "LE", 4: "GT", 5: "GE"}
-"""Directions by the number of ``arith.cmpi``'s predicate."""
-_ORDERED = {1: "EQ", 2: "GT", 3: "GE", 4: "LT", 5: "LE", 13: "NE"}
-"""The same of ``arith.cmpf``: false of NaN, but the last, which is true."""
+_INTEGER_DIRECTIONS = {predicate: name.removeprefix("s").upper() for name, predicate in CMPI.items()}
+_FLOAT_DIRECTIONS = {CMPF[name]: name[1:].upper() for name in ("oeq", "ogt", "oge", "olt", "ole", "une")}
+"""StableHLO's comparison directions by predicate; its comparisons of floats are ordered, except ``NE``."""
 
 
 def _on_tensors(op: ir.Operation, operands: list[ir.Value], emit: IntegerEmitter) -> ir.Value | None:
     kind = op.results[0].type
     result = INTEGER if isinstance(kind, ir.IndexType) else f"tensor<{kind}>"
-    from_truth = bool(operands) and str(operands[0].type) == "tensor<i1>"
-    if op.name in _SAME:
-        return emit.stablehlo(_SAME[op.name], result, *operands)
-    if op.name in _CONVERT and not (op.name == "arith.sitofp" and from_truth):
+    from_bool = bool(operands) and str(operands[0].type) == "tensor<i1>"
+    if op.name in _STABLEHLO_NAMES:
+        return emit.stablehlo(_STABLEHLO_NAMES[op.name], result, *operands)
+    if op.name in _CONVERT and not (op.name == "arith.sitofp" and from_bool):
         return emit.stablehlo("convert", result, *operands)
-    if op.name == "arith.uitofp" and from_truth:
+    if op.name == "arith.uitofp" and from_bool:
         return emit.stablehlo("convert", result, *operands)
     if op.name in ("arith.extsi", "arith.trunci"):
-        if from_truth:
+        if from_bool:
             return emit.stablehlo("negate", result, emit.stablehlo("convert", result, *operands))
         if str(kind) != "i1":
             return emit.stablehlo("convert", result, *operands)
@@ -151,14 +138,14 @@ def _on_tensors(op: ir.Operation, operands: list[ir.Value], emit: IntegerEmitter
         return _floor_divide(emit, *operands)
     if op.name in ("arith.cmpi", "arith.cmpf"):
         predicate = ir.IntegerAttr(op.attributes["predicate"]).value
-        direction = (_SIGNED if op.name == "arith.cmpi" else _ORDERED).get(predicate)
+        direction = (_INTEGER_DIRECTIONS if op.name == "arith.cmpi" else _FLOAT_DIRECTIONS).get(predicate)
         return emit.compare(direction, *operands) if direction else None
     return None
 
 
 def _floor_divide(emit: IntegerEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
-    """One less than the quotient towards zero, where there is a remainder and its sign is not the divisor's."""
-    zero, one = emit.dense("0", INTEGER), emit.dense("1", INTEGER)
+    """Emit the quotient rounded towards zero, less 1 where there is a remainder of another sign than the divisor's."""
+    zero, one = emit.dense_constant("0", INTEGER), emit.dense_constant("1", INTEGER)
     quotient, rest = emit.stablehlo("divide", INTEGER, a, b), emit.stablehlo("remainder", INTEGER, a, b)
     differs = emit.compare("NE", emit.compare("LT", rest, zero), emit.compare("LT", b, zero))
     less = emit.stablehlo("and", "tensor<i1>", emit.compare("NE", rest, zero), differs)

@@ -1,193 +1,182 @@
-"""Sizes, shapes and numbers, which conversions say in ``shape``, ``tensor`` and ``arith``, in StableHLO's operations.
+"""Legalization of sizes, shapes and scalars, which conversions leave in ``shape``, ``tensor`` and ``arith``.
 
-A number is a rank-0 tensor; an index has 64 bits. Sizes are polynomials of the sizes of what the function takes, as far
-as they can be, so that what only makes a size of an equal one is left out. Nothing checks that shapes can be broadcast:
-the exported program has guards on its inputs, from which it follows.
+A scalar becomes a rank-0 tensor; an index has 64 bits. Sizes are polynomials of the sizes of the arguments where that
+is possible, so that operations which only reshape to an equal shape are dropped. Nothing checks that shapes broadcast:
+it follows from the guards on the inputs of the exported program.
 """
 
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import replace
+from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.stablehlo import scalar_arithmetic
-from fx_importer.rewrites.stablehlo.dimension_sizes import Extents, Shape, integers
+from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape, integer_array
 from fx_importer.rewrites.stablehlo.integer_emitter import INTEGER, IntegerEmitter
 from fx_importer.rewrites.stablehlo.shape_legalization import HANDLERS
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Integer, Number, constant
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Polynomial, ScalarTensor, constant
 
 
-def numbers_to_stablehlo(module: ir.Operation) -> None:
-    """Say what is computed of sizes and numbers in StableHLO. What cannot be is reported, and left."""
+@rewrite("fx-importer-scalars-to-stablehlo")
+def scalars_to_stablehlo(module: ir.Operation) -> None:
+    """Lower arithmetic on sizes and scalars to StableHLO. Report an error for an operation without an equivalent."""
     for op in list(module.regions[0].blocks[0].operations):
         if isinstance(op, func_d.FuncOp) and op.regions[0].blocks:
-            _inline_assumptions(op.operation)
-            _Function(op).rewrite()
+            _inline_assuming_regions(op.operation)
+            _FunctionRewrite(op).run()
 
 
-def _inline_assumptions(function: ir.Operation) -> None:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "shape.assuming":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)  # innermost first
-    for op in found:
+def _inline_assuming_regions(function: ir.Operation) -> None:
+    for op in operations(function, ("shape.assuming",)):
         *inside, ending = list(op.regions[0].blocks[0].operations)
         for each in inside:
             each.move_before(op)
-        for result, value in zip(op.results, ending.operands, strict=True):
-            result.replace_all_uses_with(value)
-        op.erase()
+        replace(op, *ending.operands)
 
 
-class _Function:
-    """The rewrite of a function."""
+class _FunctionRewrite:
+    """The legalization of a function; the `FunctionValues` of handlers."""
 
     def __init__(self, function: func_d.FuncOp):
         self.function = function
-        self.extents = Extents(Atoms())
-        self.atoms = self.extents.atoms
-        self.scalars = self.extents.scalars
-        self.integers: dict[ir.Value, Integer] = {}
-        """What is known of values of type ``index`` and ``i64``."""
-        self.numbers: dict[ir.Value, ir.Value] = {}
-        """The rank-0 tensors of other numbers."""
-        self.said: list[dict[Integer | Shape, ir.Value]] = []
-        self.done: list[ir.Operation] = []
+        self.sizes = DimensionSizes(Atoms())
+        self.atoms = self.sizes.atoms
+        self.scalars = self.sizes.scalars
+        self.integers: dict[ir.Value, Polynomial] = {}
+        """The values of type ``index`` and ``i64``."""
+        self.tensors: dict[ir.Value, ir.Value] = {}
+        """The rank-0 tensors that replace other scalars."""
+        self.emitted: list[dict[Polynomial | Shape, ir.Value]] = []
+        """A scope for each block around the operation that is visited: see `IntegerEmitter`."""
+        self.replaced: list[ir.Operation] = []
 
-    def rewrite(self) -> None:
+    def run(self) -> None:
         block = self.function.entry_block
         for argument in block.arguments:
-            self._carry(argument)
-        self._tell_symbols()
+            self._convert_type(argument)
+        self._equate_symbols()
         self._block(block)
-        for op in reversed(self.done):  # only now: a value that is gone may have the address of a later one
+        for op in reversed(self.replaced):  # only now: a new value may have the address of an erased one
             op.erase()
         types = [[each.type for each in values] for values in (block.arguments, block.operations[-1].operands)]
         with self.function.context:
             self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
 
-    def _tell_symbols(self) -> None:
-        """Sizes of arguments that torch.export gives one name are one."""
+    def _equate_symbols(self) -> None:
+        """Record that sizes of arguments which torch.export gives one symbol are equal."""
         if "arg_attrs" not in self.function.attributes:
             return
-        sizes: dict[str, Integer] = {}
-        given = ir.ArrayAttr(self.function.attributes["arg_attrs"])
-        for argument, attributes in zip(self.function.entry_block.arguments, given, strict=True):
+        sizes: dict[str, Polynomial] = {}
+        argument_attributes = ir.ArrayAttr(self.function.attributes["arg_attrs"])
+        for argument, attributes in zip(self.function.entry_block.arguments, argument_attributes, strict=True):
             attributes = ir.DictAttr(attributes)
             if "fx_importer.shape" not in attributes or not isinstance(argument.type, ir.RankedTensorType):
                 continue
             for axis, size in enumerate(ir.ArrayAttr(attributes["fx_importer.shape"])):
                 if isinstance(size, ir.StringAttr) and size.value.isidentifier() and argument.type.is_dynamic_dim(axis):
-                    self.extents.tell(argument, axis, sizes.setdefault(size.value, self.extents.along(argument, axis)))
+                    self.sizes.set_size(argument, axis, sizes.setdefault(size.value, self.sizes.along(argument, axis)))
 
     def _block(self, block: ir.Block) -> None:
-        self.said.append({})
+        self.emitted.append({})
         for op in list(block.operations):
-            emit = IntegerEmitter(op.operation, self.atoms, self.said)
+            emit = IntegerEmitter(op.operation, self.atoms, self.emitted)
             if _lower(self, op.operation, emit):
-                self.done.append(op.operation)
-            elif op.name.startswith(_FOREIGN) and any(map(self._is_number, op.operands)):
+                self.replaced.append(op.operation)
+            elif op.name.startswith(_LEGALIZED) and any(map(self._is_scalar, op.operands)):
                 op.location.emit_error(f"'{op.name}' has no form in StableHLO")
             else:
                 self._keep(op.operation, emit)
-        self.said.pop()
+        self.emitted.pop()
 
     def _keep(self, op: ir.Operation, emit: IntegerEmitter) -> None:
-        """Let ``op`` take tensors where it took numbers; and leave it out if it would change nothing."""
+        """Let ``op`` take tensors where it took scalars, or drop it if it returns its operand unchanged."""
         if (same := self._forwarded(op)) is not None:
             op.results[0].replace_all_uses_with(same)
-            self.done.append(op)
+            self.replaced.append(op)
             return
         for result in op.results:
             if isinstance(result.type, ir.RankedTensorType):
-                self.extents.of(result)
-                known = self.scalars.of(result)
+                self.sizes.shape_of(result)
+                known = self.scalars.value_of(result)
                 if known is not None and known.constant is None and str(result.type) == INTEGER:
-                    self.stand_in(result, emit.number(known), known)
-                    self.done.append(op)
+                    self.replace(result, emit.number(known), known)
+                    self.replaced.append(op)
                     return
         for position, operand in enumerate(op.operands):
             if (tensor := self.tensor(operand, emit)) is not None:
                 op.operands[position] = tensor
         if op.name == "func.call":
             for result in op.results:
-                self._carry(result)
+                self._convert_type(result)
         for region in op.regions:
             for block in region.blocks:
                 self._block(block)
 
-    def _is_number(self, value: ir.Value) -> bool:
-        return value in self.integers or value in self.numbers
+    def _is_scalar(self, value: ir.Value) -> bool:
+        return value in self.integers or value in self.tensors
 
     def _forwarded(self, op: ir.Operation) -> ir.Value | None:
-        """Return the operand that the result of ``op`` is, if ``op`` gives it the shape that it has."""
+        """Return the first operand of ``op`` if ``op`` reshapes, slices or broadcasts it to its own shape."""
         if op.name not in _RESHAPING or op.results[0].type != op.operands[0].type:
             return None
         value, result = op.operands[0], op.results[0]
         if op.name == "stablehlo.real_dynamic_slice":
-            held = [self.extents.held(operand) for operand in op.operands[1:]]
-            whole = (constant(0),) * len(self.extents.of(value)), self.extents.of(value)
-            one = (constant(1),) * len(whole[0])
-            return value if held == [*whole, one] else None
+            bounds = [self.sizes.elements_of(operand) for operand in op.operands[1:]]
+            limit = self.sizes.shape_of(value)
+            start, stride = ((constant(number),) * len(limit) for number in (0, 1))
+            return value if bounds == [start, limit, stride] else None
         if op.name == "stablehlo.dynamic_broadcast_in_dim":
-            dims = integers(op, "broadcast_dimensions")
+            dims = integer_array(op, "broadcast_dimensions")
             if dims != list(range(len(dims))):
                 return None
-        return value if self.extents.of(value) == self.extents.of(result) else None
+        return value if self.sizes.shape_of(value) == self.sizes.shape_of(result) else None
 
-    def _carry(self, value: ir.Value) -> None:
-        """Make ``value`` a rank-0 tensor, if it is a number."""
-        kind = tensor_of(value.type)
+    def _convert_type(self, value: ir.Value) -> None:
+        """Make ``value`` a rank-0 tensor if it is a scalar."""
+        kind = _tensor_type(value.type)
         if kind is None:
             return
         value.set_type(kind)
         if str(kind) == INTEGER:
-            self.integers[value] = self.atoms.integer(Number(value))
+            self.integers[value] = self.atoms.polynomial(ScalarTensor(value))
         else:
-            self.numbers[value] = value
+            self.tensors[value] = value
 
     def tensor(self, value: ir.Value, emit: IntegerEmitter) -> ir.Value | None:
-        """Return the tensor that stands for ``value``; None, if that is ``value``."""
+        """Return the tensor that replaces ``value``; None if ``value`` stays."""
         if value in self.integers:
             return emit.number(self.integers[value])
-        if value in self.extents.shapes:
-            return emit.shape(self.extents.shapes[value])
-        return self.numbers.get(value)
+        if value in self.sizes.elements:
+            return emit.shape_tensor(self.sizes.elements[value])
+        return self.tensors.get(value)
 
-    def stand_in(self, value: ir.Value, tensor: ir.Value, integer: Integer | None = None) -> None:
-        """Let ``tensor`` take the place of ``value``, a tensor too."""
+    def replace(self, value: ir.Value, tensor: ir.Value, integer: Polynomial | None = None) -> None:
+        """Replace the tensor ``value`` by ``tensor``; ``integer`` is its one element, if it is known."""
         if integer is not None:
-            self.scalars.tell(tensor, integer)
+            self.scalars.set_value(tensor, integer)
         value.replace_all_uses_with(tensor)
 
-    def know(self, value: ir.Value, number: ir.Value) -> None:
-        """Let the rank-0 tensor ``number`` stand for ``value``."""
-        if str(number.type) == INTEGER:
-            self.integers[value] = self.atoms.integer(Number(number))
+    def set_scalar(self, value: ir.Value, tensor: ir.Value) -> None:
+        """Record that the rank-0 ``tensor`` replaces ``value``."""
+        if str(tensor.type) == INTEGER:
+            self.integers[value] = self.atoms.polynomial(ScalarTensor(tensor))
         else:
-            self.numbers[value] = number
+            self.tensors[value] = tensor
 
 
-def _lower(this: _Function, op: ir.Operation, emit: IntegerEmitter) -> bool:
+def _lower(values: _FunctionRewrite, op: ir.Operation, emit: IntegerEmitter) -> bool:
     if op.name in HANDLERS:
-        return HANDLERS[op.name](this, op, emit)
-    return op.name.startswith(("arith.", "math.")) and scalar_arithmetic.lower(this, op, emit)
+        return HANDLERS[op.name](values, op, emit)
+    return op.name.startswith(("arith.", "math.")) and scalar_arithmetic.lower(values, op, emit)
 
 
-def tensor_of(kind: ir.Type) -> ir.Type | None:
-    """Return the rank-0 tensor that holds a number of the type ``kind``; None, if that is no number."""
-    if isinstance(kind, ir.IndexType):
-        return ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, kind.context), loc=_unknown(kind))
-    if isinstance(kind, (ir.IntegerType, ir.F64Type, ir.F32Type, ir.F16Type, ir.BF16Type)):
-        return ir.RankedTensorType.get([], kind, loc=_unknown(kind))
-    return None
+def _tensor_type(kind: ir.Type) -> ir.Type | None:
+    """Return the type of the rank-0 tensor that replaces a scalar of type ``kind``; None if that is no scalar."""
+    element = ir.IntegerType.get_signless(64, kind.context) if isinstance(kind, ir.IndexType) else kind
+    if not isinstance(element, (ir.IntegerType, ir.F64Type, ir.F32Type, ir.F16Type, ir.BF16Type)):
+        return None
+    return ir.RankedTensorType.get([], element, loc=ir.Location.unknown(kind.context))
 
 
-def _unknown(kind: ir.Type) -> ir.Location:
-    return ir.Location.unknown(kind.context)
-
-
-_FOREIGN = ("arith.", "math.", "shape.", "tensor.")
+_LEGALIZED = ("arith.", "math.", "shape.", "tensor.")
 _RESHAPING = ("stablehlo.dynamic_broadcast_in_dim", "stablehlo.dynamic_reshape", "stablehlo.real_dynamic_slice")

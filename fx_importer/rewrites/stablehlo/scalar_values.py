@@ -1,6 +1,6 @@
-"""What the integer in a tensor of one element is, where StableHLO computes it of sizes and constants.
+"""Symbolic values of tensors of one element, where StableHLO computes them from sizes and constants.
 
-Conversions compute the length of a range like this, through f64: whose results are exact as far as a size goes.
+Conversions compute the length of a range so, through f64, which is exact up to 2^53.
 """
 
 from __future__ import annotations
@@ -9,32 +9,33 @@ import math
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import producer
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Integer, constant
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Polynomial, constant
 
 
 class Scalars:
-    """The integers in tensors of one element, of 64 bits. Ask in the order of the program."""
+    """The integers in tensors of one element of 64 bits. Query in program order, which bounds the recursion."""
 
     def __init__(self, atoms: Atoms):
         self.atoms = atoms
-        self._found: dict[ir.Value, Integer | None] = {}
+        self._found: dict[ir.Value, Polynomial | None] = {}
 
-    def tell(self, value: ir.Value, integer: Integer) -> None:
+    def set_value(self, value: ir.Value, integer: Polynomial) -> None:
+        """Record the integer in ``value``."""
         self._found[value] = integer
 
-    def of(self, value: ir.Value) -> Integer | None:
-        """Return the integer in ``value``, a tensor of f64 or i64, if it is known."""
+    def value_of(self, value: ir.Value) -> Polynomial | None:
+        """Return the integer in ``value``, a tensor of f64 or i64; None if it is unknown."""
         if value not in self._found:
             self._found[value] = self._computed(value) if is_scalar(value.type) else None
         return self._found[value]
 
-    def _computed(self, value: ir.Value) -> Integer | None:
+    def _computed(self, value: ir.Value) -> Polynomial | None:
         name = producer(value)
         if name == "stablehlo.constant":
             return _constant(value)
-        if name not in _MEANINGS:
+        if name not in _INTEGER_OPS:
             return None
-        operands = [self.of(operand) for operand in value.owner.operands]
+        operands = [self.value_of(operand) for operand in value.owner.operands]
         known = [each for each in operands if each is not None]
         if len(known) < len(operands):
             return None
@@ -53,7 +54,7 @@ class Scalars:
                 return None
 
 
-_MEANINGS = {
+_INTEGER_OPS = {
     f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "divide", "convert", "reshape", "ceil", "floor")
 }
 
@@ -68,7 +69,7 @@ def is_scalar(kind: ir.Type) -> bool:
     )
 
 
-def _constant(value: ir.Value) -> Integer | None:
+def _constant(value: ir.Value) -> Polynomial | None:
     elements = value.owner.attributes["value"]
     if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
         return None

@@ -1,4 +1,4 @@
-"""Integers that are known at run time only, as polynomials: so that equal sizes are seen to be equal."""
+"""Symbolic sizes as polynomials with integer coefficients: equal sizes compare equal."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from fx_importer.mlir.bindings import ir
 
 Monomial = tuple[int, ...]
-"""A product of atoms, by their numbers in `Atoms`, in order; the empty one is 1."""
+"""A product of atoms, as their sorted indices in `Atoms`; the empty one is 1."""
 
 
 @dataclass(frozen=True)
-class Integer:
-    """A polynomial of atoms, with integers as coefficients. Two that are equal as polynomials are equal."""
+class Polynomial:
+    """A polynomial of atoms with integer coefficients. Equal polynomials compare equal."""
 
     terms: tuple[tuple[Monomial, int], ...]
-    """In order of the monomials. No coefficient is 0."""
+    """Sorted by monomial. No coefficient is 0."""
 
     @property
     def constant(self) -> int | None:
-        """The value, where it is known."""
+        """The value of a constant polynomial; None for any other."""
         if not self.terms:
             return 0
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
-    def __add__(self, other: Integer) -> Integer:
+    def __add__(self, other: Polynomial) -> Polynomial:
         return _sum([*self.terms, *other.terms])
 
-    def __sub__(self, other: Integer) -> Integer:
+    def __sub__(self, other: Polynomial) -> Polynomial:
         return self + constant(-1) * other
 
-    def __mul__(self, other: Integer) -> Integer:
+    def __mul__(self, other: Polynomial) -> Polynomial:
         return _sum(
             [
                 (tuple(sorted((*monomial, *factor))), coefficient * times)
@@ -40,8 +40,8 @@ class Integer:
             ]
         )
 
-    def divided(self, other: Integer) -> Integer | None:
-        """Return the quotient by a single term, if it is a polynomial with integers as coefficients."""
+    def divided(self, other: Polynomial) -> Polynomial | None:
+        """Return the quotient by a polynomial of one term, if it has integer coefficients."""
         if len(other.terms) != 1:
             return None
         divisor, by = other.terms[0]
@@ -58,26 +58,28 @@ class Integer:
         return _sum(terms)
 
 
-def constant(value: int) -> Integer:
-    return Integer((((), value),) if value else ())
+def constant(value: int) -> Polynomial:
+    """Return the polynomial that is ``value``."""
+    return Polynomial((((), value),) if value else ())
 
 
-def product(factors: Sequence[Integer]) -> Integer:
+def product(factors: Sequence[Polynomial]) -> Polynomial:
+    """Return the product of ``factors``."""
     found = constant(1)
     for factor in factors:
         found = found * factor
     return found
 
 
-def _sum(terms: Sequence[tuple[Monomial, int]]) -> Integer:
+def _sum(terms: Sequence[tuple[Monomial, int]]) -> Polynomial:
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
-    return Integer(tuple(sorted((monomial, found) for monomial, found in total.items() if found)))
+    return Polynomial(tuple(sorted((monomial, found) for monomial, found in total.items() if found)))
 
 
 @dataclass(frozen=True)
-class Extent:
+class DimensionSize:
     """The size of a tensor along an axis."""
 
     value: ir.Value
@@ -85,44 +87,44 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Number:
-    """What a ``tensor<i64>`` holds."""
+class ScalarTensor:
+    """The element of a ``tensor<i64>``."""
 
     value: ir.Value
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What an operation that polynomials lack makes of integers."""
+    """The result of an operation that polynomials do not have."""
 
     name: str
     """``divide`` (towards zero), ``remainder`` (with the sign of the first), ``maximum``, ``minimum``, or
     ``broadcast``: the second if the first is 1, else the first."""
-    operands: tuple[Integer, Integer]
+    operands: tuple[Polynomial, Polynomial]
 
 
-Atom = Extent | Number | Computed
+Atom = DimensionSize | ScalarTensor | Computed
 
 
 class Atoms:
-    """The atoms of a function, by number."""
+    """The atoms of a function, by index: sizes, scalars and computed integers that no polynomial simplifies."""
 
     def __init__(self) -> None:
         self._atoms: list[Atom] = []
-        self._numbers: dict[Atom, int] = {}
+        self._indices: dict[Atom, int] = {}
 
-    def __getitem__(self, number: int) -> Atom:
-        return self._atoms[number]
+    def __getitem__(self, index: int) -> Atom:
+        return self._atoms[index]
 
-    def integer(self, atom: Atom) -> Integer:
-        """Return ``atom`` as an integer."""
-        if atom not in self._numbers:
-            self._numbers[atom] = len(self._atoms)
+    def polynomial(self, atom: Atom) -> Polynomial:
+        """Return ``atom`` as a polynomial."""
+        if atom not in self._indices:
+            self._indices[atom] = len(self._atoms)
             self._atoms.append(atom)
-        return Integer((((self._numbers[atom],), 1),))
+        return Polynomial((((self._indices[atom],), 1),))
 
-    def computed(self, name: str, a: Integer, b: Integer) -> Integer:
-        """Return what the operation ``name`` of `Computed` makes of ``a`` and ``b``, in simpler terms if there are."""
+    def computed(self, name: str, a: Polynomial, b: Polynomial) -> Polynomial:
+        """Return the result of the operation ``name`` of `Computed` on ``a`` and ``b``, simplified where possible."""
         if name == "divide" and (exact := a.divided(b)) is not None:
             return exact
         if name == "broadcast" and (a == b or b.constant == 1 or a.constant not in (None, 1)):
@@ -133,17 +135,18 @@ class Atoms:
             return a
         if a.constant is not None and b.constant is not None and (known := _FOLDS.get(name)) and b.constant:
             return constant(known(a.constant, b.constant))
-        return self.integer(Computed(name, (a, b)))
+        return self.polynomial(Computed(name, (a, b)))
 
-    def is_size(self, integer: Integer) -> bool:
-        """Whether ``integer`` is known to be 0 or more, as a sum of products of sizes is."""
+    def is_size(self, value: Polynomial) -> bool:
+        """Whether ``value`` is provably not negative: a sum of products of dimension sizes."""
         return all(
-            coefficient > 0 and all(isinstance(self[atom], Extent) for atom in monomial)
-            for monomial, coefficient in integer.terms
+            coefficient > 0 and all(isinstance(self[atom], DimensionSize) for atom in monomial)
+            for monomial, coefficient in value.terms
         )
 
 
 def _divide(a: int, b: int) -> int:
+    """Return the quotient rounded towards zero."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 

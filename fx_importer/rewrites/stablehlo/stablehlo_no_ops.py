@@ -1,7 +1,7 @@
-"""Operations that change nothing are left out, and products take a transposed operand as it is.
+"""Folding of identities in StableHLO; ``dot_general`` reads a transposed operand in place.
 
-Only what is exact for every value: ``x * 1`` and ``x - 0``, but not ``x + 0``, which makes ``-0.0`` positive. What is
-dead after it, the canonicalizer drops.
+Only what is exact for every value is folded: ``x * 1`` and ``x - 0``, but not ``x + 0``, which makes ``-0.0`` positive.
+The canonicalizer drops what is dead afterwards.
 """
 
 from __future__ import annotations
@@ -10,25 +10,18 @@ import math
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit import operations, producer
-from fx_importer.rewrites.stablehlo.dimension_sizes import integers
-
-
-def without_noise(module: ir.Operation) -> None:
-    """Leave out what changes nothing."""
-    for op in operations(module, _RULES):
-        value = _RULES[op.name](op)
-        if value is not None and value.type == op.results[0].type:
-            op.results[0].replace_all_uses_with(value)
+from fx_importer.mlir.emit import producer
+from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
 
 
 def _operand(op: ir.Operation) -> ir.Value:
-    """Return what an operation takes that changes nothing, if it keeps the type."""
+    """Return the operand of an operation that is an identity if it keeps the type."""
     return op.operands[0]
 
 
 def _broadcast(op: ir.Operation) -> ir.Value | None:
-    dims = integers(op, "broadcast_dimensions")
+    dims = integer_array(op, "broadcast_dimensions")
     same = dims == list(range(len(dims))) and ir.RankedTensorType(op.results[0].type).has_static_shape
     return op.operands[0] if same else None
 
@@ -38,7 +31,7 @@ def _concatenate(op: ir.Operation) -> ir.Value | None:
 
 
 def _reshape(op: ir.Operation) -> ir.Value | None:
-    """Reshape what the operand reshapes, if the operand is a reshape."""
+    """Fold a reshape of a reshape."""
     source = op.operands[0]
     if producer(source) == "stablehlo.reshape":
         op.operands[0] = source.owner.operands[0]
@@ -46,10 +39,10 @@ def _reshape(op: ir.Operation) -> ir.Value | None:
 
 
 def _transpose(op: ir.Operation) -> ir.Value | None:
-    """Transpose what the operand transposes, if the operand is a transposition."""
-    source, order = op.operands[0], integers(op, "permutation")
+    """Fold a transpose of a transpose."""
+    source, order = op.operands[0], integer_array(op, "permutation")
     if producer(source) == "stablehlo.transpose":
-        first = integers(source.owner, "permutation")
+        first = integer_array(source.owner, "permutation")
         order = [first[axis] for axis in order]
         op.operands[0] = source.owner.operands[0]
         op.attributes["permutation"] = ir.DenseI64ArrayAttr.get(order, context=op.context)
@@ -57,14 +50,14 @@ def _transpose(op: ir.Operation) -> ir.Value | None:
 
 
 def _dot_general(op: ir.Operation) -> None:
-    """Let the axes of what a transposed operand transposes be multiplied, where the free ones stay in order."""
+    """Fold a ``transpose`` of an operand into the dimension numbers, where the free axes stay in order."""
     numbers = stablehlo_d.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batches = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
     contracted = [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
     for side in (0, 1):
         while producer(op.operands[side]) == "stablehlo.transpose":
             transpose = op.operands[side].owner
-            order = integers(transpose, "permutation")
+            order = integer_array(transpose, "permutation")
             free = [axis for i, axis in enumerate(order) if i not in (*batches[side], *contracted[side])]
             if free != sorted(free):
                 break
@@ -99,13 +92,13 @@ def _add(op: ir.Operation) -> ir.Value | None:
 
 
 def _is_zero(value: ir.Value, sign: int) -> bool:
-    """Whether ``value`` is 0 everywhere; of floats, the one of the given sign."""
+    """Whether ``value`` is a splat of 0; of a float type, the 0 of this sign."""
     number = _splat(value)
     return number == 0 and (isinstance(number, int) or math.copysign(1, number) == sign)
 
 
 def _splat(value: ir.Value) -> int | float | None:
-    """Return the number that ``value`` is everywhere, if it is known: of a constant, or of one that is broadcast."""
+    """Return the element of ``value`` if it is a splat constant, or a broadcast or reshape of one."""
     while producer(value) in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim", "stablehlo.reshape"):
         value = value.owner.operands[0]
     element = ir.RankedTensorType(value.type).element_type
@@ -117,7 +110,7 @@ def _splat(value: ir.Value) -> int | float | None:
     return held.get_splat_value().value
 
 
-_RULES: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
+_FOLDS: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     "stablehlo.add": _add,
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenate,
@@ -130,3 +123,12 @@ _RULES: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     "stablehlo.subtract": _subtract,
     "stablehlo.transpose": _transpose,
 }
+"""Each returns the operand that the result equals, or None. It is used only if its type is that of the result."""
+
+
+@rewrite("fx-importer-fold-stablehlo-no-ops", ops=_FOLDS)
+def fold_stablehlo_no_ops(op: ir.Operation) -> None:
+    """Replace operations that return an operand unchanged by that operand, and fold transposes into products."""
+    value = _FOLDS[op.name](op)
+    if value is not None and value.type == op.results[0].type:
+        op.results[0].replace_all_uses_with(value)

@@ -1,65 +1,66 @@
-"""How torch's tensors and numbers travel through the regions of another dialect, and what counts turns there."""
+"""Type conversion at the regions of another dialect's control flow, and the counters of its loops."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, constant_of, producer
+from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit_torch import TorchOps, constant_of
 
 _TENSOR = re.compile(r"!torch\.vtensor<\[(?P<shape>[\d,?]*)\],(?P<dtype>[^,]*)>")
 _BOOLEAN = "!torch.vtensor<[],i1>"
 
 
-class Uncarried(Exception):
-    """A value of a type that cannot travel; the message is a clause that says so."""
+class UnsupportedRegionType(Exception):
+    """A value has a type that has no builtin type; the message is a clause that says so."""
 
 
-class Carrier(Emitter):
-    """Tensors travel as builtin tensors; so do numbers, which are tensors of rank 0."""
+class TypeConverter(TorchOps):
+    """Converts torch tensors to builtin tensors and back, and torch scalars to builtin tensors of rank 0."""
 
     unsigned = False
-    """Whether tensors can have unsigned element types."""
+    """Whether builtin tensors can have unsigned element types."""
     narrow_count = "si64"
-    """What counts the turns of a loop whose bound is known to fit into 32 bits."""
+    """The element type of the counter of a loop whose trip count is known to fit into 32 bits."""
 
-    def carrier_type(self, torch_type: ir.Type) -> ir.Type:
-        """Return what carries values of ``torch_type``; raises `Uncarried`."""
+    def builtin_type(self, torch_type: ir.Type) -> ir.Type:
+        """Return the builtin type of values of ``torch_type``. Raises `UnsupportedRegionType` if there is none."""
         text = str(torch_type)
-        if text in _NUMBERS:
-            text = f"!torch.vtensor<[],{_NUMBERS[text][0]}>"
+        if text in _SCALARS:
+            text = f"!torch.vtensor<[],{_SCALARS[text].element}>"
         found = _TENSOR.fullmatch(text)
         if found is None:
-            raise Uncarried(f"a value of type {torch_type} cannot go in or out of its regions")
+            raise UnsupportedRegionType(f"a value of type {torch_type} cannot go in or out of its regions")
         dtype = found["dtype"]
         if dtype.startswith("si") or (dtype.startswith("ui") and not self.unsigned):
             dtype = dtype[1:]
         dims = "".join(f"{size}x" for size in found["shape"].split(",") if size)
         return self.type(f"tensor<{dims}{dtype}>")
 
-    def send(self, value: ir.Value) -> ir.Value:
-        """Return the carrier of ``value``."""
-        target = self.carrier_type(value.type)
+    def to_builtin(self, value: ir.Value) -> ir.Value:
+        """Emit ``value``, which is torch's, as a value of its builtin type."""
+        target = self.builtin_type(value.type)
         return self.value("torch_c.to_builtin_tensor", target, self._as_tensor(value))
 
-    def receive(self, carrier: ir.Value, torch_type: ir.Type | str) -> ir.Value:
-        """Return what ``carrier`` carries."""
-        number = _NUMBERS.get(str(torch_type))
-        if number is None:
-            return self.value("torch_c.from_builtin_tensor", torch_type, carrier)
-        dtype, read = number
-        tensor = self.value("torch_c.from_builtin_tensor", f"!torch.vtensor<[],{dtype}>", carrier)
-        return self.value(f"torch.aten.{read}.Tensor", torch_type, tensor)
+    def from_builtin(self, value: ir.Value, torch_type: ir.Type | str) -> ir.Value:
+        """Emit ``value``, which is of the builtin type of ``torch_type``, as a value of ``torch_type``."""
+        scalar = _SCALARS.get(str(torch_type))
+        if scalar is None:
+            return self.value("torch_c.from_builtin_tensor", torch_type, value)
+        tensor = self.value("torch_c.from_builtin_tensor", f"!torch.vtensor<[],{scalar.element}>", value)
+        return self.value(scalar.read, torch_type, tensor)
 
     def _as_tensor(self, value: ir.Value) -> ir.Value:
-        """Return a number as a tensor of rank 0: the one that it was read from, if it was."""
+        """Return a scalar as a tensor of rank 0: the one that it was read from, if it was."""
         kind = str(value.type)
-        if kind not in _NUMBERS:
+        if kind not in _SCALARS:
             return value
-        dtype, read = _NUMBERS[kind]
-        if producer(value) == f"torch.aten.{read}.Tensor":
+        scalar = _SCALARS[kind]
+        if producer(value) == scalar.read:
             tensor = self._rank_zero(value.owner.operands[0])
-            if str(tensor.type) == f"!torch.vtensor<[],{dtype}>":
+            if str(tensor.type) == f"!torch.vtensor<[],{scalar.element}>":
                 return tensor
             if kind == "!torch.bool":
                 return self.value("torch.aten.ne.Scalar", _BOOLEAN, tensor, self.integer(0))
@@ -69,71 +70,77 @@ class Carrier(Emitter):
                 return self.rank_zero(constant, "i1")
             number = self._as_tensor(self.value("torch.aten.Int.bool", "!torch.int", value))
             return self.value("torch.aten.ne.Scalar", _BOOLEAN, number, self.integer(0))
-        return self.value("torch.prim.NumToTensor.Scalar", f"!torch.vtensor<[],{dtype}>", value)
+        return self.value("torch.prim.NumToTensor.Scalar", f"!torch.vtensor<[],{scalar.element}>", value)
 
     def _rank_zero(self, tensor: ir.Value) -> ir.Value:
-        """Return a tensor of one element as one of rank 0."""
+        """Return ``tensor``, which has one element, as a tensor of rank 0."""
         found = _TENSOR.fullmatch(str(tensor.type))
         if found is None or not found["shape"]:
             return tensor
         shape = self.value("torch.prim.ListConstruct", "!torch.list<int>")
         return self.value("torch.aten.view", f"!torch.vtensor<[],{found['dtype']}>", tensor, shape)
 
-    # --- counting turns ---------------------------------------------------------------------------------------------
+    # --- loop counters ----------------------------------------------------------------------------------------------
 
     def zero(self, bound: int | None) -> ir.Value:
-        """Emit the first count of a loop of at most ``bound`` turns, if that is known."""
+        """Emit the initial counter of a loop; ``bound`` is its trip count limit, if that is constant."""
         return self.rank_zero(0, self.narrow_count if bound is not None and bound < 2**31 else "si64")
 
     def next_count(self, count: ir.Value) -> ir.Value:
+        """Emit ``count + 1``."""
         one = self.integer(1)
         return self.value("torch.aten.add.Scalar", count.type, count, one, one)
 
     def count_as_int(self, count: ir.Value) -> ir.Value:
+        """Emit ``count`` as a ``!torch.int``."""
         return self.value("torch.aten.Int.Tensor", "!torch.int", count)
 
     def below(self, count: ir.Value, bound: ir.Value) -> ir.Value:
-        """Return whether ``count`` is below the ``!torch.int`` ``bound``."""
+        """Emit whether ``count`` is below the ``!torch.int`` ``bound``, as a ``!torch.bool``."""
         known = constant_of(bound)
         dtype = str(count.type).partition(",")[2].rstrip(">")
         limit = self._as_tensor(bound) if known is None else self.rank_zero(known, dtype)
         return self.as_bool(self.value("torch.aten.lt.Tensor", _BOOLEAN, count, limit))
 
     def both(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Emit the conjunction of two ``!torch.bool``."""
         return self.as_bool(self.value("torch.aten.logical_and", _BOOLEAN, self._as_tensor(a), self._as_tensor(b)))
 
     def as_bool(self, tensor: ir.Value) -> ir.Value:
+        """Emit ``tensor``, of rank 0, as a ``!torch.bool``."""
         return self.value("torch.aten.Bool.Tensor", "!torch.bool", tensor)
 
 
-class UnsignedCarrier(Carrier):
-    """Where tensors can have unsigned element types."""
+class UnsignedTypeConverter(TypeConverter):
+    """Converts to tensors that can have unsigned element types."""
 
     unsigned = True
 
 
-class NarrowCarrier(Carrier):
-    """Where integers of 64 bits are best avoided."""
+class NarrowCountConverter(TypeConverter):
+    """Counts iterations in 32 bits where they fit."""
 
     narrow_count = "si32"
 
 
-class ScalarCarrier(Carrier):
-    """Numbers travel as i1, i64 and f64."""
+class ScalarConverter(TypeConverter):
+    """Converts torch scalars to i1, i64 and f64."""
 
-    def carrier_type(self, torch_type: ir.Type) -> ir.Type:
+    def builtin_type(self, torch_type: ir.Type) -> ir.Type:
         scalar = _SCALARS.get(str(torch_type))
-        return self.type(scalar) if scalar else super().carrier_type(torch_type)
+        return self.type(scalar.builtin) if scalar else super().builtin_type(torch_type)
 
-    def send(self, value: ir.Value) -> ir.Value:
+    def to_builtin(self, value: ir.Value) -> ir.Value:
         scalar = _SCALARS.get(str(value.type))
-        return self.value(f"torch_c.to_{scalar}", scalar, value) if scalar else super().send(value)
+        if scalar is None:
+            return super().to_builtin(value)
+        return self.value(f"torch_c.to_{scalar.builtin}", scalar.builtin, value)
 
-    def receive(self, carrier: ir.Value, torch_type: ir.Type | str) -> ir.Value:
+    def from_builtin(self, value: ir.Value, torch_type: ir.Type | str) -> ir.Value:
         scalar = _SCALARS.get(str(torch_type))
         if scalar is None:
-            return super().receive(carrier, torch_type)
-        return self.value(f"torch_c.from_{scalar}", torch_type, carrier)
+            return super().from_builtin(value, torch_type)
+        return self.value(f"torch_c.from_{scalar.builtin}", torch_type, value)
 
     def zero(self, bound: int | None) -> ir.Value:
         return self.integer(0)
@@ -151,6 +158,20 @@ class ScalarCarrier(Carrier):
         return self.value("torch.aten.__and__.bool", "!torch.bool", a, b)
 
 
-_NUMBERS = {"!torch.int": ("si64", "Int"), "!torch.float": ("f64", "Float"), "!torch.bool": ("i1", "Bool")}
-"""A number's type → the element type of the tensor that carries it, and the name in the op that reads it back."""
-_SCALARS = {"!torch.int": "i64", "!torch.float": "f64", "!torch.bool": "i1"}
+@dataclass(frozen=True)
+class _Scalar:
+    """How a type of torch's scalars converts."""
+
+    builtin: str
+    """The builtin scalar type."""
+    element: str
+    """The element type of the torch tensor of rank 0 that holds one."""
+    read: str
+    """The operation that reads one from such a tensor."""
+
+
+_SCALARS = {
+    "!torch.int": _Scalar("i64", "si64", "torch.aten.Int.Tensor"),
+    "!torch.float": _Scalar("f64", "f64", "torch.aten.Float.Tensor"),
+    "!torch.bool": _Scalar("i1", "i1", "torch.aten.Bool.Tensor"),
+}

@@ -1,53 +1,43 @@
-"""Casts of TOSA's integers of 64 bits, in what the specification has: it knows i64 to and from i1 and i32 only."""
+"""Casts between i64 and the types that TOSA's specification has no cast for: it has i1 and i32 only."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter
+from fx_importer.mlir.emit import with_element
+from fx_importer.mlir.emit_tosa import TosaOps
 
 _FLOATS = ("f32", "f16", "bf16")
 
 
-def with_element(type_: ir.Type, element: str) -> ir.Type:
-    """Return the type of a tensor of the same shape."""
-    old = ir.RankedTensorType(type_)
-    return ir.RankedTensorType.get(
-        old.shape, ir.Type.parse(element, type_.context), loc=ir.Location.unknown(type_.context)
-    )
-
-
-def cast(emit: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
-    """Return ``value`` as a tensor of the type ``to``, which has its shape. Integers are cut off, floats rounded."""
-    source, target = (str(ir.RankedTensorType(each).element_type) for each in (value.type, to))
+def cast(emit: TosaOps, value: ir.Value, to: ir.Type) -> ir.Value:
+    """Return ``value`` as a tensor of the type ``to``, which has its shape. Integers wrap, floats are rounded."""
+    source, target = emit.element(value), emit.element(to)
     if source == target:
         return value
     if source == "i64" and target in _FLOATS:
-        found = _long_to_float(_Arithmetic(emit, value))
+        found = _i64_to_f32(_Arithmetic(emit, value))
         return found if target == "f32" else emit.value("tosa.cast", to, found)
     if target == "i64" and source in _FLOATS:
-        wide = value if source == "f32" else emit.value("tosa.cast", with_element(to, "f32"), value)
-        return _float_to_long(_Arithmetic(emit, wide))
+        return _f32_to_i64(_Arithmetic(emit, value if source == "f32" else emit.cast_element(value, "f32")))
     if "i64" in (source, target) and not {source, target} & {"i1", "i32"}:
-        value = emit.value("tosa.cast", with_element(to, "i32"), value)
+        value = emit.cast_element(value, "i32")
     return emit.value("tosa.cast", to, value)
 
 
 class _Arithmetic:
     """Arithmetic on tensors of the shape of ``value``."""
 
-    def __init__(self, emit: Emitter, value: ir.Value):
+    def __init__(self, emit: TosaOps, value: ir.Value):
         self.value = value
         self._emit = emit
         self._ones = [1] * ir.RankedTensorType(value.type).rank
 
     def constant(self, number: float, element: str) -> ir.Value:
-        """Return ``number`` in one element, of the same rank."""
-        dtype = {"f32": np.float32, "i64": np.int64, "i8": np.int8}[element]
-        array = np.full(self._ones if element != "i8" else [1], number, dtype)
-        values = ir.DenseElementsAttr.get(array, context=self._emit.context)
-        return self._emit.op("tosa.const", [values.type], (), {"values": values}).result
+        """Return ``number`` as a tensor of one element, of the same rank."""
+        dtype = {"f32": np.float32, "i64": np.int64}[element]
+        return self._emit.tosa_const(np.full(self._ones, number, dtype))
 
     def to(self, element: str, x: ir.Value) -> ir.Value:
         return self._emit.value("tosa.cast", with_element(self.value.type, element), x)
@@ -56,20 +46,21 @@ class _Arithmetic:
         return self._emit.value(f"tosa.{name}", with_element(self.value.type, element), *operands)
 
     def scaled(self, x: ir.Value, factor: ir.Value) -> ir.Value:
-        return self.op("mul", "f32", x, factor, self.constant(0, "i8"))
+        return self._emit.product(with_element(self.value.type, "f32"), x, factor)
 
     def shifted(self, x: ir.Value, by: int) -> ir.Value:
+        """Return ``x >> by``."""
         exact = {"round": ir.BoolAttr.get(False, self._emit.context)}
         return self._emit.op(
             "tosa.arithmetic_right_shift", [self.value.type], [x, self.constant(by, "i64")], exact
         ).result
 
 
-def _long_to_float(a: _Arithmetic) -> ir.Value:
-    """The nearest float32 of integers of 64 bits, ties to even, as a processor has it.
+def _i64_to_f32(a: _Arithmetic) -> ir.Value:
+    """Emit the nearest float32 of i64, ties to even, as processors convert.
 
-    Up to 2^47, an integer is two halves of 24 bits, each a float32 without rounding: their sum is rounded once. Beyond,
-    its last 16 bits can only break a tie: one bit says whether any of them is set.
+    Up to 2^47, an integer is the sum of two parts of 24 bits, each exact in float32: the sum is rounded once. Beyond,
+    its last 16 bits can only break a tie: one sticky bit is set where any of them is.
     """
     x = a.value
     ends = a.shifted(x, 47)  # 0 or -1 below 2^47
@@ -86,8 +77,8 @@ def _long_to_float(a: _Arithmetic) -> ir.Value:
     return a.scaled(total, factor)
 
 
-def _float_to_long(a: _Arithmetic) -> ir.Value:
-    """The integer part of float32 numbers between -2^63 and 2^63: three parts of 21 bits each, all of them exact."""
+def _f32_to_i64(a: _Arithmetic) -> ir.Value:
+    """Emit the integer part of float32 between -2^63 and 2^63: three parts of 21 bits each, all exact."""
     total: ir.Value | None = None
     rest = a.value
     for bits in (42, 21, 0):

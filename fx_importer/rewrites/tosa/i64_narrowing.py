@@ -1,7 +1,7 @@
-"""Integers of 64 bits in TOSA: in 32 bits where they fit, and as the specification has them where they do not.
+"""Narrowing of i64 to i32 in TOSA where values fit, and legalization of i64 to the specification where they do not.
 
-The C++ lowerings leave casts between such integers and floats, and gathers of such integers at indices of 32 bits,
-which TOSA does not have; and many casts back and forth.
+The C++ lowerings leave casts between i64 and floats, and gathers of i64 at i32 indices, which TOSA does not have, and
+many casts back and forth.
 """
 
 from __future__ import annotations
@@ -13,66 +13,71 @@ import numpy as np
 
 from fx_importer.diagnostics.mlir_diagnostics import emit_errors, once_each, warn_of
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, is_used
-from fx_importer.rewrites.tosa.i64_casts import cast, with_element
-from fx_importer.rewrites.tosa.integer_ranges import Ranges, functions_of, is_bound, terminator
+from fx_importer.mlir.emit import is_used, terminator, with_element
+from fx_importer.mlir.emit_tosa import TosaOps
+from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.tosa.i64_casts import cast
+from fx_importer.rewrites.tosa.integer_ranges import Ranges, functions_of, is_bound
 from fx_importer.rewrites.tosa.intervals import INT32, element_bits
 from fx_importer.rewrites.tosa.range_rules import constant_array
 
 _INDEXED = ("tosa.gather", "tosa.scatter")
-_LONG_POSITIONS = ("tosa.argmax",)
-"""Of integers, the specification has their results in 64 bits only."""
+_I64_RESULTS = ("tosa.argmax",)
+"""Operations whose result, on integers, the specification has in 64 bits only."""
 
 
+@rewrite("fx-importer-fit-tosa-integers")
 def fit_tosa_integers(module: ir.Operation) -> None:
-    """Compute in 32 bits what is known to fit; arguments and results of functions stay as they are."""
+    """Compute in 32 bits what provably fits; arguments and results of functions keep their types."""
     _Narrowing(module, Ranges(module, narrow=False), everything=False).run()
 
 
+@rewrite("fx-importer-narrow-tosa-integers")
 def narrow_tosa_integers(module: ir.Operation) -> None:
-    """Make every integer of 64 bits one of 32, arguments and results included. What may not fit is an error."""
+    """Narrow every i64 to i32, arguments and results included. Report an error for each that may not fit."""
     ranges = Ranges(module, narrow=True)
-    emit_errors(_unfit(ranges))
+    emit_errors(_out_of_range(ranges))
     _Narrowing(module, ranges, everything=True).run()
 
 
+@rewrite("fx-importer-narrow-tosa-integers-unproved")
 def narrow_tosa_integers_unproved(module: ir.Operation) -> None:
-    """Make every integer of 64 bits one of 32, and warn of what may not fit."""
+    """Narrow every i64 to i32, and warn of each that may not fit."""
     ranges = Ranges(module, narrow=True)
-    warn_of(_unfit(ranges))
+    warn_of(_out_of_range(ranges))
     _Narrowing(module, ranges, everything=True).run()
 
 
-def _unfit(ranges: Ranges) -> Iterator[tuple[ir.Location, str]]:
-    def sentence(value: ir.Value) -> tuple[ir.Location, str]:
+def _out_of_range(ranges: Ranges) -> Iterator[tuple[ir.Location, str]]:
+    def message(value: ir.Value) -> tuple[ir.Location, str]:
         found = ranges.outside[value]
         owner = value.owner
         what = "an argument of a region" if isinstance(owner, ir.Block) else f"'{owner.name}'"
         location = owner.owner.location if isinstance(owner, ir.Block) else owner.location
         return location, f"narrow_integers: {what} may not fit into 32 bits: {found.low:.0f} to {found.high:.0f}"
 
-    return once_each(map(sentence, ranges.outside))
+    return once_each(map(message, ranges.outside))
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Values that have one type: ``results``, made from ``operands``, each given as an operation and a position."""
+    """Values of one type: ``results``, and the ``operands`` they come from, each as an operation and a position."""
 
     results: Sequence[ir.Value]
     operands: Sequence[tuple[ir.Operation, int]]
 
 
 class _Narrowing:
-    """Gives each value of 64 bits that fits a form in 32 bits, and each that is used in 64 bits a form in those."""
+    """Gives each i64 value an i32 form where it fits, and an i64 form where one is used."""
 
     def __init__(self, module: ir.Operation, ranges: Ranges, *, everything: bool):
         self._module = module
         self._ranges = ranges
         self._everything = everything
-        self._long: set[ir.Value] = set()
-        """What had 64 bits at first."""
-        self._short_forms: dict[ir.Value, ir.Value] = {}
-        self._long_forms: dict[ir.Value, ir.Value] = {}
+        self._i64_values: set[ir.Value] = set()
+        """The values that had 64 bits at first."""
+        self._i32_forms: dict[ir.Value, ir.Value] = {}
+        self._i64_forms: dict[ir.Value, ir.Value] = {}
         self._replaced: list[ir.Operation] = []
         """Operations whose result has forms made elsewhere."""
 
@@ -80,22 +85,22 @@ class _Narrowing:
         functions = functions_of(self._module)
         blocks = [function.regions[0].blocks[0] for function in functions]
         for block in blocks:
-            self._note(block)
+            self._collect(block)
         for function, block in zip(functions, blocks, strict=True):
-            self._define(block.arguments, short=self._everything)
+            self._define(block.arguments, narrow=self._everything)
             self._rewrite(block)
             self._return(function, block)
         for op in reversed(self._replaced):
             if not is_used(op.results[0]):
                 op.erase()
 
-    def _note(self, block: ir.Block) -> None:
+    def _collect(self, block: ir.Block) -> None:
         for values in (block.arguments, *(op.results for op in block.operations)):
-            self._long.update(value for value in values if element_bits(value) == 64)
+            self._i64_values.update(value for value in values if element_bits(value) == 64)
         for op in block.operations:
             for region in op.regions:
                 for inner in region.blocks:
-                    self._note(inner)
+                    self._collect(inner)
 
     def _fits(self, value: ir.Value) -> bool:
         if self._everything or is_bound(value):
@@ -105,27 +110,27 @@ class _Narrowing:
 
     # --- the two forms of a value -----------------------------------------------------------------------------------
 
-    def _define(self, values: Sequence[ir.Value], *, short: bool) -> None:
+    def _define(self, values: Sequence[ir.Value], *, narrow: bool) -> None:
         for value in values:
-            if value in self._long:
-                if short:
+            if value in self._i64_values:
+                if narrow:
                     value.set_type(with_element(value.type, "i32"))
-                (self._short_forms if short else self._long_forms)[value] = value
+                (self._i32_forms if narrow else self._i64_forms)[value] = value
 
-    def _short(self, value: ir.Value) -> ir.Value:
-        if value not in self._short_forms:
-            self._short_forms[value] = _cast_after(self._long_forms[value], "i32")
-        return self._short_forms[value]
+    def _as_i32(self, value: ir.Value) -> ir.Value:
+        if value not in self._i32_forms:
+            self._i32_forms[value] = _cast_after(self._i64_forms[value], "i32")
+        return self._i32_forms[value]
 
-    def _as_long(self, value: ir.Value) -> ir.Value:
-        if value not in self._long_forms:
-            self._long_forms[value] = _cast_after(self._short_forms[value], "i64")
-        return self._long_forms[value]
+    def _as_i64(self, value: ir.Value) -> ir.Value:
+        if value not in self._i64_forms:
+            self._i64_forms[value] = _cast_after(self._i32_forms[value], "i64")
+        return self._i64_forms[value]
 
-    def _use(self, op: ir.Operation, position: int, *, short: bool) -> None:
+    def _use(self, op: ir.Operation, position: int, *, narrow: bool) -> None:
         value = op.operands[position]
-        if value in self._long:
-            op.operands[position] = self._short(value) if short else self._as_long(value)
+        if value in self._i64_values:
+            op.operands[position] = self._as_i32(value) if narrow else self._as_i64(value)
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -138,45 +143,45 @@ class _Narrowing:
                 self._cast(op)
             elif op.name in ("tosa.while_loop", "tosa.cond_if"):
                 self._regions(op)
-            elif op.name not in ("tosa.yield", "func.return") and not self._chosen(op):
-                self._plain(op)
+            elif op.name not in ("tosa.yield", "func.return") and not self._fold_select(op):
+                self._operation(op)
 
     def _constant(self, op: ir.Operation) -> None:
         value = op.results[0]
-        if value not in self._long:
+        if value not in self._i64_values:
             return
         array = constant_array(op.attributes["values"]) if self._fits(value) else None
-        self._define([value], short=array is not None)
+        self._define([value], narrow=array is not None)
         if array is not None:
             narrow = np.clip(array, INT32.low, INT32.high).astype(np.int32)
             op.attributes["values"] = ir.DenseElementsAttr.get(narrow, type=value.type, context=op.context)
 
     def _cast(self, op: ir.Operation) -> None:
         (source,), (result,) = op.operands, op.results
-        if source not in self._long and result not in self._long:
+        if source not in self._i64_values and result not in self._i64_values:
             return
-        if source in self._long:
-            source = self._short(source) if self._fits(source) else self._as_long(source)
-        emit = Emitter(ir.InsertionPoint(op), op.location)
-        if result not in self._long:
+        if source in self._i64_values:
+            source = self._as_i32(source) if self._fits(source) else self._as_i64(source)
+        emit = TosaOps.before(op)
+        if result not in self._i64_values:
             result.replace_all_uses_with(cast(emit, source, result.type))
             op.erase()
             return
-        short = self._fits(result)
-        made = cast(emit, source, with_element(result.type, "i32") if short else result.type)
-        (self._short_forms if short else self._long_forms)[result] = made
+        narrow = self._fits(result)
+        made = cast(emit, source, with_element(result.type, "i32") if narrow else result.type)
+        (self._i32_forms if narrow else self._i64_forms)[result] = made
         self._replaced.append(op)
 
-    def _chosen(self, op: ir.Operation) -> bool:
-        """Whether ``op`` is a selection that always chooses one side, which then takes its place."""
-        truth = self._ranges[op.operands[0]] if op.name == "tosa.select" else None
-        if truth is None or truth.low != truth.high:
+    def _fold_select(self, op: ir.Operation) -> bool:
+        """Replace ``op`` by one of its sides if it is a select whose condition is constant; return whether it was."""
+        condition = self._ranges[op.operands[0]] if op.name == "tosa.select" else None
+        if condition is None or condition.low != condition.high:
             return False
-        result, chosen = op.results[0], op.operands[1 if truth.low else 2]
+        result, chosen = op.results[0], op.operands[1 if condition.low else 2]
         if with_element(result.type, "i1") != with_element(chosen.type, "i1"):
             return False
-        if result in self._long:
-            for forms in (self._short_forms, self._long_forms):
+        if result in self._i64_values:
+            for forms in (self._i32_forms, self._i64_forms):
                 if chosen in forms:
                     forms[result] = forms[chosen]
             self._replaced.append(op)
@@ -185,53 +190,55 @@ class _Narrowing:
             op.erase()
         return True
 
-    def _plain(self, op: ir.Operation) -> None:
+    def _operation(self, op: ir.Operation) -> None:
         operands = list(range(len(op.operands)))
         if op.name in _INDEXED:
             operands.remove(1)
         results = list(op.results)
-        long = [position for position in operands if op.operands[position] in self._long]
-        short = all(self._fits(value) for value in (*results, *(op.operands[p] for p in long)) if value in self._long)
-        if op.name == "func.call" or (op.name in _LONG_POSITIONS and element_bits(op.operands[0]) in (32, 64)):
-            short = self._everything
+        long = [position for position in operands if op.operands[position] in self._i64_values]
+        narrow = all(
+            self._fits(value) for value in (*results, *(op.operands[p] for p in long)) if value in self._i64_values
+        )
+        if op.name == "func.call" or (op.name in _I64_RESULTS and element_bits(op.operands[0]) in (32, 64)):
+            narrow = self._everything
         for position in operands:
-            self._use(op, position, short=short)
+            self._use(op, position, narrow=narrow)
         if op.name in _INDEXED:
             self._index(op)
-        self._define(results, short=short)
+        self._define(results, narrow=narrow)
 
     def _index(self, op: ir.Operation) -> None:
-        """Give the indices the width that the specification wants: that of the values if these have 64 bits."""
+        """Give the indices the width that the specification requires: 64 bits if the values have 64."""
         indices = op.operands[1]
-        if indices in self._long:
-            indices = self._short(indices)  # below a size, which is below 2^31
+        if indices in self._i64_values:
+            indices = self._as_i32(indices)  # below a size, which is below 2^31
         if element_bits(op.operands[0]) == 64 and element_bits(indices) != 64:
-            indices = cast(Emitter(ir.InsertionPoint(op), op.location), indices, with_element(indices.type, "i64"))
+            indices = cast(TosaOps.before(op), indices, with_element(indices.type, "i64"))
         op.operands[1] = indices
 
     def _regions(self, op: ir.Operation) -> None:
         for group in _groups(op):
-            if group.results[0] not in self._long:
+            if group.results[0] not in self._i64_values:
                 continue
             values = [*group.results, *(user.operands[position] for user, position in group.operands)]
-            short = all(self._fits(value) for value in values)
-            # The operands in front can be cast by now; those at the end of a region, once the region is done.
-            self._define(group.results, short=short)
+            narrow = all(self._fits(value) for value in values)
+            # Operands of the operation are defined by now; those of terminators only once their region is rewritten.
+            self._define(group.results, narrow=narrow)
             for user, position in group.operands:
                 if user == op:
-                    self._use(user, position, short=short)
+                    self._use(user, position, narrow=narrow)
         for region in op.regions:
             for block in region.blocks:
                 self._rewrite(block)
         for group in _groups(op):
             for user, position in group.operands:
-                if user != op and group.results[0] in self._long:
-                    self._use(user, position, short=element_bits(group.results[0]) == 32)
+                if user != op and group.results[0] in self._i64_values:
+                    self._use(user, position, narrow=element_bits(group.results[0]) == 32)
 
     def _return(self, function: ir.Operation, block: ir.Block) -> None:
         last = terminator(block)
         for position in range(len(last.operands)):
-            self._use(last, position, short=self._everything)
+            self._use(last, position, narrow=self._everything)
         type_ = ir.FunctionType.get([a.type for a in block.arguments], [o.type for o in last.operands], last.context)
         function.attributes["function_type"] = ir.TypeAttr.get(type_, last.context)
 
@@ -258,4 +265,4 @@ def _cast_after(value: ir.Value, element: str) -> ir.Value:
         point, location = ir.InsertionPoint.at_block_begin(owner), owner.owner.location
     else:
         point, location = ir.InsertionPoint.after(owner), owner.location
-    return cast(Emitter(point, location), value, with_element(value.type, element))
+    return cast(TosaOps(point, location), value, with_element(value.type, element))

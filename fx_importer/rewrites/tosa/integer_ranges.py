@@ -1,4 +1,4 @@
-"""Between which numbers the values of a TOSA module lie: an interval analysis."""
+"""Interval analysis of the values of a TOSA module."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit import producer, terminator
 from fx_importer.rewrites.tosa.intervals import INT32, Range, element_bits, integers, join, whole
 from fx_importer.rewrites.tosa.range_rules import RULES
 
-_TURNS = 3
-"""How often a loop's body is gone through before what still grows is taken to grow without end."""
+_ITERATIONS_BEFORE_WIDENING = 3
+"""Iterations of the analysis of a loop before ranges that still grow are widened to those of their types."""
 
 
 class Ranges:
     """The range of every value of ``module``.
 
-    What no range is known of has None: a float, which may be infinite or not a number, or what is not a tensor.
+    It is None where it is unknown: for a float that may be infinite or NaN, or a value that is not a tensor.
 
     Args:
-        module: all its functions are gone through.
-        narrow: whether integers of 64 bits are to lie in `INT32`. The arguments of functions are taken to; what may not
-            is noted in ``outside``, and what is computed from it, as if it did.
+        module: all its functions are analyzed.
+        narrow: whether i64 values are to fit into `INT32`. The arguments of functions are assumed to fit; a value that
+            may not is recorded in ``outside``, and analyzed further as if it did.
     """
 
     def __init__(self, module: ir.Operation, *, narrow: bool):
@@ -33,7 +33,7 @@ class Ranges:
             block = function.regions[0].blocks[0]
             for each in block.arguments:
                 self._known[each] = self._possible(each)
-            self._go_through(block)
+            self._analyze(block)
 
     def __getitem__(self, value: ir.Value) -> Range | None:
         return self._known.get(value, whole(value))
@@ -41,7 +41,7 @@ class Ranges:
     def _possible(self, value: ir.Value) -> Range | None:
         return INT32 if self._narrow and element_bits(value) == 64 else whole(value)
 
-    def _go_through(self, block: ir.Block) -> None:
+    def _analyze(self, block: ir.Block) -> None:
         for op in block.operations:
             self._visit(op.operation)
 
@@ -55,7 +55,7 @@ class Ranges:
 
     def _set(self, value: ir.Value, found: Range | None) -> None:
         possible = whole(value)
-        if possible is not None:  # what leaves the type comes back at its other end
+        if possible is not None:  # a value beyond its type wraps around
             found = found if found is not None and found.within(possible) else possible
             self.outside.pop(value, None)
             if self._narrow and not found.within(limit := integers(min(element_bits(value) or 0, 32))):
@@ -71,11 +71,11 @@ class Ranges:
         if rule is None:
             return None
         found = rule(op, [self[each] for each in op.operands])
-        rest = self._rest(op) if op.name == "tosa.sub" else None
+        rest = self._remainder(op) if op.name == "tosa.sub" else None
         return found.clipped(rest) if found is not None and rest is not None else found
 
-    def _rest(self, op: ir.Operation) -> Range | None:
-        """Return the range of integers ``a - a / b * b``: less than ``b``, and of the sign of ``a``."""
+    def _remainder(self, op: ir.Operation) -> Range | None:
+        """Return the range of integers ``a - a / b * b``: smaller in magnitude than ``b``, with the sign of ``a``."""
         a, product = op.operands
         if producer(product) != "tosa.mul" or element_bits(a) is None:
             return None
@@ -93,40 +93,40 @@ class Ranges:
             block = region.blocks[0]
             for argument, value in zip(block.arguments, given, strict=False):
                 self._known[argument] = self[value]
-            self._go_through(block)
+            self._analyze(block)
             ends.append([self[each] for each in terminator(block).operands])
         for result, one, other in zip(op.results, *ends, strict=True):
             self._set(result, join((one, other)))
 
     def _loop(self, op: ir.Operation) -> None:
-        """A range that the body does not leave, and then one turn less of what the widening gave away."""
+        """Iterate to a fixed point, with widening, and narrow the result in two more iterations."""
         condition, body = (region.blocks[0] for region in op.regions)
         first = [self[each] for each in op.operands]
         now = first
-        for turn in range(_TURNS + len(first) + 2):
-            after = [join(pair) for pair in zip(now, self._turn(condition, body, first, now), strict=True)]
+        for iteration in range(_ITERATIONS_BEFORE_WIDENING + len(first) + 2):
+            after = [join(pair) for pair in zip(now, self._iteration(condition, body, first, now), strict=True)]
             if after == now:
                 break
-            if turn >= _TURNS:
+            if iteration >= _ITERATIONS_BEFORE_WIDENING:
                 after = [self._widened(*each) for each in zip(op.results, now, after, strict=True)]
             now = after
         else:
             now = [self._possible(each) for each in op.results]
         for _ in range(2):
-            now = [join(pair) for pair in zip(first, self._turn(condition, body, first, now), strict=True)]
-        self._turn(condition, body, first, now)  # the ranges inside are those of the end
+            now = [join(pair) for pair in zip(first, self._iteration(condition, body, first, now), strict=True)]
+        self._iteration(condition, body, first, now)  # records the final ranges inside
         for result, found in zip(op.results, now, strict=True):
             self._set(result, found)
 
-    def _turn(
+    def _iteration(
         self, condition: ir.Block, body: ir.Block, first: Sequence[Range | None], now: Sequence[Range | None]
     ) -> list[Range | None]:
         for argument, found in zip(condition.arguments, now, strict=True):
             self._set(argument, found)
-        self._go_through(condition)
+        self._analyze(condition)
         holds, yielded = terminator(condition).operands[0], list(terminator(body).operands)
         bounds = dict(self._bounds(holds))
-        # Where the truth is carried along, it was found at the end of the turn before; the first turn has none before.
+        # A condition that is an iter_arg was computed at the end of the iteration before; the first one has none.
         carried = [number for number, argument in enumerate(condition.arguments) if argument == holds]
         before = dict(self._bounds(yielded[carried[0]])) if carried else {}
         for number, (argument, found) in enumerate(zip(body.arguments, now, strict=True)):
@@ -135,7 +135,7 @@ class Ranges:
             if found is not None and (bound := before.get(yielded[number])) is not None:
                 found = join((first[number], found.clipped(bound)))
             self._set(argument, found)
-        self._go_through(body)
+        self._analyze(body)
         return [self[each] for each in terminator(body).operands]
 
     def _widened(self, value: ir.Value, before: Range | None, after: Range | None) -> Range | None:
@@ -147,7 +147,7 @@ class Ranges:
         )
 
     def _bounds(self, holds: ir.Value) -> Iterable[tuple[ir.Value, Range]]:
-        """Yield what follows for the arguments of a condition's block from ``holds`` being true."""
+        """Yield the bounds of the arguments of a condition's block that follow if ``holds`` is true."""
         name = producer(holds)
         if name in ("tosa.logical_and", "tosa.reshape", "tosa.identity"):
             for operand in holds.owner.operands:
@@ -171,20 +171,16 @@ def functions_of(module: ir.Operation) -> list[ir.Operation]:
 
 
 def _argument(value: ir.Value) -> ir.Value:
-    """Return what ``value`` is a copy of in another shape."""
+    """Return the source of ``value`` before any reshapes."""
     while producer(value) in ("tosa.reshape", "tosa.identity"):
         value = value.owner.operands[0]
     return value
 
 
-def terminator(block: ir.Block) -> ir.Operation:
-    return block.operations[len(block.operations) - 1].operation
-
-
 def is_bound(value: ir.Value) -> bool:
-    """Whether ``value`` is a constant that others are only compared with for the larger or the smaller of the two.
+    """Whether ``value`` is a constant whose uses are all maxima and minima.
 
-    Where they have fewer bits, so may it have: the nearest number that there is will do.
+    It may be clamped to the narrower type of the other operand.
     """
     return producer(value) == "tosa.const" and all(
         use.owner.name in ("tosa.maximum", "tosa.minimum") for use in value.uses

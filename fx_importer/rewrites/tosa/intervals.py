@@ -1,4 +1,4 @@
-"""Intervals of numbers as values, and those of the types of integers."""
+"""Intervals of numbers, and those of integer types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fx_importer.mlir.bindings import ir
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from ``low`` to ``high``, both included. Not a number is in no range."""
+    """All numbers from ``low`` to ``high``, both included. NaN is in no range."""
 
     low: float
     high: float
@@ -26,7 +26,7 @@ class Range:
 
 
 def integers(bits: int) -> Range:
-    """Return the range of signed integers; one bit is 0 or 1."""
+    """Return the range of signed integers of ``bits``; of one bit, 0 and 1."""
     return Range(0, 1) if bits == 1 else Range(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
@@ -34,7 +34,7 @@ INT32 = integers(32)
 
 
 def element_bits(value: ir.Value) -> int | None:
-    """Return the width of a tensor of integers; None for what is none."""
+    """Return the width of a tensor of integers; None for any other value."""
     if not isinstance(value.type, ir.RankedTensorType):
         return None
     element = ir.RankedTensorType(value.type).element_type
@@ -42,13 +42,13 @@ def element_bits(value: ir.Value) -> int | None:
 
 
 def whole(value: ir.Value) -> Range | None:
-    """Return the range of all that the type of ``value`` can hold; None for what is not a number, or may be none."""
+    """Return the range of the type of ``value``, a tensor of integers; None for any other value."""
     bits = element_bits(value)
     return None if bits is None else integers(bits)
 
 
 def join(ranges: Iterable[Range | None]) -> Range | None:
-    """Return what holds them all; None if of one nothing is known."""
+    """Return the smallest range that contains all of ``ranges``; None if one is unknown."""
     total: Range | None = None
     for each in ranges:
         if each is None:

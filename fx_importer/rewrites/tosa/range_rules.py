@@ -1,4 +1,4 @@
-"""Between which numbers the results of each TOSA operation lie, given between which its operands do."""
+"""Ranges of the results of TOSA operations, from the ranges of their operands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fx_importer.mlir.resources import is_resource, resource_bytes
 from fx_importer.rewrites.tosa.intervals import Range, element_bits, join
 
 _LARGEST_FLOATS = 1 << 16
-"""Constants of more floats than this are not looked at."""
+"""Constants of more floats than this have no range."""
 
 Operands = Sequence[Range | None]
-Rule = Callable[[ir.Operation, Operands], Range | None]
+RangeRule = Callable[[ir.Operation, Operands], Range | None]
 
 
 def constant_array(attribute: ir.Attribute) -> np.ndarray | None:
-    """Return the elements of a constant of integers, or of float32, if they can be read."""
+    """Return the elements of a constant of integers or float32; None if they cannot be read."""
     type_ = ir.RankedTensorType(attribute.type)
     dtype = {"i64": np.int64, "i32": np.int32, "f32": np.float32, "i1": np.bool_, "i8": np.int8, "i16": np.int16}.get(
         str(type_.element_type)
@@ -47,20 +47,20 @@ def _constant(op: ir.Operation, _given: Operands) -> Range | None:
     return Range(low.item(), high.item()) if integer else Range(float(low), float(high))
 
 
-def _first(_op: ir.Operation, given: Operands) -> Range | None:
+def _first_operand(_op: ir.Operation, given: Operands) -> Range | None:
     return given[0]
 
 
-def _union(*positions: int) -> Rule:
+def _union(*positions: int) -> RangeRule:
     return lambda _op, given: join(given[each] for each in positions)
 
 
-def _truth(_op: ir.Operation, _given: Operands) -> Range:
+def _boolean(_op: ir.Operation, _given: Operands) -> Range:
     return Range(0, 1)
 
 
-def _above(op: ir.Operation, given: Operands) -> Range:
-    """One where it is known to hold, and zero where it is known not to."""
+def _greater(op: ir.Operation, given: Operands) -> Range:
+    """Return 1 where the comparison always holds, 0 where it never does, and both otherwise."""
     a, b = given
     if a is None or b is None or element_bits(op.operands[0]) is None:
         return Range(0, 1)
@@ -69,8 +69,8 @@ def _above(op: ir.Operation, given: Operands) -> Range:
     return Range(int(a.low > b.high), int(a.high > b.low))
 
 
-def _corners(of: Callable[[float, float], float]) -> Rule:
-    """Of an operation that rises or falls all along in each operand."""
+def _corners(of: Callable[[float, float], float]) -> RangeRule:
+    """Return the rule of an operation that is monotonic in each operand."""
 
     def rule(_op: ir.Operation, given: Operands) -> Range | None:
         a, b = given[:2]
@@ -86,14 +86,14 @@ def _corners(of: Callable[[float, float], float]) -> Rule:
 
 
 def _product(op: ir.Operation, given: Operands) -> Range | None:
-    shift = given[2]  # a right shift of the product, of integers of 32 bits
+    shift = given[2]  # right shift of the product of i32
     return _corners(lambda x, y: x * y)(op, given) if shift == Range(0, 0) else None
 
 
 def _quotient(op: ir.Operation, given: Operands) -> Range | None:
     divisor = given[1]
     if divisor is None or divisor.low <= 0 <= divisor.high:
-        return None if given[0] is None else _magnitude(given[0])  # by 1 or -1 at the least; by 0 it has no result
+        return None if given[0] is None else _magnitude(given[0])  # division by 0 is undefined
     return _corners(lambda x, y: int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1))(op, given)
 
 
@@ -120,7 +120,7 @@ def _conjunction(op: ir.Operation, given: Operands) -> Range | None:
 
 
 def _bits_of_both(_op: ir.Operation, given: Operands) -> Range | None:
-    """As many bits as the operand with more of them has."""
+    """Return the range of integers of as many bits as the wider operand needs."""
     found = join(given)
     if found is None:
         return None
@@ -133,7 +133,7 @@ def _inverted(_op: ir.Operation, given: Operands) -> Range | None:
     return None if x is None else Range(-x.high - 1, -x.low - 1)
 
 
-def _shifted(of: Callable[[int, int], int], *, negative: bool = True) -> Rule:
+def _shifted(of: Callable[[int, int], int], *, negative: bool = True) -> RangeRule:
     def rule(op: ir.Operation, given: Operands) -> Range | None:
         x, by = given
         if "round" in op.attributes and ir.BoolAttr(op.attributes["round"]).value:
@@ -155,7 +155,7 @@ def _sum(op: ir.Operation, given: Operands) -> Range | None:
     if element_bits(op.results[0]) is None:
         return None
     size, (x,) = _size_along_axis(op), given
-    # Zero too: the sum of some of them may not leave the type either.
+    # Includes zero: partial sums must not overflow either.
     return None if x is None or size is None else Range(min(0, size * x.low), max(0, size * x.high))
 
 
@@ -184,12 +184,12 @@ def _cast(op: ir.Operation, given: Operands) -> Range | None:
 
 
 def _rounded(x: Range) -> Range:
-    """Return what ``x`` is when it is rounded to any float type."""
+    """Return ``x`` widened by the rounding error of any float type."""
     return Range(float(x.low) - abs(x.low) / 64, float(x.high) + abs(x.high) / 64)
 
 
-def _of_floats(rule: Rule) -> Rule:
-    """Return ``rule``, with room for rounding where its results are floats."""
+def _of_floats(rule: RangeRule) -> RangeRule:
+    """Return ``rule``, widened by the rounding error where its results are floats."""
 
     def rounding(op: ir.Operation, given: Operands) -> Range | None:
         found = rule(op, given)
@@ -199,14 +199,14 @@ def _of_floats(rule: Rule) -> Rule:
 
 
 _MOVES = ("identity", "reshape", "transpose", "tile", "slice", "reverse", "reduce_max", "reduce_min", "gather")
-_TRUTHS = ("equal", "logical_and", "logical_or", "logical_xor", "logical_not")
+_BOOLEAN_OPS = ("equal", "logical_and", "logical_or", "logical_xor", "logical_not")
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, RangeRule] = {
     "tosa.const": _constant,
-    **{f"tosa.{name}": _first for name in _MOVES},
-    **{f"tosa.{name}": _truth for name in (*_TRUTHS, "reduce_all", "reduce_any")},
-    "tosa.greater": _above,
-    "tosa.greater_equal": _above,
+    **{f"tosa.{name}": _first_operand for name in _MOVES},
+    **{f"tosa.{name}": _boolean for name in (*_BOOLEAN_OPS, "reduce_all", "reduce_any")},
+    "tosa.greater": _greater,
+    "tosa.greater_equal": _greater,
     "tosa.concat": lambda _op, given: join(given),
     "tosa.pad": _union(0, 2),
     "tosa.select": _union(1, 2),
@@ -235,4 +235,4 @@ RULES: Mapping[str, Rule] = {
     "tosa.tanh": lambda _op, given: given[0] and Range(-1, 1),
     "tosa.sigmoid": lambda _op, given: given[0] and Range(0, 1),
 }
-"""The rule of each operation that something is known of."""
+"""The rules by operation. The results of any other operation have no range."""

@@ -1,7 +1,7 @@
-"""Weights in the layout that TOSA's operators want, transposed once and kept as resources.
+"""Transposes of weights folded into resources in the layout of TOSA's operators.
 
-``tosa-layerwise-constant-fold`` does it too, but leaves a ``dense`` attribute, which costs a copy more and is written
-element by element by all that follows.
+``tosa-layerwise-constant-fold`` folds them too, but into a ``dense`` attribute, which costs another copy and is printed
+element by element.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ import numpy as np
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.elided_weights import transposed_handle
-from fx_importer.mlir.emit import operations, producer
+from fx_importer.mlir.emit import Emitter, is_used, producer, replace
+from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.resources import key_of, resource, resource_bytes, resource_of
+from fx_importer.mlir.walk import operations, rewrite
 
 _WIDTHS = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "f8E4M3FN": 1, "f8E5M2": 1}
-"""In bytes."""
+"""Sizes of elements in bytes."""
+_RESHAPES = ("tosa.reshape", "tensor.cast")
+"""Operations that keep the elements and their order."""
 
 
-_SAME = ("tosa.reshape", "tensor.cast")
-"""What leaves elements, and their order, as they are."""
-
-
+@rewrite("fx-importer-transpose-tosa-arguments")
 def transpose_tosa_arguments(module: ir.Operation) -> None:
-    """Have callers give private functions what these only transpose as they want it: of weights, that is a constant."""
+    """Move transposes of arguments of private functions to their callers, where those of weights fold."""
     calls: dict[str, list[ir.Operation]] = defaultdict(list)
     for call in operations(module, {"func.call"}):
         calls[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].append(call)
     if not calls:
         return
     functions = [op for op in module.regions[0].blocks[0].operations if isinstance(op, func_d.FuncOp)]
-    for function in reversed(functions):  # what is called stands behind what calls it
+    for function in reversed(functions):  # callees come after their callers
         if callers := calls[function.name.value] if function.regions[0].blocks else []:
             for position, argument in enumerate(function.arguments):
                 _transpose_outside(argument, position, callers)
@@ -54,26 +55,16 @@ def _transpose_outside(argument: ir.Value, position: int, callers: Sequence[ir.O
         each.results[0].replace_all_uses_with(argument)
         each.erase()
     for call in callers:
-        call.operands[position] = ir.Operation.create(
-            "tosa.transpose",
-            results=[type_],
-            operands=[call.operands[position]],
-            attributes={"perms": order},
-            loc=call.location,
-            ip=ir.InsertionPoint(call),
-        ).result
+        emit = Emitter.before(call)
+        transposed = emit.op("tosa.transpose", [type_], [call.operands[position]], {"perms": order}).result
+        call.operands[position] = transposed
 
 
+@rewrite("fx-importer-transpose-tosa-weights")
 def transpose_tosa_weights(module: ir.Operation) -> None:
-    """Turn every ``tosa.transpose`` of a resource, reshaped or not, into a constant; equal ones share a resource."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "tosa.transpose" and producer(_unshaped(op.operands[0])) == "tosa.const":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
+    """Fold every ``tosa.transpose`` of a resource, reshaped or not, into a constant; equal ones share a resource."""
+    transposes = operations(module, ("tosa.transpose",))
+    found = [op for op in transposes if producer(_unshaped(op.operands[0])) == "tosa.const"]
     made: dict[tuple[ir.Attribute, tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
     for op in found:
         constant = _unshaped(op.operands[0]).owner
@@ -87,24 +78,17 @@ def transpose_tosa_weights(module: ir.Operation) -> None:
             if transposed is None:
                 continue
             made[key] = transposed
-        new = ir.Operation.create(
-            "tosa.const",
-            results=[op.results[0].type],
-            attributes={"values": made[key]},
-            loc=constant.location,
-            ip=ir.InsertionPoint(op),
-        )
-        given = op.operands[0]
-        op.results[0].replace_all_uses_with(new.result)
-        op.erase()
-        _erase_unused(given)
+        source = op.operands[0]
+        folded = TosaOps(ir.InsertionPoint(op), constant.location).tosa_const(made[key])
+        replace(op, folded)
+        _erase_unused(source)
 
 
 def _erase_unused(value: ir.Value) -> None:
     """Erase the constant that ``value`` is, or is a reshape of, as far as nothing else uses it."""
-    while not any(True for _ in value.uses):
+    while not is_used(value):
         op = value.owner
-        if producer(value) not in _SAME:
+        if producer(value) not in _RESHAPES:
             op.erase()
             return
         value = op.operands[0]
@@ -112,8 +96,8 @@ def _erase_unused(value: ir.Value) -> None:
 
 
 def _unshaped(value: ir.Value) -> ir.Value:
-    """Return what ``value`` is a reshape of; itself if it is none."""
-    while producer(value) in _SAME:
+    """Return the source of ``value`` before any reshapes."""
+    while producer(value) in _RESHAPES:
         value = value.owner.operands[0]
     return value
 
@@ -130,7 +114,7 @@ def _transposed(
     data = resource_bytes(values, math.prod(shape) * width)
     if data is None:
         return None
-    # In pages that come as they are written: numpy's own arrays ask for huge ones, which takes twice the time.
+    # A bytearray's pages are mapped as they are written; numpy's arrays ask for huge pages, which takes twice as long.
     transposed = np.frombuffer(bytearray(data.nbytes), f"i{width}").reshape(ir.RankedTensorType(to).shape)
     np.copyto(transposed, data.view(f"i{width}").reshape(shape).transpose(order))
     return resource(transposed, f"{key_of(values)}.transposed", to)

@@ -16,7 +16,7 @@ def lines(body: str, result: str = X, others: str = "") -> list[str]:
     load_dialects(context)
     text = f"func.func @main(%x: {X}, %e: {X}{others}) -> {result} {{\n{body}\nreturn %r : {result} }}"
     module = ir.Module.parse(text, context)
-    run_text("builtin.module(fx-importer-linalg-without-noise,func.func(canonicalize,cse))", module)
+    run_text("builtin.module(fx-importer-fold-linalg-no-ops,func.func(canonicalize,cse))", module)
     module.operation.verify()
     text = module.operation.get_asm(use_local_scope=True)
     return [line.strip().split(" = ", 1)[-1] for line in text.splitlines() if " = " in line]

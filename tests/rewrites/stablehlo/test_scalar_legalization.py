@@ -10,7 +10,7 @@ def rewritten(body: str) -> str:
     context = new_context()
     load_dialects(context)
     module = ir.Module.parse(body, context)
-    run_text("builtin.module(fx-importer-numbers-to-stablehlo,cse,canonicalize)", module)
+    run_text("builtin.module(fx-importer-scalars-to-stablehlo,cse,canonicalize)", module)
     return str(module)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, Integer, constant, product
+from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, Computed, Polynomial, constant, product
 
 
 @pytest.fixture
@@ -10,8 +10,8 @@ def atoms() -> Atoms:
     return Atoms()
 
 
-def unknown(atoms: Atoms, name: str) -> Integer:
-    return atoms.integer(Computed(name, (constant(0), constant(0))))
+def unknown(atoms: Atoms, name: str) -> Polynomial:
+    return atoms.polynomial(Computed(name, (constant(0), constant(0))))
 
 
 def test_equal_polynomials_are_equal(atoms):

@@ -13,7 +13,7 @@ def operations(body: str, result: str = X, others: str = "") -> list[str]:
     load_dialects(context)
     text = f"func.func @main(%x: {X}{others}) -> {result} {{\n{body}\nreturn %r : {result} }}"
     module = ir.Module.parse(text, context)
-    run_text("builtin.module(fx-importer-stablehlo-without-noise,func.func(canonicalize,cse))", module)
+    run_text("builtin.module(fx-importer-fold-stablehlo-no-ops,func.func(canonicalize,cse))", module)
     module.operation.verify()
     return [line.split(" = ", 1)[1] for line in str(module).splitlines() if " = stablehlo" in line]
 

@@ -1,27 +1,25 @@
-"""Operators that the C++ lowerings to StableHLO refuse, or have wrong, where sizes are known at run time only."""
+"""Torch operators of dynamic shape that the C++ lowerings to StableHLO do not support, or lower wrongly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import operations
+from fx_importer.mlir.emit import replace
+from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.stablehlo.operators import cumsum, reduce_window, slice_scatter, sort
-from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
+from fx_importer.rewrites.stablehlo.tensor_emitter import OperatorLowering, TensorEmitter
 
-Rule = Callable[[ir.Operation, TensorEmitter], "Sequence[ir.Value] | None"]
-"""Emits what an operator computes, as builtin tensors; None, before it emits any, leaves it to the C++ lowering."""
+LOWERINGS: dict[str, OperatorLowering] = {
+    **sort.LOWERINGS,
+    **reduce_window.LOWERINGS,
+    **slice_scatter.LOWERINGS,
+    **cumsum.LOWERINGS,
+}
 
-RULES: dict[str, Rule] = {**sort.RULES, **reduce_window.RULES, **slice_scatter.RULES, **cumsum.RULES}
 
-
-def operators_to_stablehlo(module: ir.Operation) -> None:
-    """Replace operators of the torch dialect for which there is a rule."""
-    for op in operations(module, RULES):
-        emit = TensorEmitter(ir.InsertionPoint(op), op.location)
-        made = RULES[op.name](op, emit)
-        if made is None:
-            continue
-        for result, value in zip(op.results, made, strict=True):
-            result.replace_all_uses_with(emit.receive(value, result.type))
-        op.erase()
+@rewrite("fx-importer-operators-to-stablehlo", ops=LOWERINGS, emitter=TensorEmitter)
+def operators_to_stablehlo(op: ir.Operation, emit: TensorEmitter) -> None:
+    """Lower the torch operators of `LOWERINGS`."""
+    lowered = LOWERINGS[op.name](op, emit)
+    if lowered is not None:
+        results = [emit.from_builtin(value, old.type) for old, value in zip(op.results, lowered, strict=True)]
+        replace(op, *results)

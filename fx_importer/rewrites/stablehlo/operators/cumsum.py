@@ -1,6 +1,6 @@
-"""Running sums along an axis of any size: each element and its sum with the one before, with the two before, the four …
+"""Cumulative sums along an axis of dynamic size, by a parallel prefix sum in log n steps.
 
-(Hillis and Steele, "Data parallel algorithms", 1986.)
+Step ``k`` adds to each element the one ``2**k`` before it (Hillis and Steele, "Data parallel algorithms", 1986).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _cumsum(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Of an axis whose size is known, the C++ lowering has a window as wide as it."""
+    """Along an axis of static size, the C++ lowering emits a window of that size."""
     x, dim, _ = op.operands
     axis = emit.axis(x, dim)
-    if axis is None or not ir.RankedTensorType(emit.carrier_type(x.type)).is_dynamic_dim(axis):
+    if axis is None or not ir.RankedTensorType(emit.builtin_type(x.type)).is_dynamic_dim(axis):
         return None
-    total = emit.converted(emit.send(x), emit.element(emit.carrier_type(op.results[0].type)))
+    total = emit.converted(emit.to_builtin(x), emit.element(emit.builtin_type(op.results[0].type)))
     sizes = emit.sizes(total)
     along = emit.scalar(sizes[axis])
     twice = [emit.plus(size, size) if each == axis else size for each, size in enumerate(sizes)]
     element = emit.element(total)
-    zeros = emit.filled(emit.constant("0" if element[0] in "iu" else "0.0", emit.tensor((), element)), twice)
-    zero, one, two = (emit.constant(text, "tensor<i64>") for text in "012")
+    zeros = emit.filled(emit.dense_constant("0" if element[0] in "iu" else "0.0", emit.tensor((), element)), twice)
+    zero, one, two = (emit.dense_constant(text, "tensor<i64>") for text in "012")
     kinds = [one.type, total.type]
 
     def body(inside: TensorEmitter, shift: ir.Value, total: ir.Value) -> list[ir.Value]:
@@ -33,9 +33,9 @@ def _cumsum(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
         return [doubled, inside.value("stablehlo.add", total.type, total, inside.first(moved, sizes))]
 
     loop = emit.op("stablehlo.while", kinds, [one, total], regions=2)
-    emit.block(loop.regions[0], kinds, lambda inside, shift, _: [inside.compare("LT", shift, along)])
-    emit.block(loop.regions[1], kinds, body)
+    emit.fill_region(loop.regions[0], kinds, lambda inside, shift, _: [inside.compare_elements("LT", shift, along)])
+    emit.fill_region(loop.regions[1], kinds, body)
     return [loop.results[1]]
 
 
-RULES = {"torch.aten.cumsum": _cumsum}
+LOWERINGS = {"torch.aten.cumsum": _cumsum}

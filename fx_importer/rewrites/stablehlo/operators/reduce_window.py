@@ -1,4 +1,4 @@
-"""Pools, of one to three axes, as ``stablehlo.reduce_window``."""
+"""Max and average pooling over one to three axes, as ``stablehlo.reduce_window``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import prod
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import constant_of, is_used, producer
-from fx_importer.rewrites.stablehlo.tensor_emitter import Size, TensorEmitter
+from fx_importer.mlir.emit import Size, is_used, producer
+from fx_importer.mlir.emit_torch import constant_of
+from fx_importer.rewrites.stablehlo.tensor_emitter import OperatorLowering, TensorEmitter
 
-Rule = Callable[[ir.Operation, TensorEmitter], "Sequence[ir.Value] | None"]
 Body = Callable[..., Sequence[ir.Value]]
 
 
@@ -23,42 +23,43 @@ class _Windows:
     padding: int
     dilation: int
     ceil: bool
-    """Whether the last may reach beyond the padding. None begins behind the axis."""
+    """Whether the last window may reach beyond the padding. None starts beyond the axis."""
 
     @property
-    def reach(self) -> int:
+    def extent(self) -> int:
+        """The size of a window, dilation included."""
         return self.dilation * (self.kernel - 1) + 1
 
-    def behind(self, size: Size) -> int:
-        """Return how far windows may reach behind an axis of ``size``."""
+    def padding_after(self, size: Size) -> int:
+        """Return the padding after an axis of ``size``; at least that of the last window, if the size is dynamic."""
         if not self.ceil:
             return self.padding
         if not isinstance(size, int):
             return self.padding + self.stride - 1
-        more = -(size + 2 * self.padding - self.reach) % self.stride
-        return self.padding + (more if self.padding + more < self.reach else 0)
+        more = -(size + 2 * self.padding - self.extent) % self.stride
+        return self.padding + (more if self.padding + more < self.extent else 0)
 
-    def count(self, size: Size, behind: int, before: int) -> int | None:
-        """Return how many there are, if that is known."""
-        return (size + before + behind - self.reach) // self.stride + 1 if isinstance(size, int) else None
+    def count(self, size: Size, before: int, after: int) -> int | None:
+        """Return the number of windows; None if the size is dynamic."""
+        return (size + before + after - self.extent) // self.stride + 1 if isinstance(size, int) else None
 
     def is_cut(self, size: Size) -> bool:
-        """Whether `behind` may make room for one too many."""
-        return self.ceil and not isinstance(size, int) and self.padding + self.stride > self.reach
+        """Whether `padding_after` may make room for one window too many."""
+        return self.ceil and not isinstance(size, int) and self.padding + self.stride > self.extent
 
 
 def _windows_of(op: ir.Operation, emit: TensorEmitter, axes: int) -> list[_Windows] | None:
-    """Return the windows along each of the last axes; None, if some number is known at run time only."""
+    """Return the windows along each of the last axes; None if a parameter is not constant."""
     dilation, ceil = list(op.operands)[4:6] if "max" in op.name else (None, op.operands[4])
     lists = [emit.integers(each) for each in list(op.operands)[1:4]]
     lists.append([1] if dilation is None else emit.integers(dilation))
-    known, beyond = [each for each in lists if each is not None], constant_of(ceil)
-    if len(known) < len(lists) or beyond is None:
+    known, ceil_mode = [each for each in lists if each is not None], constant_of(ceil)
+    if len(known) < len(lists) or ceil_mode is None:
         return None
-    kernel, stride, padding, spread = known
-    settings = (kernel, stride or kernel, padding, spread)
+    kernel, stride, padding, dilations = known
+    settings = (kernel, stride or kernel, padding, dilations)
     each = [list(numbers) * axes if len(numbers) == 1 else numbers for numbers in settings]
-    return [_Windows(*numbers, ceil=bool(beyond)) for numbers in zip(*each, strict=True)]
+    return [_Windows(*numbers, ceil=bool(ceil_mode)) for numbers in zip(*each, strict=True)]
 
 
 def _reduce(
@@ -72,11 +73,9 @@ def _reduce(
     sizes = emit.sizes(tensors[0])
     rest = len(sizes) - len(windows)
     along = list(zip(windows, sizes[rest:], strict=True))
-    padding = [(0, 0)] * rest + [(each.padding, each.behind(size)) for each, size in along]
-    counts = [
-        each.count(size, behind, before) for (each, size), (before, behind) in zip(along, padding[rest:], strict=True)
-    ]
-    widths = ", ".join(f"[{before}, {behind}]" for before, behind in padding)
+    padding = [(0, 0)] * rest + [(each.padding, each.padding_after(size)) for each, size in along]
+    counts = [each.count(size, *widths) for (each, size), widths in zip(along, padding[rest:], strict=True)]
+    widths = ", ".join(f"[{before}, {after}]" for before, after in padding)
     attributes = {
         "window_dimensions": emit.array([1] * rest + [each.kernel for each in windows]),
         "window_strides": emit.array([1] * rest + [each.stride for each in windows]),
@@ -85,36 +84,36 @@ def _reduce(
     }
     kinds = [emit.tensor([*sizes[:rest], *counts], emit.element(each)) for each in tensors]
     made = emit.op("stablehlo.reduce_window", kinds, [*tensors, *initial], attributes, regions=1)
-    emit.block(made.regions[0], [each.type for each in initial] * 2, body)
+    emit.fill_region(made.regions[0], [each.type for each in initial] * 2, body)
     if not any(each.is_cut(size) for each, size in along):
         return list(made.results)
     kept = emit.sizes(made.results[0])
     for axis, (each, size) in enumerate(along, rest):
-        if each.is_cut(size):  # those that begin within
-            within = emit.calculated("divui", emit.plus(size, each.padding + each.stride - 1), each.stride)
-            kept[axis] = emit.calculated("minsi", kept[axis], within)
+        if each.is_cut(size):  # windows that start within the axis
+            started = emit.index_op("divui", emit.plus(size, each.padding + each.stride - 1), each.stride)
+            kept[axis] = emit.index_op("minsi", kept[axis], started)
     return [emit.first(each, kept) for each in made.results]
 
 
-# --- the largest ----------------------------------------------------------------------------------------------------
+# --- maximum --------------------------------------------------------------------------------------------------------
 
 
-def _max_pool(axes: int) -> Rule:
-    def rule(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
+def _max_pool(axes: int) -> OperatorLowering:
+    def lower(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
         windows = _windows_of(op, emit, axes)
         if windows is None:
             return None
-        x = emit.send(op.operands[0])
-        least = emit.constant(_least(emit.element(x)), emit.tensor((), emit.element(x)))
+        x = emit.to_builtin(op.operands[0])
+        least = emit.dense_constant(_least(emit.element(x)), emit.tensor((), emit.element(x)))
         if len(op.results) == 1:
             return _reduce(emit, [x], [least], windows, _larger)
         if not is_used(op.results[1]):
             found = _reduce(emit, [x], [least], windows, _larger)
-            return [*found, emit.converted(found[0], "i64")]  # which nothing reads
-        last = emit.constant(str(2**63 - 1), "tensor<i64>")
-        return _reduce(emit, [x, _places(emit, emit.sizes(x), axes)], [least, last], windows, _larger_and_where)
+            return [*found, emit.converted(found[0], "i64")]  # unused
+        last = emit.dense_constant(str(2**63 - 1), "tensor<i64>")
+        return _reduce(emit, [x, _flat_indices(emit, emit.sizes(x), axes)], [least, last], windows, _larger_with_index)
 
-    return rule
+    return lower
 
 
 def _least(element: str) -> str:
@@ -129,54 +128,54 @@ def _larger(emit: TensorEmitter, a: ir.Value, b: ir.Value) -> list[ir.Value]:
     return [emit.value("stablehlo.maximum", a.type, a, b)]
 
 
-def _larger_and_where(
-    emit: TensorEmitter, a: ir.Value, place_a: ir.Value, b: ir.Value, place_b: ir.Value
+def _larger_with_index(
+    emit: TensorEmitter, a: ir.Value, index_a: ir.Value, b: ir.Value, index_b: ir.Value
 ) -> list[ir.Value]:
-    """The first of equals; and the last of what is not a number, as in eager."""
+    """Emit the larger element and its index. Ties keep the first index; of several NaN the last wins, as in eager."""
 
-    def either(*truths: ir.Value) -> ir.Value:
-        return emit.value("stablehlo.or", truths[0].type, *truths)
+    def either(one: ir.Value, other: ir.Value) -> ir.Value:
+        return emit.stablehlo("or", one.type, one, other)
 
-    def both(*truths: ir.Value) -> ir.Value:
-        return emit.value("stablehlo.and", truths[0].type, *truths)
+    def both(one: ir.Value, other: ir.Value) -> ir.Value:
+        return emit.stablehlo("and", one.type, one, other)
 
-    first = both(emit.compare("EQ", a, b), emit.compare("LT", place_a, place_b))
-    wins = either(emit.compare("GT", a, b), first)
+    first = both(emit.compare_elements("EQ", a, b), emit.compare_elements("LT", index_a, index_b))
+    wins = either(emit.compare_elements("GT", a, b), first)
     if "f" in emit.element(a):
-        number, last = emit.compare("EQ", b, b), emit.compare("GT", place_a, place_b)
-        wins = either(wins, both(emit.compare("NE", a, a), either(number, last)))
-    chosen = ((a, b), (place_a, place_b))
+        number, last = emit.compare_elements("EQ", b, b), emit.compare_elements("GT", index_a, index_b)
+        wins = either(wins, both(emit.compare_elements("NE", a, a), either(number, last)))
+    chosen = ((a, b), (index_a, index_b))
     return [emit.value("stablehlo.select", each.type, wins, each, other) for each, other in chosen]
 
 
-def _places(emit: TensorEmitter, sizes: Sequence[Size], axes: int) -> ir.Value:
-    """Emit where each element is in the flat order of the last axes."""
-    place: ir.Value | None = None
+def _flat_indices(emit: TensorEmitter, sizes: Sequence[Size], axes: int) -> ir.Value:
+    """Emit the index of each element in the flattened last axes."""
+    flat: ir.Value | None = None
     for axis in range(len(sizes) - axes, len(sizes)):
         here = emit.iota(axis, sizes)
-        if place is not None:
+        if flat is not None:
             scale = emit.filled(emit.scalar(sizes[axis]), sizes)
-            before = emit.value("stablehlo.multiply", here.type, place, scale)
+            before = emit.value("stablehlo.multiply", here.type, flat, scale)
             here = emit.value("stablehlo.add", here.type, before, here)
-        place = here
-    assert place is not None
-    return place
+        flat = here
+    assert flat is not None
+    return flat
 
 
 # --- averages -------------------------------------------------------------------------------------------------------
 
 
-def _avg_pool(axes: int) -> Rule:
-    """Sums, divided by the number of their terms: half precision in float32."""
+def _avg_pool(axes: int) -> OperatorLowering:
+    """Lower to sums divided by the number of their terms; float16 and bfloat16 accumulate in float32."""
 
-    def rule(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
+    def lower(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
         windows, count_padding = _windows_of(op, emit, axes), constant_of(op.operands[5])
-        divisor = op.operands[6] if len(op.operands) > 6 else None  # which one axis lacks
+        divisor = op.operands[6] if len(op.operands) > 6 else None  # absent with one axis
         fixed = None if divisor is None else constant_of(divisor)
         given = divisor is not None and producer(divisor) != "torch.constant.none"
         if windows is None or count_padding is None or (given and fixed is None):
             return None
-        x = emit.send(op.operands[0])
+        x = emit.to_builtin(op.operands[0])
         element = emit.element(x)
         x = emit.converted(x, "f32") if element in ("f16", "bf16") else x
         total = _sums(emit, x, windows)
@@ -186,31 +185,31 @@ def _avg_pool(axes: int) -> Rule:
             by = emit.filled(_number(emit, number, x), sizes)
         else:
             terms = _terms(emit, emit.sizes(x)[-axes:], sizes[-axes:], windows, bool(count_padding))
-            by = emit.spread(emit.converted(terms, emit.element(x)), range(len(sizes) - axes, len(sizes)), sizes)
+            by = emit.broadcast(emit.converted(terms, emit.element(x)), range(len(sizes) - axes, len(sizes)), sizes)
         return [emit.converted(emit.value("stablehlo.divide", total.type, total, by), element)]
 
-    return rule
+    return lower
 
 
 def _terms(
     emit: TensorEmitter, taken: Sequence[Size], sizes: Sequence[Size], windows: Sequence[_Windows], count_padding: bool
 ) -> ir.Value:
-    """Emit how many elements, of ``taken`` along each axis, each of the windows has."""
+    """Emit the number of elements in each window, of an input of sizes ``taken``; ``sizes`` are those of the result."""
     found: ir.Value | None = None
     for axis, (each, size) in enumerate(zip(windows, taken, strict=True)):
-        places = emit.iota(0, sizes[axis : axis + 1])
+        indices = emit.iota(0, sizes[axis : axis + 1])
 
-        def number(value: Size, places: ir.Value = places) -> ir.Value:
-            return emit.filled(emit.scalar(value), emit.sizes(places))
+        def number(value: Size, indices: ir.Value = indices) -> ir.Value:
+            return emit.filled(emit.scalar(value), emit.sizes(indices))
 
         def op(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
             return emit.value(f"stablehlo.{name}", a.type, a, b)
 
-        start = op("add", op("multiply", places, number(each.stride)), number(-each.padding))
+        start = op("add", op("multiply", indices, number(each.stride)), number(-each.padding))
         end = op("add", start, number(each.kernel))
         end = op("minimum", end, number(emit.plus(size, each.padding if count_padding else 0)))
         length = op("subtract", end, start if count_padding else op("maximum", start, number(0)))
-        length = emit.spread(length, [axis], sizes)
+        length = emit.broadcast(length, [axis], sizes)
         found = length if found is None else op("multiply", found, length)
     assert found is not None
     return found
@@ -225,10 +224,10 @@ def _sums(emit: TensorEmitter, x: ir.Value, windows: Sequence[_Windows]) -> ir.V
 
 def _number(emit: TensorEmitter, number: int, like: ir.Value) -> ir.Value:
     element = emit.element(like)
-    return emit.constant(f"{number}.0" if "f" in element else str(number), emit.tensor((), element))
+    return emit.dense_constant(f"{number}.0" if "f" in element else str(number), emit.tensor((), element))
 
 
-RULES: dict[str, Rule] = {
+LOWERINGS: dict[str, OperatorLowering] = {
     **{f"torch.aten.max_pool{axes}d": _max_pool(axes) for axes in (1, 2, 3)},
     **{f"torch.aten.max_pool{axes}d_with_indices": _max_pool(axes) for axes in (2, 3)},
     **{f"torch.aten.avg_pool{axes}d": _avg_pool(axes) for axes in (1, 2, 3)},

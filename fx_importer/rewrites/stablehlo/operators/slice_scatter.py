@@ -1,34 +1,38 @@
-"""Writing into a part of a tensor, where it begins and ends at places that are known at run time only."""
+"""Slice scatter with dynamic bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import constant_of, producer
-from fx_importer.rewrites.stablehlo.tensor_emitter import Size, TensorEmitter
+from fx_importer.mlir.emit import Size, producer
+from fx_importer.mlir.emit_torch import constant_of
+from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
 
 
 def _slice_scatter(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
-    """Of a step of 1. What is written says where it ends."""
+    """Lower a step of 1. The size of the source gives the end."""
     x, source, dim, start, end, step = op.operands
     axis = emit.axis(x, dim)
     known = constant_of(start) is not None and constant_of(end) is not None
     if axis is None or constant_of(step) != 1 or known:
         return None
-    whole, part = emit.send(x), emit.send(source)
+    whole, part = emit.to_builtin(x), emit.to_builtin(source)
     first = 0 if producer(start) == "torch.constant.none" else emit.number(start)
-    place, zero = emit.scalar(_from_the_start(emit, first, emit.size(whole, axis))), emit.constant("0", "tensor<i64>")
-    starts = [place if each == axis else zero for each in range(ir.RankedTensorType(whole.type).rank)]
+    offset, zero = (
+        emit.scalar(_from_start(emit, first, emit.size(whole, axis))),
+        emit.dense_constant("0", "tensor<i64>"),
+    )
+    starts = [offset if each == axis else zero for each in range(ir.RankedTensorType(whole.type).rank)]
     return [emit.value("stablehlo.dynamic_update_slice", whole.type, whole, part, *starts)]
 
 
-def _from_the_start(emit: TensorEmitter, start: Size, size: Size) -> Size:
-    """Return ``start`` counted from the beginning. (What is beyond the ends, the operation itself puts right.)"""
+def _from_start(emit: TensorEmitter, start: Size, size: Size) -> Size:
+    """Return ``start`` with ``size`` added if it is negative. The operation itself clamps it to the bounds."""
     if isinstance(start, int):
         return start if start >= 0 else emit.plus(size, start)
-    negative = emit.op("arith.cmpi", ["i1"], [start, emit.index(0)], {"predicate": emit.i64(2)}).result
-    return emit.value("arith.select", "index", negative, emit.index(emit.plus(size, start)), start)
+    negative = emit.less(start, 0)
+    return emit.select_value(negative, emit.index(emit.plus(size, start)), start)
 
 
-RULES = {"torch.aten.slice_scatter": _slice_scatter}
+LOWERINGS = {"torch.aten.slice_scatter": _slice_scatter}

@@ -1,0 +1,48 @@
+"""Emitting StableHLO, for which the wheel has no builders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter
+
+
+class StablehloOps(Emitter):
+    """Emits operations of StableHLO."""
+
+    def stablehlo(self, name: str, result: ir.Type | str, *operands: ir.Value) -> ir.Value:
+        """Emit ``stablehlo.<name>``, which has one result and no attributes, and return the result."""
+        return self.value(f"stablehlo.{name}", result, *operands)
+
+    def dense_constant(self, elements: str, type_: ir.Type | str) -> ir.Value:
+        """Emit a constant tensor; ``elements`` is what stands in the brackets of ``dense<…>``."""
+        dense = self.attribute(f"dense<{elements}> : {type_}")
+        return self.op("stablehlo.constant", [type_], (), {"value": dense}).result
+
+    def compare(
+        self, direction: str, a: ir.Value, b: ir.Value, compare_type: ir.Attribute | str | None = None
+    ) -> ir.Value:
+        """Emit a comparison of tensors of one type: ``direction`` is ``EQ``, ``NE``, ``LT``, ``LE``, ``GT`` or ``GE``.
+
+        ``compare_type`` is ``FLOAT``, ``SIGNED`` and so on, or such an attribute; StableHLO infers one if it is None.
+        """
+        attributes = {"comparison_direction": self.attribute(f"#stablehlo<comparison_direction {direction}>")}
+        if isinstance(compare_type, str):
+            compare_type = self.attribute(f"#stablehlo<comparison_type {compare_type}>")
+        if compare_type is not None:
+            attributes["compare_type"] = compare_type
+        return self.op("stablehlo.compare", [self.tensor(self.shape(a), "i1")], [a, b], attributes).result
+
+    def concatenate(self, tensors: Sequence[ir.Value], axis: int, type_: ir.Type | str) -> ir.Value:
+        """Emit ``tensors`` one behind the other along ``axis``."""
+        return self.op("stablehlo.concatenate", [type_], tensors, {"dimension": self.i64(axis)}).result
+
+    def dimension_size(self, x: ir.Value, axis: int) -> ir.Value:
+        """Emit the size of ``x`` along ``axis``, as a ``tensor<i32>``."""
+        return self.op("stablehlo.get_dimension_size", ["tensor<i32>"], [x], {"dimension": self.i64(axis)}).result
+
+    def broadcast_to(self, x: ir.Value, sizes: ir.Value, axes: Sequence[int], type_: ir.Type) -> ir.Value:
+        """Emit ``x``, whose axes are ``axes`` of the result, in the shape that the tensor ``sizes`` holds."""
+        dims = {"broadcast_dimensions": self.array(axes)}
+        return self.op("stablehlo.dynamic_broadcast_in_dim", [type_], [x, sizes], dims).result
