@@ -39,15 +39,15 @@ def _elementwise(*operators: OpOverload) -> Callable[[Function], Decomposition]:
 @_elementwise(aten.sgn.default)
 def sgn(a: Tensor, b: Tensor) -> Parts:
     """Return ``x / |x|``, and zero for zero."""
-    size = torch.hypot(a, b)
-    whole = torch.where(size == 0, 1.0, size)
+    magnitude = torch.hypot(a, b)
+    whole = torch.where(magnitude == 0, 1.0, magnitude)
     return a / whole, b / whole
 
 
 def _sqrt(a: Tensor, b: Tensor) -> Parts:
     """Return the square root whose real part is not negative."""
-    size = torch.hypot(a, b)
-    root = torch.sqrt(size * 0.5 + a.abs() * 0.5)
+    magnitude = torch.hypot(a, b)
+    root = torch.sqrt(magnitude * 0.5 + a.abs() * 0.5)
     other = torch.where(root == 0, 0.0, b.abs() * 0.5 / torch.where(root == 0, 1.0, root))
     return torch.where(a < 0, other, root), torch.copysign(torch.where(a < 0, root, other), b)
 
@@ -77,8 +77,8 @@ def expm1(a: Tensor, b: Tensor) -> Parts:
 @_elementwise(aten.exp2.default)
 def exp2(a: Tensor, b: Tensor) -> Parts:
     """Return ``2 ** x``."""
-    size, angle = torch.exp2(a), b * math.log(2)
-    return size * torch.cos(angle), size * torch.sin(angle)
+    magnitude, angle = torch.exp2(a), b * math.log(2)
+    return magnitude * torch.cos(angle), magnitude * torch.sin(angle)
 
 
 @_elementwise(aten.sin.default)

@@ -47,11 +47,13 @@ def _logaddexp_parts(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor
     With ``z = exp(small - large)`` it is ``large + log(1 + z)``, and ``|1 + z|**2`` is ``1 + 2 Re(z) + |z|**2``.
     """
     first = a > c
-    large, turn = torch.where(first, a, c), torch.where(first, b, d)
-    apart = torch.where(a == c, 0.0, torch.where(first, c - a, a - c))
-    size, angle = torch.exp(apart), torch.where(first, d - b, b - d)
-    along, across = size * torch.cos(angle), size * torch.sin(angle)
-    return large + 0.5 * torch.log1p(along + along + size * size), turn + torch.atan2(across, 1.0 + along)
+    large, phase = torch.where(first, a, c), torch.where(first, b, d)
+    difference = torch.where(a == c, 0.0, torch.where(first, c - a, a - c))
+    magnitude, angle = torch.exp(difference), torch.where(first, d - b, b - d)
+    real_part, imaginary_part = magnitude * torch.cos(angle), magnitude * torch.sin(angle)
+    return large + 0.5 * torch.log1p(real_part + real_part + magnitude * magnitude), phase + torch.atan2(
+        imaginary_part, 1.0 + real_part
+    )
 
 
 @decomposes(aten.logaddexp.default)

@@ -143,8 +143,8 @@ def exp(x: Tensor) -> Any:
     if not x.is_complex():
         return NotImplemented
     real, imaginary = parts_of_tensor(x)
-    size = torch.exp(real)
-    return torch.complex(size * torch.cos(imaginary), size * torch.sin(imaginary))
+    magnitude = torch.exp(real)
+    return torch.complex(magnitude * torch.cos(imaginary), magnitude * torch.sin(imaginary))
 
 
 @decomposes(aten._to_copy.default)

@@ -61,11 +61,11 @@ SCALAR_ARITHMETIC = (add, sub, rsub, mul)
 def for_int8(rule: Decomposition) -> Decomposition:
     """Return ``rule`` restricted to int8 tensors."""
 
-    def small(*args: Any, **kwargs: Any) -> Any:
-        is_small = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in args)
-        return rule(*args, **kwargs) if is_small else NotImplemented
+    def on_int8(*args: Any, **kwargs: Any) -> Any:
+        has_int8 = any(isinstance(each, Tensor) and each.dtype == torch.int8 for each in args)
+        return rule(*args, **kwargs) if has_int8 else NotImplemented
 
-    return Decomposition(rule.operators, small)
+    return Decomposition(rule.operators, on_int8)
 
 
 @decomposes(aten.rsub.Tensor)

@@ -16,26 +16,26 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def on_bools(operator: OpOverload, rule: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
+def on_bools(operator: OpOverload, compute: Callable[[Tensor, Tensor], Tensor]) -> Decomposition:
     """Return the rule of ``operator`` on two bool tensors; on others it stays."""
 
     @decomposes(operator)
-    def ordered(a: Tensor, b: Tensor) -> Any:
-        return rule(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
+    def rule(a: Tensor, b: Tensor) -> Any:
+        return compute(a, b) if a.dtype is b.dtype is torch.bool else NotImplemented
 
-    return ordered
+    return rule
 
 
 def _as_int32(operator: OpOverload) -> Decomposition:
     """Return the rule that computes in int32 for bools; the first result is compared with zero."""
 
     @decomposes(operator)
-    def rule(x: Tensor, *args: Any, **settings: Any) -> Any:
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
         if x.dtype is not torch.bool:
             return NotImplemented
-        settings = {key: each.int() if _is_bool(each) else each for key, each in settings.items()}
-        found = operator(x.int(), *(each.int() if _is_bool(each) else each for each in args), **settings)
-        return (found[0] != 0, *found[1:]) if isinstance(found, tuple) else found != 0
+        kwargs = {key: each.int() if _is_bool(each) else each for key, each in kwargs.items()}
+        result = operator(x.int(), *(each.int() if _is_bool(each) else each for each in args), **kwargs)
+        return (result[0] != 0, *result[1:]) if isinstance(result, tuple) else result != 0
 
     return rule
 

@@ -32,16 +32,16 @@ def in_float32(*operators: Operator) -> tuple[Decomposition, ...]:
 def _in_float32(operator: OpOverload) -> Decomposition:
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:
-        asked = kwargs.get("dtype")
-        given = {each.dtype for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        dtype = asked if asked in HALF_DTYPES else next((each for each in HALF_DTYPES if each in given), None)
-        if dtype is None or not given <= {*HALF_DTYPES, torch.float32}:
+        requested = kwargs.get("dtype")
+        dtypes = {each.dtype for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        dtype = requested if requested in HALF_DTYPES else next((each for each in HALF_DTYPES if each in dtypes), None)
+        if dtype is None or not dtypes <= {*HALF_DTYPES, torch.float32}:
             return NotImplemented
         args, kwargs = tree_map_only(Tensor, torch.Tensor.float, (args, kwargs))
-        if asked in HALF_DTYPES:
+        if requested in HALF_DTYPES:
             kwargs["dtype"] = torch.float32
         result = operator(*args, **kwargs)
-        narrow = asked is None or asked in HALF_DTYPES
+        narrow = requested is None or requested in HALF_DTYPES
         return tree_map_only(Tensor, lambda each: each.to(dtype), result) if narrow else result
 
     return rule

@@ -15,14 +15,14 @@ from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
-_SIMPLE: Mapping[float, Callable[[Tensor], Tensor]] = {
+_PRODUCTS: Mapping[float, Callable[[Tensor], Tensor]] = {
     1: lambda x: x.clone(),
     2: lambda x: x * x,
     3: lambda x: x * x * x,
 }
 
 
-_SIMPLE_OF_FLOATS: Mapping[float, Callable[[Tensor], Tensor]] = {
+_FLOAT_ROOTS: Mapping[float, Callable[[Tensor], Tensor]] = {
     0.5: torch.sqrt,
     -0.5: torch.rsqrt,
     -1: torch.reciprocal,
@@ -37,19 +37,19 @@ def power(x: Tensor, exponent: float) -> Tensor:
         if x.dtype == torch.bool:
             x = x.to(torch.result_type(x, exponent))
         # An integer to the power of a float is a float.
-        if exponent in _SIMPLE and torch.result_type(x, exponent) == x.dtype:
-            return _SIMPLE[exponent](x)
-        if exponent in _SIMPLE_OF_FLOATS and x.is_floating_point():
-            return _SIMPLE_OF_FLOATS[exponent](x)
+        if exponent in _PRODUCTS and torch.result_type(x, exponent) == x.dtype:
+            return _PRODUCTS[exponent](x)
+        if exponent in _FLOAT_ROOTS and x.is_floating_point():
+            return _FLOAT_ROOTS[exponent](x)
         if not x.is_floating_point() and not x.is_complex():
             # No lowering supports powers of integers; computed in floats, the result has the wrong dtype.
             if isinstance(exponent, float):
                 return torch.pow(x.to(torch.result_type(x, exponent)), exponent)
-            return _product(x, exponent) if exponent >= 0 else NotImplemented
+            return _integer_power(x, exponent) if exponent >= 0 else NotImplemented
     return NotImplemented
 
 
-def _product(x: Tensor, times: int) -> Tensor:
+def _integer_power(x: Tensor, times: int) -> Tensor:
     """Return ``x`` to a non-negative integer power, by repeated squaring."""
     result = torch.ones_like(x)
     while times:
@@ -90,14 +90,14 @@ def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
     return torch.where(exponent < 0, inverse, result)
 
 
-def _positive_power(x: Tensor, exponent: Tensor | float, usual: Tensor) -> Tensor:
-    """Return the power where ``usual``, and an arbitrary value elsewhere.
+def _positive_power(x: Tensor, exponent: Tensor | float, regular: Tensor) -> Tensor:
+    """Return the power where ``regular``, and an arbitrary value elsewhere.
 
     TOSA defines its power for finite operands and positive bases.
     """
     with keep(aten.pow.Tensor_Tensor), keep(aten.pow.Tensor_Scalar):
-        base = torch.where(usual, x, 1.0)
-        return torch.pow(base, torch.where(usual, exponent, 1.0) if isinstance(exponent, Tensor) else exponent)
+        base = torch.where(regular, x, 1.0)
+        return torch.pow(base, torch.where(regular, exponent, 1.0) if isinstance(exponent, Tensor) else exponent)
 
 
 @decomposes(aten.pow.Tensor_Scalar)
@@ -111,14 +111,14 @@ def tosa_power(x: Tensor, exponent: float) -> Tensor:
     if not math.isfinite(exponent):
         return tosa_power_of_tensors.rule(x, torch.full((), exponent, dtype=x.dtype))
     if exponent == int(exponent) and abs(exponent) <= 64:
-        product = _product(x, abs(int(exponent)))
+        product = _integer_power(x, abs(int(exponent)))
         return product if exponent >= 0 else torch.reciprocal(product)
     if exponent == int(exponent):
         return tosa_power_of_tensors.rule(x, torch.full((), exponent, dtype=x.dtype))
-    usual = (x > 0) & (x < math.inf)
+    regular = (x > 0) & (x < math.inf)
     at_zero, at_infinity = (0.0, math.inf) if exponent > 0 else (math.inf, 0.0)
-    edge = torch.where(x.abs() == math.inf, at_infinity, torch.where(x == 0, at_zero, math.nan))
-    return torch.where(usual, _positive_power(x, exponent, usual), edge.to(x.dtype))
+    limit = torch.where(x.abs() == math.inf, at_infinity, torch.where(x == 0, at_zero, math.nan))
+    return torch.where(regular, _positive_power(x, exponent, regular), limit.to(x.dtype))
 
 
 @decomposes(aten.pow.Tensor_Tensor)
@@ -130,21 +130,21 @@ def tosa_power_of_tensors(x: Tensor, exponent: Tensor) -> Tensor:
     if not dtype.is_floating_point:
         return NotImplemented
     x, exponent = x.to(dtype), exponent.to(dtype)
-    size = x.abs()
-    usual = (size > 0) & (size < math.inf) & (exponent.abs() < math.inf)
-    edge = torch.where(torch.where(exponent > 0, size > 1, size <= 1), math.inf, 0.0)
-    result = torch.where(usual, _positive_power(size, exponent, usual), edge.to(dtype))
+    magnitude = x.abs()
+    regular = (magnitude > 0) & (magnitude < math.inf) & (exponent.abs() < math.inf)
+    limit = torch.where(torch.where(exponent > 0, magnitude > 1, magnitude <= 1), math.inf, 0.0)
+    result = torch.where(regular, _positive_power(magnitude, exponent, regular), limit.to(dtype))
     is_nan = torch.isnan(x) | torch.isnan(exponent)
     whole_number = torch.floor(exponent) == exponent
     negative = (x < 0) | (torch.reciprocal(x) < 0)
     odd = whole_number & (torch.floor(exponent * 0.5) * 2.0 != exponent)
     result = torch.where(negative & odd, -result, result)
-    result = torch.where(is_nan | (usual & (x < 0) & ~whole_number), math.nan, result)
+    result = torch.where(is_nan | (regular & (x < 0) & ~whole_number), math.nan, result)
     return torch.where((exponent == 0) | (x == 1) | ((x == -1) & (exponent.abs() == math.inf)), 1.0, result)
 
 
 @decomposes(aten.pow.Scalar)
-def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
+def tosa_power_of_scalar(base: float, exponent: Tensor) -> Tensor:
     """Return a power of a constant base, by TOSA's power at finite exponents."""
     dtype = torch.result_type(base, exponent)
     if not isinstance(base, int | float) or not dtype.is_floating_point:
@@ -152,13 +152,13 @@ def tosa_power_of_number(base: float, exponent: Tensor) -> Tensor:
     exponent = exponent.to(dtype)
     if not 0 < base < math.inf:
         return tosa_power_of_tensors.rule(torch.full((), base, dtype=dtype), exponent)
-    usual = exponent.abs() < math.inf
+    regular = exponent.abs() < math.inf
     with keep(aten.pow.Tensor_Tensor):
-        result = torch.pow(torch.full((), base, dtype=dtype), torch.where(usual, exponent, 0.0))
+        result = torch.pow(torch.full((), base, dtype=dtype), torch.where(regular, exponent, 0.0))
     if base == 1:
         return result
-    edge = torch.where(exponent > 0 if base > 1 else exponent < 0, math.inf, 0.0)
-    return torch.where(usual, result, torch.where(torch.isnan(exponent), math.nan, edge).to(dtype))
+    limit = torch.where(exponent > 0 if base > 1 else exponent < 0, math.inf, 0.0)
+    return torch.where(regular, result, torch.where(torch.isnan(exponent), math.nan, limit).to(dtype))
 
 
 @decomposes(aten.sqrt.default)
@@ -172,6 +172,6 @@ power_of_scalar = with_scalar(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 
 TOSA_POWERS: tuple[Decomposition, ...] = (
     power_of_integers,
-    *(tosa_power, tosa_power_of_tensors, tosa_power_of_number, tosa_sqrt),
+    *(tosa_power, tosa_power_of_tensors, tosa_power_of_scalar, tosa_sqrt),
 )
 """TOSA has exponentials and logarithms, reciprocal roots, and powers of positive numbers."""

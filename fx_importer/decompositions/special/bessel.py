@@ -51,8 +51,8 @@ def bessel_j0(x: Tensor) -> Tensor:
 @decomposes_in_float(aten.special_bessel_j1.default)
 def bessel_j1(x: Tensor) -> Tensor:
     """Return ``J(1, x)``. Error in float32: 6e-7 from -100 to 100, in float64: 1e-15."""
-    size = _first_kind(x.abs(), 1)
-    return torch.where(x < 0, -size, size)
+    magnitude = _first_kind(x.abs(), 1)
+    return torch.where(x < 0, -magnitude, magnitude)
 
 
 @decomposes_in_float(aten.special_bessel_y0.default)
@@ -93,9 +93,9 @@ def airy_ai(x: Tensor) -> Tensor:
 
     Error in float32: 2e-6 from -10, 2e-5 from -100, where the phase is rounded; in float64: 2e-14.
     """
-    size = x.abs()
-    root = torch.sqrt(size)
-    z = size * root * (2 / 3)
+    magnitude = x.abs()
+    root = torch.sqrt(magnitude)
+    z = magnitude * root * (2 / 3)
     quarter = torch.sqrt(root)
     end = 2 / 3 * 2**1.5
     right = series.AIRY_RIGHT(end / z) * torch.exp(-z) / (2 * math.sqrt(math.pi) * quarter)
@@ -104,7 +104,7 @@ def airy_ai(x: Tensor) -> Tensor:
     turned = (sine + cosine) * series.AIRY_P(ratio) + (sine - cosine) * series.AIRY_Q(ratio) / z
     left = turned / (math.sqrt(2 * math.pi) * quarter)
     result = torch.where(x > 2, right, torch.where(x < -4, left, series.AIRY_MIDDLE(x)))
-    return torch.where(size == torch.inf, torch.nan, torch.where(x > 103.892, 0, result))
+    return torch.where(magnitude == torch.inf, torch.nan, torch.where(x > 103.892, 0, result))
 
 
 BESSEL = (bessel_j0, bessel_j1, bessel_y0, bessel_y1, spherical_bessel_j0, airy_ai)

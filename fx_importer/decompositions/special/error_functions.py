@@ -39,10 +39,12 @@ def erfc(x: Tensor) -> Tensor:
 
     Relative error in float32: 5e-7 to 9, where the result becomes subnormal; in float64: 1e-15.
     """
-    size = x.abs()
-    tail = torch.where(size < 28, _exp_of_square(torch.where(size < 28, size, 0), -1) * _scaled_complement(size), 0)
+    magnitude = x.abs()
+    tail = torch.where(
+        magnitude < 28, _exp_of_square(torch.where(magnitude < 28, magnitude, 0), -1) * _scaled_complement(magnitude), 0
+    )
     tail = torch.where(x.isnan(), x, tail)
-    return torch.where(size < 0.5, 1 - torch.erf(x), torch.where(x < 0, 2 - tail, tail))
+    return torch.where(magnitude < 0.5, 1 - torch.erf(x), torch.where(x < 0, 2 - tail, tail))
 
 
 @decomposes_in_float(aten.special_erfcx.default)
@@ -51,9 +53,9 @@ def erfcx(x: Tensor) -> Tensor:
 
     Relative error in float32: 5e-7 from -9 to 1e30, in float64: 1e-14.
     """
-    size = x.abs()
-    scaled = _scaled_complement(size)
-    square = torch.where(size < 28, _exp_of_square(torch.where(size < 28, size, 0), 1), torch.inf)
+    magnitude = x.abs()
+    scaled = _scaled_complement(magnitude)
+    square = torch.where(magnitude < 28, _exp_of_square(torch.where(magnitude < 28, magnitude, 0), 1), torch.inf)
     return torch.where(x < 0, 2 * square - scaled, scaled)
 
 

@@ -26,9 +26,9 @@ def frexp(x: Tensor) -> Any:
     the exponent zero.
     """
     wide = x if x.dtype == torch.float64 else x.float()
-    size = wide.abs()
-    special = (size == 0) | (size == torch.inf) | (wide != wide)
-    mantissa = torch.where(special, 0.5, size)
+    magnitude = wide.abs()
+    special = (magnitude == 0) | (magnitude == torch.inf) | (wide != wide)
+    mantissa = torch.where(special, 0.5, magnitude)
     exponent = torch.zeros_like(mantissa)
     for bits in _exponent_steps(wide.dtype):
         tall = mantissa >= 2.0**bits
@@ -60,18 +60,18 @@ def nextafter(x: Tensor, towards: Tensor) -> Tensor:
     info = torch.finfo(dtype)
     half, least = info.eps / 2, info.smallest_normal * info.eps
     nudge = half * (1 + 2 * half)
-    size = here.abs()
+    magnitude = here.abs()
     sign = torch.where(there > here, 1.0, -1.0).to(wide)
     scaled = here * 2.0**100
     near = (scaled + sign * (scaled.abs() * nudge)) * 2.0**-100
-    far = here + sign * (size * nudge)
+    far = here + sign * (magnitude * nudge)
     tiny = torch.where(here == -sign * least, here * 0, here + sign * least)
     if dtype == wide:
-        result = torch.where(size > info.smallest_normal * 2.0**40, far, near)
+        result = torch.where(magnitude > info.smallest_normal * 2.0**40, far, near)
     else:
         result = far.to(dtype).to(wide)
-    result = torch.where(size < 2 * info.smallest_normal, tiny, result)
-    result = torch.where(size == torch.inf, -sign * info.max, result)
+    result = torch.where(magnitude < 2 * info.smallest_normal, tiny, result)
+    result = torch.where(magnitude == torch.inf, -sign * info.max, result)
     result = torch.where(here == there, there, result)
     return torch.where((here != here) | (there != there), torch.nan, result).to(dtype)
 

@@ -44,36 +44,36 @@ def _regularized(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     start = fraction_x + 1 - fraction_a
     eps = torch.finfo(a.dtype).eps
 
-    def condition(turn: Tensor, unsettled: Tensor, *_: Tensor) -> Tensor:
-        return (unsettled > 0) & (turn < _MAX_ITERATIONS)
+    def condition(iteration: Tensor, active_count: Tensor, *_: Tensor) -> Tensor:
+        return (active_count > 0) & (iteration < _MAX_ITERATIONS)
 
     def body(
-        turn: Tensor,
+        iteration: Tensor,
         _: Tensor,
         term: Tensor,
         total: Tensor,
         c: Tensor,
         d: Tensor,
         h: Tensor,
-        moving: Tensor,
+        active: Tensor,
         a: Tensor,
         series_x: Tensor,
         fraction_a: Tensor,
         start: Tensor,
     ) -> tuple[Tensor, ...]:
-        term = term * series_x / (a + turn)
+        term = term * series_x / (a + iteration)
         total = total + term
-        numerator = turn * (fraction_a - turn)
-        denominator = start + 2 * turn
+        numerator = iteration * (fraction_a - iteration)
+        denominator = start + 2 * iteration
         d = 1 / (numerator * d + denominator)
         c = denominator + numerator / c
         change = c * d
         # A converged lane stops, so that it gathers no more rounding errors.
-        moving = torch.where((change - 1).abs() > 3 * eps, moving, 0)
-        h = torch.where(moving > 0, h * change, h)
-        count = torch.sum(moving) + torch.sum((term > eps / 2 * total).to(term.dtype))
+        active = torch.where((change - 1).abs() > 3 * eps, active, 0)
+        h = torch.where(active > 0, h * change, h)
+        count = torch.sum(active) + torch.sum((term > eps / 2 * total).to(term.dtype))
         carried = (a.clone(), series_x.clone(), fraction_a.clone(), start.clone())
-        return (turn + 1, count, term, total, c, d, h, moving, *carried)
+        return (iteration + 1, count, term, total, c, d, h, active, *carried)
 
     one = torch.ones_like(a)
     many = torch.full_like(a, 1e30)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.elementwise.powers import tosa_power_of_number
+from fx_importer.decompositions.elementwise.powers import tosa_power_of_scalar
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.fx_graph.operators import aten
@@ -73,8 +73,8 @@ log10 = _scaled_log(aten.log10.default, 10)
 
 @decomposes(aten.exp2.default)
 def tosa_exp2(x: Tensor) -> Tensor:
-    """Return ``2**x``, by `tosa_power_of_number`."""
-    return tosa_power_of_number.rule(2.0, x)
+    """Return ``2**x``, by `tosa_power_of_scalar`."""
+    return tosa_power_of_scalar.rule(2.0, x)
 
 
 @decomposes(aten.expm1.default)

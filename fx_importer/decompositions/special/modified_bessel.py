@@ -14,11 +14,11 @@ from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.fx_graph.operators import aten
 
 
-def _scaled_first(size: Tensor, order: int) -> Tensor:
+def _scaled_first(magnitude: Tensor, order: int) -> Tensor:
     """Return ``exp(-x) * I(order, x)`` for x from 0."""
-    small = series.I0_SMALL(size) if order == 0 else size * series.I1_SMALL(size)
-    large = (series.I0_LARGE if order == 0 else series.I1_LARGE)(8 / size)
-    return torch.where(size < 8, small, large * torch.rsqrt(size))
+    small = series.I0_SMALL(magnitude) if order == 0 else magnitude * series.I1_SMALL(magnitude)
+    large = (series.I0_LARGE if order == 0 else series.I1_LARGE)(8 / magnitude)
+    return torch.where(magnitude < 8, small, large * torch.rsqrt(magnitude))
 
 
 @decomposes_in_float(aten.special_i0e.default)
@@ -30,8 +30,8 @@ def i0e(x: Tensor) -> Tensor:
 @decomposes_in_float(aten.special_i1e.default)
 def i1e(x: Tensor) -> Tensor:
     """Return ``exp(-|x|) * I(1, x)``. Error in float32: 1e-6, in float64: 2e-15."""
-    size = _scaled_first(x.abs(), 1)
-    return torch.where(x < 0, -size, size)
+    magnitude = _scaled_first(x.abs(), 1)
+    return torch.where(x < 0, -magnitude, magnitude)
 
 
 @decomposes_in_float(aten.i0.default, aten.special_modified_bessel_i0.default)
@@ -43,8 +43,8 @@ def i0(x: Tensor) -> Tensor:
 @decomposes_in_float(aten.special_i1.default, aten.special_modified_bessel_i1.default)
 def i1(x: Tensor) -> Tensor:
     """Return ``I(1, x)``; infinite where ``exp(|x|)`` is. Error in float32: 1e-6, in float64: 2e-15."""
-    size = torch.exp(x.abs()) * _scaled_first(x.abs(), 1)
-    return torch.where(x < 0, -size, size)
+    magnitude = torch.exp(x.abs()) * _scaled_first(x.abs(), 1)
+    return torch.where(x < 0, -magnitude, magnitude)
 
 
 def _second(x: Tensor, order: int, *, scaled: bool) -> Tensor:

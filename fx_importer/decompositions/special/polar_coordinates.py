@@ -37,10 +37,10 @@ def angle(x: Tensor) -> Any:
 
 
 @decomposes(aten.polar.default)
-def polar(size: Tensor, angle: Tensor) -> Tensor:
+def polar(magnitude: Tensor, angle: Tensor) -> Tensor:
     """Return the complex number of this magnitude and angle."""
-    size, angle = torch.broadcast_tensors(size, angle)
-    return torch.complex(size * torch.cos(angle), size * torch.sin(angle))
+    magnitude, angle = torch.broadcast_tensors(magnitude, angle)
+    return torch.complex(magnitude * torch.cos(angle), magnitude * torch.sin(angle))
 
 
 POLAR_COORDINATES = (hypot, angle, polar)

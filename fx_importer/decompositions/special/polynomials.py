@@ -28,18 +28,27 @@ _MAX_UNROLLED_DEGREE = 32
 def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
     """Return the polynomial of integer degree ``n``: 1 for n = 0, ``first`` for n = 1, then by ``step``."""
 
-    def condition(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> Tensor:
+    def condition(degree: Tensor, current: Tensor, previous: Tensor, result: Tensor, x: Tensor, n: Tensor) -> Tensor:
         return any_true(n > degree)
 
-    def turn(degree: Tensor, last: Tensor, before: Tensor, result: Tensor, x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
-        following = step(x, degree, last, before)
+    def body(
+        degree: Tensor, current: Tensor, previous: Tensor, result: Tensor, x: Tensor, n: Tensor
+    ) -> tuple[Tensor, ...]:
+        following = step(x, degree, current, previous)
         # A loop may not return its operands.
-        return (degree + 1, following, last.clone(), torch.where(n > degree, following, result), x.clone(), n.clone())
+        return (
+            degree + 1,
+            following,
+            current.clone(),
+            torch.where(n > degree, following, result),
+            x.clone(),
+            n.clone(),
+        )
 
     start = torch.where(n > 0, first, 1)
     one = torch.ones_like(x)
     carried: Any = (torch.ones((), dtype=x.dtype), first, one, start, x.clone(), n.clone())
-    return while_loop_op(condition, turn, carried, ())[3]
+    return while_loop_op(condition, body, carried, ())[3]
 
 
 def _polynomial(
@@ -68,10 +77,10 @@ def _polynomial(
                 return torch.full_like(x, 0 if n <= -1 else torch.nan)
             if n > _MAX_UNROLLED_DEGREE:
                 return _recurrence(x, torch.full_like(x, int(n)), first(x), step)
-            last, before = torch.ones_like(x), torch.zeros_like(x)
+            current, previous = torch.ones_like(x), torch.zeros_like(x)
             for degree in range(int(n)):
-                last, before = step(x, degree, last, before) if degree else first(x), last
-            return last
+                current, previous = step(x, degree, current, previous) if degree else first(x), current
+            return current
 
         return decomposes_in_float(*operators)(of_number)(x)
 
@@ -82,8 +91,8 @@ def _max_degree(x: Tensor) -> int:
     return 128 if x.dtype == torch.float32 else 512
 
 
-def _chebyshev_step(x: Tensor, _: Tensor | int, last: Tensor, before: Tensor) -> Tensor:
-    return 2 * x * last - before
+def _chebyshev_step(x: Tensor, _: Tensor | int, current: Tensor, previous: Tensor) -> Tensor:
+    return 2 * x * current - previous
 
 
 def _overloads(name: str) -> tuple[Operator, ...]:
@@ -107,23 +116,23 @@ POLYNOMIALS = (
     _polynomial(
         *_overloads("special_hermite_polynomial_h"),
         first=lambda x: 2 * x,
-        step=lambda x, n, last, before: 2 * (x * last - n * before),
+        step=lambda x, n, current, previous: 2 * (x * current - n * previous),
         limit=True,
     ),
     _polynomial(
         *_overloads("special_hermite_polynomial_he"),
         first=lambda x: x.clone(),
-        step=lambda x, n, last, before: x * last - n * before,
+        step=lambda x, n, current, previous: x * current - n * previous,
         limit=True,
     ),
     _polynomial(
         *_overloads("special_laguerre_polynomial_l"),
         first=lambda x: 1 - x,
-        step=lambda x, n, last, before: ((2 * n + 1 - x) * last - n * before) / (n + 1),
+        step=lambda x, n, current, previous: ((2 * n + 1 - x) * current - n * previous) / (n + 1),
     ),
     _polynomial(
         *_overloads("special_legendre_polynomial_p"),
         first=lambda x: x.clone(),
-        step=lambda x, n, last, before: ((2 * n + 1) * x * last - n * before) / (n + 1),
+        step=lambda x, n, current, previous: ((2 * n + 1) * x * current - n * previous) / (n + 1),
     ),
 )

@@ -17,9 +17,9 @@ from fx_importer.decompositions.special.trigonometric_series import ASIN, ATAN
 from fx_importer.fx_graph.operators import aten
 
 
-def _signed(size: Tensor, x: Tensor) -> Tensor:
-    """Return ``size`` with the sign of x; zero and NaN as in x."""
-    return torch.where(x > 0, size, torch.where(x < 0, -size, x))
+def _signed(magnitude: Tensor, x: Tensor) -> Tensor:
+    """Return ``magnitude`` with the sign of x; zero and NaN as in x."""
+    return torch.where(x > 0, magnitude, torch.where(x < 0, -magnitude, x))
 
 
 def _sqrt(x: Tensor) -> Tensor:
@@ -63,11 +63,11 @@ def asin(x: Tensor) -> Tensor:
 
     Relative error in float32: 3e-7.
     """
-    size = x.abs()
-    square = torch.where(size < 0.5, size * size, (1 - size) / 2)
-    base = torch.where(size < 0.5, size, _sqrt(square))
+    magnitude = x.abs()
+    square = torch.where(magnitude < 0.5, magnitude * magnitude, (1 - magnitude) / 2)
+    base = torch.where(magnitude < 0.5, magnitude, _sqrt(square))
     angle = base * ASIN(square)
-    return _signed(torch.where(size < 0.5, angle, math.pi / 2 - 2 * angle), x)
+    return _signed(torch.where(magnitude < 0.5, angle, math.pi / 2 - 2 * angle), x)
 
 
 @decomposes_in_float(aten.acos.default)
@@ -76,22 +76,22 @@ def acos(x: Tensor) -> Tensor:
 
     Relative error in float32: 4e-7, near 1 2e-7.
     """
-    size = x.abs()
-    square = torch.where(size < 0.5, size * size, (1 - size) / 2)
-    base = torch.where(size < 0.5, x, _sqrt(square))
+    magnitude = x.abs()
+    square = torch.where(magnitude < 0.5, magnitude * magnitude, (1 - magnitude) / 2)
+    base = torch.where(magnitude < 0.5, x, _sqrt(square))
     angle = base * ASIN(square)
     outer = torch.where(x < 0, math.pi - 2 * angle, 2 * angle)
-    return torch.where(size < 0.5, math.pi / 2 - angle, outer)
+    return torch.where(magnitude < 0.5, math.pi / 2 - angle, outer)
 
 
 @decomposes_in_float(aten.asinh.default)
 def asinh(x: Tensor) -> Tensor:
     """Return ``log(x + sqrt(x**2 + 1))``, as `log1p` near zero. Relative error in float32: 6e-7."""
-    size = x.abs()
-    near = torch.where(size < 1e8, size, 0)
+    magnitude = x.abs()
+    near = torch.where(magnitude < 1e8, magnitude, 0)
     square = near * near
     inner = log1p(near + square / (1 + torch.sqrt(1 + square)))
-    return _signed(torch.where(size < 1e8, inner, torch.log(size) + math.log(2)), x)
+    return _signed(torch.where(magnitude < 1e8, inner, torch.log(magnitude) + math.log(2)), x)
 
 
 @decomposes_in_float(aten.acosh.default)
@@ -105,10 +105,10 @@ def acosh(x: Tensor) -> Tensor:
 @decomposes_in_float(aten.atanh.default)
 def atanh(x: Tensor) -> Tensor:
     """Return ``log((1 + x) / (1 - x)) / 2``, as `log1p`. Relative error in float32: 6e-7."""
-    size = x.abs()
-    inner = log1p(2 * size / torch.where(size < 1, 1 - size, 1)) / 2
-    edge = torch.where(size == 1, torch.inf, torch.nan)
-    return _signed(torch.where(size < 1, inner, edge), x)
+    magnitude = x.abs()
+    inner = log1p(2 * magnitude / torch.where(magnitude < 1, 1 - magnitude, 1)) / 2
+    edge = torch.where(magnitude == 1, torch.inf, torch.nan)
+    return _signed(torch.where(magnitude < 1, inner, edge), x)
 
 
 @decomposes_in_float(aten.sinh.default)
@@ -117,18 +117,18 @@ def sinh(x: Tensor) -> Tensor:
 
     Relative error in float32: 7e-7 to 80, beyond that of the exponential.
     """
-    size = x.abs()
-    grown = expm1(torch.where(size < 80, size, 0))
-    half = torch.exp(size / 2)
-    return _signed(torch.where(size < 80, (grown + grown / (grown + 1)) / 2, half * (half / 2)), x)
+    magnitude = x.abs()
+    grown = expm1(torch.where(magnitude < 80, magnitude, 0))
+    half = torch.exp(magnitude / 2)
+    return _signed(torch.where(magnitude < 80, (grown + grown / (grown + 1)) / 2, half * (half / 2)), x)
 
 
 @decomposes_in_float(aten.cosh.default)
 def cosh(x: Tensor) -> Tensor:
     """Return ``(exp(x) + exp(-x)) / 2``; large ones by half of x. Relative error in float32: 3e-7 to 80."""
-    size = x.abs()
-    half = torch.exp(size / 2)
-    return torch.where(size < 80, (torch.exp(size) + torch.exp(-size)) / 2, half * (half / 2))
+    magnitude = x.abs()
+    half = torch.exp(magnitude / 2)
+    return torch.where(magnitude < 80, (torch.exp(magnitude) + torch.exp(-magnitude)) / 2, half * (half / 2))
 
 
 TRIGONOMETRY = (atan, atan2, asin, acos, asinh, acosh, atanh, sinh, cosh)
