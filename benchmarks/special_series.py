@@ -1,9 +1,9 @@
-"""The Chebyshev series in `fx_importer.decompositions.special`: computed with mpmath, and compared with the source.
+"""Computes the Chebyshev series of `fx_importer.decompositions.special` with mpmath and compares them with the source.
 
-    python -m benchmarks.special_series           # the largest difference of each
+    python -m benchmarks.special_series           # the largest difference of each series
     python -m benchmarks.special_series --print   # the coefficients, to be pasted
 
-Each function here is what the docstring beside a series says.
+The functions are those that the docstrings beside the series name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Function = Callable[[Any], Any]
 
 
 def _inverse_over_x(w: Any) -> Any:
-    """``erfinv(x) / x`` for ``w = -log(1 - x**2)``, by Newton's method on the logarithm of erfc."""
+    """Return ``erfinv(x) / x`` for ``w = -log(1 - x**2)``, by Newton's method on the logarithm of erfc."""
     small = mp.exp(-w)
     q = small / (1 + mp.sqrt(1 - small))
     y = mp.erfinv(1 - q) if w < 30 else mp.sqrt(-mp.log(q * mp.sqrt(mp.pi * w)))
@@ -43,13 +43,13 @@ def _inverse_over_x(w: Any) -> Any:
 
 
 def _wave(order: int, x: Any) -> Any:
-    """``P + i Q`` of Bessel's functions."""
+    """Return ``P + i Q`` of the Bessel functions (DLMF 10.17)."""
     phase = x - mp.pi / 4 - order * mp.pi / 2
     return (mp.besselj(order, x) + 1j * mp.bessely(order, x)) * mp.sqrt(mp.pi * x / 2) * mp.exp(-1j * phase)
 
 
 def _airy(z: Any) -> tuple[Any, Any]:
-    """P and Q of Airy's function, by both of Airy's functions."""
+    """Return P and Q of the Airy function, computed from Ai and Bi."""
     x = (3 * z / 2) ** (mp.mpf(2) / 3)
     size, angle = mp.sqrt(mp.pi) * mp.root(x, 4), z + mp.pi / 4
     a, b = mp.airyai(-x) * size, mp.airybi(-x) * size
@@ -70,12 +70,12 @@ def _of(change: Function, function: Function) -> Function:
 
 
 def _root(least: int) -> Function:
-    """Return how x comes of ``(least / x)**2``."""
+    """Return the function from ``(least / x)**2`` to x."""
     return lambda v: least / mp.sqrt(v)
 
 
 def functions() -> Mapping[Series, Function]:
-    """Return what each series is of, in mpmath."""
+    """Return the function that each series approximates, in mpmath."""
     g, e, m, b, t = gamma_series, error_series, modified_bessel_series, bessel_series, trigonometric_series
     zero = mp.findroot(mp.digamma, 1.46)
     half_log = mp.log(2 * mp.pi) / 2
@@ -121,7 +121,7 @@ def functions() -> Mapping[Series, Function]:
 
 
 def coefficients(function: Function, low: float, high: float) -> tuple[float, ...]:
-    """Return the Chebyshev series of ``function`` on an interval, as far as float64 can tell (DLMF 3.11.11)."""
+    """Return the Chebyshev series of ``function`` on an interval, to the precision of float64 (DLMF 3.11.11)."""
     angles = [(k + mp.mpf(0.5)) * mp.pi / NODES for k in range(NODES)]
     scale, centre = (mp.mpf(high) - low) / 2, (mp.mpf(high) + low) / 2
     values = [function(centre + scale * mp.cos(angle)) for angle in angles]
@@ -141,7 +141,7 @@ def _names(*modules: ModuleType) -> dict[Series, str]:
 
 
 def main() -> None:
-    """Print each series, or how far the source is from it."""
+    """Print the difference of each series from the source, or its coefficients."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--print", action="store_true", dest="whole", help="print the coefficients")
     whole = parser.parse_args().whole

@@ -57,5 +57,5 @@ def test_shifts(dim: list[int] | None) -> None:
     assert_close(fourier.ifftshift(x, dim), torch.fft.ifftshift(x, dim))
 
 
-def test_what_is_empty_stays() -> None:
+def test_empty_axes_do_not_match() -> None:
     assert fourier.fft_c2c(numbers(2, 0), [1], 0, True) is NotImplemented

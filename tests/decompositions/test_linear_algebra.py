@@ -1,4 +1,4 @@
-"""Dense linear algebra against eager: values where they are unique, the factors' products where they are not."""
+"""Dense linear algebra against eager: values where they are unique, products of factors where they are not."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MATRICES = {
     "no batch": normal(0, 3, 3),
 }
 UNIQUE = {name: a for name, a in MATRICES.items() if name != "of rank 2"}
-"""Whose factors do not hang on how a zero is rounded."""
+"""Matrices whose factors do not depend on the rounding of a zero."""
 each_of_unique_factors = pytest.mark.parametrize("a", UNIQUE.values(), ids=UNIQUE)
 each_matrix = pytest.mark.parametrize("a", MATRICES.values(), ids=MATRICES)
 
@@ -201,7 +201,7 @@ def spectra(dtype: torch.dtype) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["graded", "repeated", "of low rank"])
-def test_rotations_come_to_rest_whatever_the_spectrum(kind: str, dtype: torch.dtype) -> None:
+def test_rotations_converge_for_any_spectrum(kind: str, dtype: torch.dtype) -> None:
     a = spectra(dtype)[kind]
     a = a + a.mT
     wanted = torch.linalg.eigvalsh(a.double())

@@ -1,4 +1,4 @@
-"""The rules of pooling against eager: padding, dilation, windows over the edge, ties and what is not a number."""
+"""The rules of pooling against eager: padding, dilation, windows over the edge, ties and NaN."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Each rule of ours against eager, on the values where a formula goes wrong."""
+"""Decomposition rules against eager, on values where a formula goes wrong."""
 
 import inspect
 import math
@@ -178,7 +178,7 @@ def test_powers(exponent: float) -> None:
     assert_close(powers.power(SPECIAL, exponent), SPECIAL**exponent, equal_nan=True)
 
 
-def test_powers_that_stay() -> None:
+def test_powers_of_integers_and_bools() -> None:
     whole = torch.tensor([1, 2, 3])
     for exponent in (0, 2, 5, 2.0, 0.5):
         assert_close(powers.power(whole, exponent), whole**exponent)
@@ -198,7 +198,7 @@ def test_powers_that_stay() -> None:
     ],
     ids=lambda rule: str(rule.operators[0]),
 )
-def test_numbers_as_tensors(rule, x: torch.Tensor, number: float) -> None:
+def test_scalar_operands(rule, x: torch.Tensor, number: float) -> None:
     # Computing the reference may itself be an error: of -1 to a negative power, of a bool minus a number.
     for operator in rule.operators:
         arguments = {
@@ -217,14 +217,14 @@ def test_numbers_as_tensors(rule, x: torch.Tensor, number: float) -> None:
         assert_close(ours, expected, equal_nan=True)
 
 
-def test_numbers_times_alpha() -> None:
+def test_scalars_times_alpha() -> None:
     x = torch.tensor([1.0, 2.0])
     assert_close(arithmetic.add(x, 3, alpha=2), torch.add(x, 3, alpha=2))
     assert_close(arithmetic.sub(x, 3, alpha=2), torch.sub(x, 3, alpha=2))
     assert_close(arithmetic.rsub(x, 3, alpha=2), torch.rsub(x, 3, alpha=2))
 
 
-def test_two_tensors_stay() -> None:
+def test_two_tensors_do_not_match() -> None:
     assert all(rule(SPECIAL, SPECIAL.clone()) is NotImplemented for rule in comparisons.SCALAR_COMPARISONS)
     assert arithmetic.add(SPECIAL, SPECIAL) is NotImplemented
 
@@ -326,7 +326,7 @@ def test_complex_numbers_as_real_ones() -> None:
         assert_close(complex_numbers.convert(NUMBERS, dtype=dtype), expected)
 
 
-def test_real_numbers_stay() -> None:
+def test_real_numbers_do_not_match() -> None:
     x = torch.ones(2, 3)
     for rule in complex_numbers.BASIC_ARITHMETIC:
         assert (

@@ -1,4 +1,4 @@
-"""The rules of order and accumulation against eager: ties, infinities, and what is not a number."""
+"""Rules of sorts, cumulative operators and accumulation against eager: ties, infinities and NaN."""
 
 import math
 from typing import Any
@@ -28,23 +28,23 @@ def same(actual: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("few", [sorting.MAX_PAIRS, 0], ids=["counting", "network"])
+@pytest.mark.parametrize("max_pairs", [sorting.MAX_PAIRS, 0], ids=["counting", "network"])
 @pytest.mark.parametrize("descending", [False, True])
-def test_sort(name: str, few: int, descending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "MAX_PAIRS", few)
+def test_sort(name: str, max_pairs: int, descending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "MAX_PAIRS", max_pairs)
     x = ROWS[name]
     for dim in (0, -1):
         expected = torch.sort(x, dim=dim, descending=descending, stable=True)
         same(sorting.sort(x, dim, descending), expected)
-        if few == 0:
-            continue  # C++ looks for a few among many
+        if max_pairs == 0:
+            continue  # topk leaves few elements of many to C++
         kept = min(3, x.shape[dim]) if x.dim() else 1
         found = topk.topk(x, kept, dim, descending)
         same(found, tuple(each.narrow(dim, 0, kept) if x.dim() else each for each in expected))
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_running(name: str) -> None:
+def test_cumulative(name: str) -> None:
     x = ROWS[name]
     for dim in (0, -1):
         same(cumulative.cummax(x, dim), torch.cummax(x, dim))
@@ -55,20 +55,20 @@ def test_running(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 9, 2), (2, 0), ()])
-def test_running_of_complex_numbers(shape: tuple[int, ...]) -> None:
+def test_cumulative_of_complex_numbers(shape: tuple[int, ...]) -> None:
     x = 4 * torch.randn(shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     for dim in (0, -1):
         same(complex_logsumexp.logcumsumexp(x, dim), torch.logcumsumexp(x, dim))
     same(complex_logsumexp.logaddexp(x, x * 1j), torch.logaddexp(x, x * 1j))
 
 
-def test_running_of_complex_infinities() -> None:
+def test_logcumsumexp_of_complex_infinities() -> None:
     x = torch.tensor([complex(-math.inf, 0), 1 + 3j, 1 - 3j, -math.inf, 2 + 3j, 1 + 100j, math.inf, 3])
     same(complex_logsumexp.logcumsumexp(x, 0), torch.logcumsumexp(x, 0))
 
 
 @pytest.mark.parametrize("name", ["ties", "normal", "not_numbers", "one"])
-def test_middles(name: str) -> None:
+def test_medians(name: str) -> None:
     x = ROWS[name]
     same(median.median(x), torch.median(x))
     same(median.nanmedian(x), torch.nanmedian(x))
@@ -87,10 +87,10 @@ def test_mode(name: str) -> None:
         same(median.mode(ROWS[name], dim, True), torch.mode(ROWS[name], dim, True))
 
 
-@pytest.mark.parametrize("few", [1 << 18, 0], ids=["at_once", "by_halves"])
+@pytest.mark.parametrize("max_comparisons", [1 << 18, 0], ids=["at_once", "binary_search"])
 @pytest.mark.parametrize("right", [False, True])
-def test_places(few: int, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searchsorted, "MAX_COMPARISONS", few)
+def test_searchsorted(max_comparisons: int, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searchsorted, "MAX_COMPARISONS", max_comparisons)
     rows = torch.sort(NORMAL, -1)[0]
     values = torch.cat([rows[:, 1:4], NORMAL, torch.tensor([[math.nan, 9, -9]] * 4)], 1)
     same(searchsorted.searchsorted(rows, values, right=right), torch.searchsorted(rows, values, right=right))

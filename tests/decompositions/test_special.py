@@ -1,4 +1,4 @@
-"""Special functions: the error that each rule reaches, and its values where there is none to reach."""
+"""Special functions: the error of each rule, and its values at limits and poles."""
 
 import math
 from typing import Any
@@ -24,8 +24,8 @@ def grid(low: float, high: float) -> Tensor:
     return points[(points >= low) & (points <= high)]
 
 
-# The operator, eager's function, the interval, the errors reached in float32 and float64, and the least size that they
-# are relative to.
+# The operator, eager's function, the interval, the errors in float32 and float64, and the least magnitude that they are
+# relative to.
 ERRORS = [
     (aten.lgamma.default, torch.lgamma, (-20.3, 60), (9e-7, 1e-14), 1),
     (aten.digamma.default, torch.digamma, (1e-3, 60), (3e-7, 1e-14), 1),
@@ -78,7 +78,7 @@ EDGES = torch.tensor(
 
 
 @pytest.mark.parametrize("operator, eager", PAIRS, ids=[str(operator) for operator, _ in PAIRS])
-def test_edges(operator: Any, eager: Any) -> None:
+def test_limits(operator: Any, eager: Any) -> None:
     """Zeros, poles, infinities, not a number, what overflows: as eager, the sign of zero included."""
     assert_close(RULES[operator](EDGES), eager(EDGES), rtol=1e-5, atol=1e-6, equal_nan=True)
 
