@@ -163,7 +163,7 @@ class CrashedError(FxImporterError):
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]
-        return "\n".join([*lines, *([f"what reproduces it is in {self.report}"] if self.report else ())])
+        return "\n".join([*lines, *([f"reproducer in {self.report}"] if self.report else ())])
 
 
 def __getattr__(name: str) -> object:

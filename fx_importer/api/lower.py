@@ -16,7 +16,7 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.canonicalization import legalize_graph
 from fx_importer.compiler.driver import Call, compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
-from fx_importer.diagnostics.progress import Follow, followed_by
+from fx_importer.diagnostics.progress import ProgressCallback, reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.exporting.example_inputs import check_inputs, parameters_of
 from fx_importer.importing import FxImporter, FxImporterHooks
@@ -106,7 +106,7 @@ def lower(
     memory_limit: int | None = None,
     dump_dir: str | os.PathLike[str] | None = None,
     dump_ir: str | None = None,
-    progress: bool | Follow = False,
+    progress: bool | ProgressCallback = False,
     cache: bool | None = None,
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
@@ -213,7 +213,7 @@ def lower(
         if not isinstance(f, ExportedProgram):
             check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
         calls = {func_name: (f, args, inputs)}
-    with followed_by(progress):
+    with reporting_progress(progress):
         return compile_programs(calls, importer, options)
 
 

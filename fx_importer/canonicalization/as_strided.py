@@ -1,4 +1,4 @@
-"""``as_strided`` without strides: as a view where it is one, as a gather from the flat memory where it is not."""
+"""``as_strided`` and ``as_strided_scatter`` as views, or as gathers and scatters on the flattened memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import torch
 from torch import SymInt, Tensor, fx
 from torch.fx.node import Argument
 
-from fx_importer.canonicalization.node_rewriting import Rules, emit, same_size, value_of
+from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit, same_size, value_of
 from fx_importer.fx_graph.operators import aten
 
 Size = int | SymInt
 
 
 def _as_strided(node: fx.Node) -> fx.Node | None:
-    """Read the memory of a dense argument by the result's sizes and strides; leave an argument that is not dense."""
+    """Rewrite ``as_strided`` of a dense argument as reshape and permute if it is a view, else as a gather.
+
+    Returns None if the argument is not dense.
+    """
     source = node.args[0]
     assert isinstance(source, fx.Node)
     base: Tensor = value_of(source)
@@ -35,7 +38,7 @@ def _as_strided(node: fx.Node) -> fx.Node | None:
 
 
 def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
-    """Write into the memory of a dense argument, at the positions that the sizes and strides name."""
+    """Rewrite ``as_strided_scatter`` into a dense argument as ``index_put`` on its flattened memory."""
     base_node, source = node.args[0], node.args[1]
     assert isinstance(base_node, fx.Node)
     base: Tensor = value_of(base_node)
@@ -54,7 +57,7 @@ def _as_strided_scatter(node: fx.Node) -> fx.Node | None:
 
 
 def _memory_order(sizes: Sequence[Size], strides: Sequence[Size]) -> list[int] | None:
-    """Return the axes from the slowest to the fastest, if they fill their memory without gap or overlap."""
+    """Return the axes from the slowest to the fastest varying if the layout is dense without overlap, else None."""
     axes = list(range(len(sizes)))
     orders = [axes]
     if not any(isinstance(stride, SymInt) for stride in strides):
@@ -66,13 +69,13 @@ def _fills_memory(order: list[int], sizes: Sequence[Size], strides: Sequence[Siz
     expected: Size = 1
     for axis in reversed(order):
         if not same_size(sizes[axis], 1) and not same_size(strides[axis], expected):
-            return False  # the stride of an axis of one element does not matter
+            return False  # the stride of an axis of size 1 is irrelevant
         expected = expected * sizes[axis]
     return True
 
 
 def _positions(node: fx.Node, sizes: list[Argument], strides: list[Argument], offset: object) -> fx.Node:
-    """Write the position in memory of each element: the sum over the axes of index times stride, plus the offset."""
+    """Emit the memory position of each element: sum over the axes of index times stride, plus the offset."""
     total = emit(node, aten.full.default, [], offset, dtype=torch.int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         indices = emit(node, aten.arange.start_step, 0, size, 1, dtype=torch.int64)
@@ -81,4 +84,4 @@ def _positions(node: fx.Node, sizes: list[Argument], strides: list[Argument], of
     return total
 
 
-STRIDES: Rules = {aten.as_strided.default: _as_strided, aten.as_strided_scatter.default: _as_strided_scatter}
+STRIDES: NodeRewrites = {aten.as_strided.default: _as_strided, aten.as_strided_scatter.default: _as_strided_scatter}

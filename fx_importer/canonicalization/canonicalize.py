@@ -1,4 +1,4 @@
-"""Carries an exported program to normal form."""
+"""Canonicalization of an exported program: assertions, empty tensors, strides, overloads, identities."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.export import ExportedProgram
 from fx_importer.canonicalization.as_strided import STRIDES
 from fx_importer.canonicalization.empty_tensors import fold_empty
 from fx_importer.canonicalization.identities import IDENTITIES
-from fx_importer.canonicalization.node_rewriting import Rules, emit
-from fx_importer.canonicalization.overloads import SPELLINGS
+from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit
+from fx_importer.canonicalization.overloads import OVERLOADS
 from fx_importer.canonicalization.rank_zero import RANK_ZERO
 from fx_importer.diagnostics.progress import counted
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 from fx_importer.fx_graph.regions import inline_regions
 
-# What these say is in the program's range constraints, or holds for any input that the program was exported for.
+# Implied by the program's range constraints, or true of every input that the program was exported for.
 ASSERTIONS = frozenset(
     (
         *(aten._assert_scalar.default, aten._assert_tensor_metadata.default, aten._assert_async.msg),
@@ -28,15 +28,15 @@ ASSERTIONS = frozenset(
     )
 )
 
-PASSES: tuple[Rules, ...] = (STRIDES, RANK_ZERO, SPELLINGS, IDENTITIES)
-"""In order: strides are as traced only until others touch the graph; identities show once things are spelled alike."""
+PASSES: tuple[NodeRewrites, ...] = (STRIDES, RANK_ZERO, OVERLOADS, IDENTITIES)
+"""In order. Strides are as traced until another pass rewrites the graph; identities show once overloads are unified."""
 
 
 def canonicalize(program: ExportedProgram, *, assertions: bool = False, in_place: bool = False) -> ExportedProgram:
-    """Return ``program`` in normal form; the given program is left alone, the weights are shared.
+    """Return ``program`` in normal form. The given program is not changed; the weights are shared.
 
-    ``assertions`` keeps what the program asserts. ``in_place`` lets the graphs of ``program`` be changed, rather than
-    copied: it is then not to be used any more.
+    ``assertions`` keeps the program's assertions. ``in_place`` rewrites the graphs of ``program`` instead of copies of
+    them; ``program`` must not be used afterwards.
     """
     return with_rewritten_graphs(program, partial(_canonicalize, assertions=assertions), in_place=in_place)
 
@@ -57,24 +57,24 @@ def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -
 
 
 def _check(effect: fx.Node) -> None:
-    """Make an assertion of ``with_effects(token, _linalg_check_errors, info, name)``: ``info`` is zeros."""
+    """Replace ``with_effects(token, _linalg_check_errors, info, name)`` by an assertion that ``info`` is all zeros."""
     token, _, info, name = effect.args
     failed = emit(effect, aten.any.default, emit(effect, aten.ne.Scalar, info, 0))
     emit(effect, aten._assert_async.msg, emit(effect, aten.logical_not.default, failed), f"{name} failed")
-    for user in list(effect.users):  # the token; there is no result
+    for user in list(effect.users):  # of the token; the operator has no result
         user.replace_all_uses_with(token)  # type: ignore[arg-type]
         effect.graph.erase_node(user)
     effect.graph.erase_node(effect)
 
 
 def is_in_place(node: fx.Node) -> bool:
-    """Return whether ``node`` writes to one of its arguments: then a copy of it is not the same as itself."""
-    if not isinstance(node.target, OpOverload) or node.target is aten.detach_.default:  # which leaves the values alone
+    """Return whether ``node`` mutates one of its arguments; a copy is then no identity."""
+    if not isinstance(node.target, OpOverload) or node.target is aten.detach_.default:  # does not change values
         return False
     return node.target._schema.is_mutable
 
 
-def _apply(rules: Rules, graph: fx.Graph) -> None:
+def _apply(rules: NodeRewrites, graph: fx.Graph) -> None:
     for node in graph.nodes:
         rule = rules.get(node.target) if node.op == "call_function" else None
         if rule is not None and (replacement := rule(node)) is not None:

@@ -1,4 +1,4 @@
-"""The two forms of a complex value where there are no complex numbers: two parts, or both joined in one tensor."""
+"""The two real forms of a complex value: a (real, imaginary) pair of tensors, or one tensor with a last axis of two."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ Parts = tuple[fx.Node, fx.Node]
 
 
 class Forms:
-    """The forms of the complex values of one graph, each made where it is first asked for.
+    """The real forms of the complex values of one graph, each created on first use.
 
     Args:
-        graph: the graph, before anything in it is changed.
-        real: the dtype of the parts, by the complex dtype.
+        graph: the graph, before it is rewritten.
+        real: the real dtype of the parts, by complex dtype.
     """
 
     def __init__(self, graph: fx.Graph, real: Mapping[torch.dtype, torch.dtype]):
         self.real = real
         self.values = {node: value_of(node) for node in graph.nodes}
-        """What the nodes were before."""
+        """Example values of the nodes before the rewrite."""
         self._parts: dict[fx.Node, Parts] = {}
-        """Of a complex node; of one that is a list of complex tensors, the lists of their parts."""
+        """Parts of a complex node; for a list of complex tensors, the lists of their parts."""
         self._joined: dict[fx.Node, fx.Node] = {}
         self._slices: dict[fx.Node, Parts] = {}
-        """Of a joined node, or of the list of its two slices, these."""
+        """The two slices of a joined node, or of the list of its slices."""
 
     def is_complex(self, value: Any) -> bool:
-        """Whether ``value`` is a tensor of a dtype that is rewritten."""
+        """Return whether ``value`` is a tensor of a complex dtype that is rewritten."""
         return isinstance(value, Tensor) and value.dtype in self.real
 
     def was_complex(self, argument: Any) -> bool:
-        """Whether ``argument`` is a node that was complex, or a list of complex tensors."""
+        """Return whether ``argument`` is a node that was complex, or a list of complex tensors."""
         found = self.values.get(argument) if isinstance(argument, fx.Node) else None
         return any(map(self.is_complex, tree_leaves(found)))
 
@@ -50,40 +50,40 @@ class Forms:
         leaves = tree_leaves([self.values.get(each) for each in (node, *node.all_input_nodes)])
         return list(dict.fromkeys(each.dtype for each in leaves if self.is_complex(each)))
 
-    def carry(self, node: fx.Node) -> None:
-        """Let ``node`` itself be joined: its values come from outside of the graph."""
+    def mark_joined(self, node: fx.Node) -> None:
+        """Make ``node`` its own joined form: its value comes from outside of the graph."""
         node.meta["val"] = tree_map(lambda e: as_real(e) if self.is_complex(e) else e, self.values[node])
         if self.is_complex(self.values[node]):
             self._joined[node] = node
 
     def parts(self, node: fx.Node, before: fx.Node) -> Parts:
-        """Return the parts of a node that was complex."""
+        """Return the real and imaginary part of a node that was complex."""
         if node not in self._parts:
             self._parts[node] = parts = slices(self._joined[node], before)
             self._slices[self._joined[node]] = parts
         return self._parts[node]
 
     def joined(self, node: fx.Node, before: fx.Node) -> fx.Node:
-        """Return a node that was complex as one real tensor."""
+        """Return a node that was complex as one real tensor with a last axis of two."""
         if node not in self._joined:
             self._joined[node] = joined = join(self._parts[node], before)
             self._slices[joined] = self._parts[node]
         return self._joined[node]
 
-    def know(self, node: fx.Node, parts: Parts) -> None:
-        """Note the parts of a complex node."""
+    def set_parts(self, node: fx.Node, parts: Parts) -> None:
+        """Record the parts of a complex node."""
         self._parts[node] = parts
 
-    def know_slices(self, joined: fx.Node, parts: Parts) -> None:
-        """Note what the slices of ``joined``, or of the list of them, are."""
+    def set_slices(self, joined: fx.Node, parts: Parts) -> None:
+        """Record the slices of ``joined``, or of the list of them."""
         self._slices[joined] = parts
 
-    def knows(self, node: Any) -> bool:
-        """Whether the parts of ``node`` are known."""
+    def has_parts(self, node: Any) -> bool:
+        """Return whether the parts of ``node`` are recorded."""
         return node in self._parts
 
-    def known_slices(self, joined: Any) -> Parts | None:
-        """Return the slices of ``joined``, or of the list of them, where they are known."""
+    def cached_slices(self, joined: Any) -> Parts | None:
+        """Return the recorded slices of ``joined``, or of the list of them; None if there are none."""
         return self._slices.get(joined)
 
     def slices_of(self, joined: fx.Node, before: fx.Node) -> Parts:
@@ -118,7 +118,7 @@ def expanded(node: Any, like: Tensor, before: fx.Node) -> fx.Node:
 
 
 def with_dtype(node: fx.Node, dtype: torch.dtype, before: fx.Node) -> fx.Node:
-    """Return ``node`` with the elements converted to ``dtype``."""
+    """Return ``node`` converted to ``dtype``."""
     return node if value_of(node).dtype == dtype else emit(before, prims.convert_element_type.default, node, dtype)
 
 
@@ -128,7 +128,7 @@ def zeros(like: fx.Node, dtype: torch.dtype, before: fx.Node) -> fx.Node:
 
 
 def as_real(value: Tensor) -> Tensor:
-    """Return an example value as `torch.view_as_real` has it."""
+    """Return `torch.view_as_real` of an example value."""
     if isinstance(value, FakeTensor):
         with value.fake_mode, torch.no_grad():
             return torch.view_as_real(value.resolve_conj())

@@ -1,9 +1,9 @@
-"""Complex numbers as pairs of real ones, for output types that have no complex ones.
+"""Complex tensors as pairs of real tensors, for output types without complex dtypes.
 
-The decompositions have computed with the parts already (`decompositions/complex/`): what is left takes numbers apart,
-puts them together, and moves them. Here each complex value becomes two real nodes, its *parts*; where it comes from
-outside or goes there (an argument, a constant, a result, an operand of a loop), it is *joined*: one real tensor with a
-last axis of two, as `torch.view_as_real` has it.
+The decompositions have replaced complex arithmetic (`decompositions/complex/`); the operators that remain split, join
+and move complex tensors. Each complex value becomes two real nodes, its *parts*. At the boundary of the graph (an
+argument, a constant, a result, an operand of a loop) it is *joined*: one real tensor with a last axis of two, as
+`torch.view_as_real` returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate, map_arg
 
 from fx_importer.canonicalization.complex_forms import Forms, Parts, expanded, join, with_dtype, zeros
-from fx_importer.canonicalization.complex_partwise import IMAGINARY, MIXED, MOVED, NUMBERS, OF_SHAPE
+from fx_importer.canonicalization.complex_partwise import (
+    IMAGINARY_OPERATOR,
+    PARTWISE,
+    REAL_ARGUMENTS,
+    SCALAR_ARGUMENT,
+    SHAPE_ONLY,
+)
 from fx_importer.canonicalization.node_rewriting import emit, remember_dtypes, value_of
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode
@@ -27,10 +33,10 @@ from fx_importer.fx_graph.operators import aten, prims
 
 
 class ComplexPairs:
-    """Rewrites graphs, one after the other, and collects what cannot be rewritten in ``unsupported_nodes``.
+    """Rewriting of graphs to real tensors; nodes that cannot be rewritten are collected in ``unsupported_nodes``.
 
     Args:
-        real: the dtype of the parts, by the complex dtype that is rewritten.
+        real: the real dtype of the parts, by the complex dtype that is rewritten.
     """
 
     def __init__(self, real: Mapping[torch.dtype, torch.dtype]) -> None:
@@ -47,7 +53,7 @@ class ComplexPairs:
 
 
 class _Rewriting:
-    """Rewrites one graph."""
+    """Rewriting of one graph."""
 
     def __init__(self, forms: Forms, graph: fx.Graph):
         self.unsupported_nodes: list[UnsupportedNode] = []
@@ -58,15 +64,15 @@ class _Rewriting:
             elif node.op != "call_function":
                 if forms.was_complex(node):
                     node.meta["model_val"] = value_of(node)
-                    forms.carry(node)
-            elif (part := self._part_taken(node)) is not None:
+                    forms.mark_joined(node)
+            elif (part := self._selected_part(node)) is not None:
                 node.replace_all_uses_with(part)
             elif any(map(forms.was_complex, (node, *node.all_input_nodes))):
                 self._call(node)
         graph.eliminate_dead_code()
 
     def _output(self, node: fx.Node) -> None:
-        """Join what is returned. Each result is a node of its own, which knows what it was in the model."""
+        """Join the complex results; each joined node keeps the model's value as ``model_val``."""
 
         def result(each: fx.Node) -> fx.Node:
             if not self._forms.was_complex(each) or each.op == "placeholder":
@@ -77,10 +83,10 @@ class _Rewriting:
 
         node.args = map_arg(node.args, result)
 
-    def _part_taken(self, node: fx.Node) -> fx.Node | None:
-        """Return the part that ``node`` takes of a joined node, if that is what it does."""
+    def _selected_part(self, node: fx.Node) -> fx.Node | None:
+        """Return the part that ``node`` selects from a joined node; None if it does something else."""
         source, *rest = node.args or (None,)
-        if not isinstance(source, fx.Node) or (parts := self._forms.known_slices(source)) is None:
+        if not isinstance(source, fx.Node) or (parts := self._forms.cached_slices(source)) is None:
             return None
         if node.target is operator.getitem:
             return parts[rest[0]]  # type: ignore[index]
@@ -92,40 +98,40 @@ class _Rewriting:
         if node.target is aten.slice.Tensor and isinstance(rest[1], int) and value_of(node).shape[axis] == 1:
             return emit(node, aten.unsqueeze.default, parts[rest[1]], axis)
         if node.target is aten.unbind.int:
-            self._forms.know_slices(node, parts)
+            self._forms.set_slices(node, parts)
         return None
 
     def _call(self, node: fx.Node) -> None:
         target: Any = node.target
-        if (rule := RULES.get(target)) is not None:
+        if (rule := REWRITES.get(target)) is not None:
             made = rule(self._forms, node)
             if isinstance(made, fx.Node):
                 node.replace_all_uses_with(made)
             else:
-                self._forms.know(node, made)
-        elif target is operator.getitem and not self._forms.knows(node.args[0]):
-            self._forms.carry(node)  # one of the results of a subgraph
-        elif target in MOVED and self._forms.was_complex(node):
-            self._forms.know(node, (self._moved(node, 0), self._moved(node, 1)))
-        elif target in OF_SHAPE and not self._forms.was_complex(node):
-            node.replace_all_uses_with(self._moved(node, 0))
+                self._forms.set_parts(node, made)
+        elif target is operator.getitem and not self._forms.has_parts(node.args[0]):
+            self._forms.mark_joined(node)  # one of the results of a subgraph
+        elif target in PARTWISE and self._forms.was_complex(node):
+            self._forms.set_parts(node, (self._on_part(node, 0), self._on_part(node, 1)))
+        elif target in SHAPE_ONLY and not self._forms.was_complex(node):
+            node.replace_all_uses_with(self._on_part(node, 0))
         elif isinstance(target, OpOverload) and target.namespace in ("aten", "prims"):
-            self._refuse(node)
-        else:  # one with subgraphs, or an operator that nobody looks into
+            self._reject(node)
+        else:  # a higher-order operator or a custom one
             for each in filter(self._forms.was_complex, node.all_input_nodes):
                 node.replace_input_with(each, self._forms.joined(each, node))
-            self._forms.carry(node)
+            self._forms.mark_joined(node)
 
-    def _refuse(self, node: fx.Node) -> None:
+    def _reject(self, node: fx.Node) -> None:
         names = ", ".join(sorted(map(str, self._forms.complex_dtypes(node))))
-        reason = f"it computes with tensors of {names}, and there is no rule for this with two real ones in their place"
+        reason = f"it computes with tensors of {names}, and has no emulation by pairs of real tensors"
         self.unsupported_nodes.append(unsupported_node(node, reason))
         if self._forms.was_complex(node):
-            self._forms.carry(node)  # as if it were an argument, so that all that follows is looked at
+            self._forms.mark_joined(node)  # continue as if it were an argument, to report later nodes too
 
-    def _moved(self, node: fx.Node, part: int) -> fx.Node:
-        """Return what ``node`` does, done to one part."""
-        target: Any = IMAGINARY.get(node.target, node.target) if part else node.target
+    def _on_part(self, node: fx.Node, part: int) -> fx.Node:
+        """Emit the operator of ``node`` on one part: 0 is real, 1 imaginary."""
+        target: Any = IMAGINARY_OPERATOR.get(node.target, node.target) if part else node.target
         real = self._forms.real[self._forms.complex_dtypes(node)[0]]
 
         def one(argument: Any, position: int | None) -> Any:
@@ -133,10 +139,10 @@ class _Rewriting:
                 return self._forms.parts(argument, node)[part]
             if isinstance(argument, torch.dtype):
                 return self._forms.real.get(argument, argument)
-            if position is not None and position == NUMBERS.get(target):
+            if position is not None and position == SCALAR_ARGUMENT.get(target):
                 parts = (argument, 0) if isinstance(argument, fx.Node) else (argument.real, argument.imag)
                 return parts[part]
-            if isinstance(argument, fx.Node) and position in MIXED.get(target, ()):
+            if isinstance(argument, fx.Node) and position in REAL_ARGUMENTS.get(target, ()):
                 return zeros(argument, real, node) if part else with_dtype(argument, real, node)
             return argument
 
@@ -145,7 +151,7 @@ class _Rewriting:
         return emit(node, target, *args, **kwargs)
 
 
-# --- what is not done to both parts alike -----------------------------------------------------------------------------
+# --- operators that treat the two parts differently -------------------------------------------------------------------
 
 
 def _complex(forms: Forms, node: fx.Node) -> Parts:
@@ -161,9 +167,9 @@ def _view_as_complex(forms: Forms, node: fx.Node) -> Parts:
 def _view_as_real(forms: Forms, node: fx.Node) -> fx.Node:
     source = _source(node)
     parts, joined = forms.parts(source, node), forms.joined(source, node)
-    if joined is source:  # what comes from outside has another meaning there
+    if joined is source:  # an argument means the complex value in the model
         joined = emit(node, aten.clone.default, joined)
-        forms.know_slices(joined, parts)
+        forms.set_slices(joined, parts)
     return joined
 
 
@@ -187,7 +193,7 @@ def _convert(forms: Forms, node: fx.Node) -> fx.Node | Parts:
     return with_dtype(parts[0], dtype, node)
 
 
-RULES: Mapping[Any, Callable[[Forms, fx.Node], fx.Node | Parts]] = {
+REWRITES: Mapping[Any, Callable[[Forms, fx.Node], fx.Node | Parts]] = {
     aten.complex.default: _complex,
     aten.view_as_complex.default: _view_as_complex,
     aten.view_as_real.default: _view_as_real,

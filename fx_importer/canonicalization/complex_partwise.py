@@ -1,4 +1,4 @@
-"""Which operators are done to complex tensors by doing them to both parts."""
+"""Tables of the operators that apply to the real and the imaginary part of a complex tensor separately."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from fx_importer.canonicalization.signless_types import FILLS, MOVES
+from fx_importer.canonicalization.signless_types import DATA_MOVEMENT, FILLS
 from fx_importer.fx_graph.operators import aten
 
-MOVED = (MOVES - {aten.as_strided.default, aten.view.dtype}) | {
+PARTWISE = (DATA_MOVEMENT - {aten.as_strided.default, aten.view.dtype}) | {
     *(aten.resolve_conj.default, aten.resolve_neg.default, aten.contiguous.default, aten.lift_fresh.default),
     *(aten.scalar_tensor.default, aten.ones.default, aten.zeros.default, aten.tril.default, aten.triu.default),
     *(aten.index_copy.default, aten.masked_scatter.default, aten.neg.default, operator.getitem),
 }
-"""What is done to a complex tensor by doing it to both parts. (Strides are other ones, and so are the bits.)"""
-NUMBERS = {**FILLS, aten.scalar_tensor.default: 0}
-"""Where the number is that becomes an element: each part has its own."""
-IMAGINARY: Mapping[Any, Any] = {aten.ones_like.default: aten.zeros_like.default, aten.ones.default: aten.zeros.default}
-"""What makes the imaginary part, where that is another operator."""
-MIXED: Mapping[Any, tuple[int, ...]] = {
+"""Operators on complex tensors that apply to both parts. Excluded are those that depend on strides or on bits."""
+SCALAR_ARGUMENT = {**FILLS, aten.scalar_tensor.default: 0}
+"""Position of the scalar argument that becomes an element; each part takes its own part of it."""
+IMAGINARY_OPERATOR: Mapping[Any, Any] = {
+    aten.ones_like.default: aten.zeros_like.default,
+    aten.ones.default: aten.zeros.default,
+}
+"""Operator for the imaginary part where it differs from that of the real part."""
+REAL_ARGUMENTS: Mapping[Any, tuple[int, ...]] = {
     aten.cat.default: (0,),
     aten.stack.default: (0,),
     aten.where.self: (1, 2),
     aten.masked_fill.Tensor: (2,),
 }
-"""Which arguments may be real where the result is complex: their imaginary part is zero."""
-OF_SHAPE = frozenset(
+"""Positions of arguments that may be real with a complex result; their imaginary part is zero."""
+SHAPE_ONLY = frozenset(
     (
         *(aten.sym_size.int, aten.sym_numel.default, aten.zeros_like.default, aten.ones_like.default),
         *(aten.full_like.default, aten.empty_like.default),
     )
 )
-"""What is the same for a part as for the whole, where the result is not complex."""
+"""Operators that only read the shape or fill it, with a real result: the real part stands for the whole tensor."""

@@ -1,4 +1,4 @@
-"""What depends on no input, computed by eager PyTorch once: masks, positions, and what is made of them."""
+"""Constant folding: operators that depend on no input are computed by eager PyTorch."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from torch.utils._pytree import tree_leaves
 from fx_importer.canonicalization.node_rewriting import value_of
 from fx_importer.fx_graph.programs import as_node_dtype, with_graph, with_rewritten_graphs
 
-_LARGEST = 1 << 16
-"""In bytes, of a constant ..."""
-_LARGEST_ON_THE_WAY = 1 << 24
-"""... and of what only constants are made of, and of what float64 is in: no output type that folds has that."""
-_HELD = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_MAX_CONSTANT_BYTES = 1 << 16
+"""Largest folded constant."""
+_MAX_INTERMEDIATE_BYTES = 1 << 24
+"""Largest intermediate value, and largest constant of operators on float64, which the output types that fold lack."""
+_CONSTANT_KINDS = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> ExportedProgram:
-    """Return ``program`` with a constant in the place of each operator that depends on none of its inputs.
+    """Return ``program`` with the operators that depend on no input replaced by constants.
 
-    Parameters count as inputs, and so do the buffers that are ``state``; so parameters keep their names. What makes a
-    constant of floats from numbers alone stays, and so do large tensors. One of integers does not: the C++ lowerings
-    cut its numbers off at 32 bits.
+    Parameters count as inputs, so that they keep their names, and so do the buffers in ``state``. Operators without
+    tensor operands that create floats are not folded, nor are large results. Those that create integers are: the C++
+    lowerings truncate their scalars to 32 bits.
     """
-    values = _ends(program, state)
+    values = _folded_values(program, state)
     if not values:
         return program
     program = with_rewritten_graphs(program, lambda graph, owner: None)
     found = {node: values[node.name] for node in program.graph.nodes if node.name in values}
     specs = list(program.graph_signature.input_specs)
     first = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
-    # A program without inputs has the constants after all that it holds.
+    # In a program without inputs, the constants come after the other placeholders.
     placeholders = program.graph.find_nodes(op="placeholder")
     before = placeholders[first] if first < len(placeholders) else (placeholders or [program.graph._root])[-1].next
     constants = dict(program.constants)
@@ -55,12 +55,12 @@ def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> Exp
     return with_graph(program, program.graph, signature, root=program.graph_module, constants=constants)
 
 
-def _ends(program: ExportedProgram, state: Collection[str]) -> dict[str, torch.Tensor]:
-    """Return the values of the nodes that constants take the places of, by name: other nodes use them."""
+def _folded_values(program: ExportedProgram, state: Collection[str]) -> dict[str, torch.Tensor]:
+    """Return the values of the nodes to replace by constants, by name: folded nodes with users that are not folded."""
     found = _constants(program, state)
-    ends = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
-    ends = [node for node in ends if node.all_input_nodes or not found[node].is_floating_point()]
-    return {node.name: found[node] for node in ends if found[node].numel()}
+    folded = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
+    folded = [node for node in folded if node.all_input_nodes or not found[node].is_floating_point()]
+    return {node.name: found[node] for node in folded if found[node].numel()}
 
 
 def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node, torch.Tensor]:
@@ -68,7 +68,7 @@ def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node
     found: dict[fx.Node, torch.Tensor] = {}
     nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs:
-        if spec.kind in _HELD and spec.target is not None and spec.target not in state:
+        if spec.kind in _CONSTANT_KINDS and spec.target is not None and spec.target not in state:
             held = program.state_dict.get(spec.target, program.constants.get(spec.target))
             if type(held) is torch.Tensor and _is_small(held):
                 found[nodes[spec.arg.name]] = as_node_dtype(nodes[spec.arg.name], held)
@@ -77,10 +77,10 @@ def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node
             if _is_computable(node) and all(source in found for source in node.all_input_nodes):
                 args, kwargs = map_arg((node.args, node.kwargs), found.__getitem__)
                 value = node.target(*args, **kwargs)
-                if _is_alike(value, node.meta["val"]):
+                if _has_type_of(value, node.meta["val"]):
                     found[node] = value
     for node in reversed(list(found)):
-        large = found[node].nbytes > _LARGEST and not _has_float64(node)
+        large = found[node].nbytes > _MAX_CONSTANT_BYTES and not _has_float64(node)
         if large and any(user not in found for user in node.users):
             del found[node]
     return found
@@ -104,10 +104,10 @@ def _is_computable(node: fx.Node) -> bool:
 
 def _is_small(value: torch.Tensor) -> bool:
     if not all(isinstance(size, int) for size in value.shape):
-        return False  # also before such a size is compared with anything
+        return False  # before a symbolic size is compared, which would add a guard
     strided = value.layout is torch.strided and not value.is_quantized
-    return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _LARGEST_ON_THE_WAY
+    return strided and value.device.type == "cpu" and math.prod(value.shape) * value.itemsize <= _MAX_INTERMEDIATE_BYTES
 
 
-def _is_alike(value: Any, example: torch.Tensor) -> bool:
+def _has_type_of(value: Any, example: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == example.dtype and value.shape == example.shape

@@ -1,7 +1,7 @@
-"""Sizes that depend on values which depend on no input: numbers, computed by eager PyTorch before anything else.
+"""Folding of unbacked sizes that depend only on constants, computed by eager PyTorch before the decompositions.
 
-Export makes a symbol of the size that a value decides (``item``, ``nonzero``), also where that value is a constant of
-the program: the greatest of ``arange(n)``, or how many elements of a fixed mask are true.
+torch.export creates an unbacked symbol for a data-dependent size (``item``, ``nonzero``), also if the data are
+constants of the program: the maximum of ``arange(n)``, or the number of true elements of a constant mask.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import as_node_dtype, with_rewritten_graphs
 from fx_importer.fx_graph.regions import inline_regions
 
-Numbers = dict[sympy.Symbol, sympy.Integer]
+SizeValues = dict[sympy.Symbol, sympy.Integer]
 
-_LARGEST = 1 << 24
-"""In bytes, of what is computed."""
+_MAX_BYTES = 1 << 24
+"""Largest value that is computed."""
 
 
-def settle_sizes(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with a number for each size that depends on no input.
+def fold_constant_sizes(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with unbacked sizes that depend only on constants replaced by integers.
 
-    What it holds counts where it is a constant: parameters and buffers may change. The program need not be functional.
+    Parameters and buffers are no constants here, as they may change. The program need not be functional.
     """
     if not any(free_unbacked_symbols(value_of(node)) for node in program.graph.nodes if _has_symbols(node)):
         return program
@@ -43,18 +43,18 @@ def settle_sizes(program: ExportedProgram) -> ExportedProgram:
         for spec in program.graph_signature.input_specs
         if spec.kind is InputKind.CONSTANT_TENSOR and spec.target in program.constants
     }
-    numbers: Numbers = {}
+    sizes_of_symbols: SizeValues = {}
 
-    def settle(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    def fold(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if owner is program.graph_module:
             inline_regions(graph, owner)
-            _settle(graph, held, numbers)
-        elif numbers:
+            _fold(graph, held, sizes_of_symbols)
+        elif sizes_of_symbols:
             for node in graph.nodes:
-                node.meta["val"] = _settled(value_of(node), numbers)
+                node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
 
-    settled = with_rewritten_graphs(program, settle)
-    return settled if numbers else program
+    folded = with_rewritten_graphs(program, fold)
+    return folded if sizes_of_symbols else program
 
 
 def _has_symbols(node: fx.Node) -> bool:
@@ -65,45 +65,45 @@ def _has_symbols(node: fx.Node) -> bool:
     )
 
 
-def _settle(graph: fx.Graph, held: Mapping[str, Any], numbers: Numbers) -> None:
-    """Compute what depends on no input, in order, and write the sizes that come of it."""
+def _fold(graph: fx.Graph, held: Mapping[str, Any], sizes_of_symbols: SizeValues) -> None:
+    """Evaluate the nodes that depend only on constants, in order, and inline the sizes that they determine."""
     known: dict[fx.Node, Any] = {
-        node: as_node_dtype(node, held[node.name]).clone()  # operators in place run too
+        node: as_node_dtype(node, held[node.name]).clone()  # in-place operators are evaluated too
         for node in graph.find_nodes(op="placeholder")
         if type(held.get(node.name)) is Tensor
     }
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
-        node.meta["val"] = _settled(value_of(node), numbers)
+        node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
         if isinstance(value_of(node), int):
             known[node] = value_of(node)
             continue
-        _respell_fixed_selection(node, known)
-        if (axis := _axis_of_fixed_mask(node, known)) is not None:
-            selected = emit(node, node.target, node.args[0], _places(node, axis, known))
-            _learn(value_of(node), value_of(selected), numbers)
+        _masked_select_to_index(node, known)
+        if (axis := _constant_mask_axis(node, known)) is not None:
+            selected = emit(node, node.target, node.args[0], _mask_indices(node, axis, known))
+            _bind_symbols(value_of(node), value_of(selected), sizes_of_symbols)
             node.replace_all_uses_with(selected)
         elif _is_computable(node, known):
             args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
             with torch.no_grad():
                 known[node] = node.target(*args, **kwargs)
-            _learn(value_of(node), known[node], numbers)
+            _bind_symbols(value_of(node), known[node], sizes_of_symbols)
             if node.target is aten.nonzero.default:
                 node.target, node.kwargs = aten.nonzero_static.default, {"size": len(known[node])}
-            node.meta["val"] = _settled(value_of(node), numbers)
+            node.meta["val"] = _with_sizes(value_of(node), sizes_of_symbols)
         elif isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
-            _forget(node, known)
+            _drop_mutated(node, known)
     for node, value in known.items():
         if isinstance(value, int | float | bool):
-            _write(node, value)
+            _inline_number(node, value)
     graph.eliminate_dead_code()
 
 
 def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
     if not all(source in known for source in node.all_input_nodes):
         return False
-    if not isinstance(node.target, OpOverload):  # sizes are computed with Python's own operators
+    if not isinstance(node.target, OpOverload):  # sizes are computed with Python's operators
         return getattr(node.target, "__module__", "") in ("_operator", "math", "torch")
     if node.target.namespace not in ("aten", "prims") or torch.Tag.nondeterministic_seeded in node.target.tags:
         return False
@@ -118,11 +118,11 @@ def _is_computable(node: fx.Node, known: Mapping[fx.Node, Any]) -> bool:
 
 def _is_small(value: Tensor) -> bool:
     sizes = [size for size in value.shape if not isinstance(size, SymInt)]
-    return sympy.prod(sizes) * value.itemsize <= _LARGEST
+    return sympy.prod(sizes) * value.itemsize <= _MAX_BYTES
 
 
-def _respell_fixed_selection(node: fx.Node, known: dict[fx.Node, Any]) -> None:
-    """Have a ``masked_select`` by a known mask read as indexing by it, of tensors that are of its shape."""
+def _masked_select_to_index(node: fx.Node, known: dict[fx.Node, Any]) -> None:
+    """Rewrite ``masked_select`` by a constant mask as ``index``, with tensor and mask expanded to one static shape."""
     if node.target is not aten.masked_select.default or node.args[0] in known or node.args[1] not in known:
         return
     x, mask = node.args
@@ -138,8 +138,8 @@ def _respell_fixed_selection(node: fx.Node, known: dict[fx.Node, Any]) -> None:
     node.target, node.args = aten.index.Tensor, (x, [wide])
 
 
-def _axis_of_fixed_mask(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | None:
-    """Return the axis at which ``node`` selects what a known mask is true for, if it does."""
+def _constant_mask_axis(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | None:
+    """Return the axis at which ``node`` indexes by a constant mask; None if it does not."""
     if node.target is not aten.index.Tensor or node.args[0] in known:
         return None
     indices = node.args[1]
@@ -150,8 +150,8 @@ def _axis_of_fixed_mask(node: fx.Node, known: Mapping[fx.Node, Any]) -> int | No
     return given[0][0] if value_of(given[0][1]).dim() else None
 
 
-def _places(node: fx.Node, axis: int, known: dict[fx.Node, Any]) -> list[fx.Node | None]:
-    """Return the indices that say the same as the mask at ``axis``: of a size that is known."""
+def _mask_indices(node: fx.Node, axis: int, known: dict[fx.Node, Any]) -> list[fx.Node | None]:
+    """Return integer indices of static size equivalent to the constant mask at ``axis``."""
     mask = node.args[1][axis]  # type: ignore[index]
     assert isinstance(mask, fx.Node)
     found = emit(node, aten.nonzero_static.default, mask, size=int(known[mask].sum()))
@@ -159,8 +159,8 @@ def _places(node: fx.Node, axis: int, known: dict[fx.Node, Any]) -> list[fx.Node
     return [*[None] * axis, *columns]
 
 
-def _forget(node: fx.Node, known: dict[fx.Node, Any]) -> None:
-    """Leave out of ``known`` what an operator in place writes to, and all that shares its memory."""
+def _drop_mutated(node: fx.Node, known: dict[fx.Node, Any]) -> None:
+    """Remove from ``known`` the tensors that an in-place operator mutates, and their aliases."""
     arguments = zip(node.target._schema.arguments, node.args, strict=False)  # type: ignore[union-attr]
     to = [each for argument, each in arguments if argument.alias_info is not None and argument.alias_info.is_write]
     written = {known[each].untyped_storage().data_ptr() for each in to if isinstance(each, fx.Node) and each in known}
@@ -170,25 +170,25 @@ def _forget(node: fx.Node, known: dict[fx.Node, Any]) -> None:
             del known[other]
 
 
-def _learn(symbolic: Any, actual: Any, numbers: Numbers) -> None:
-    """Add to ``numbers`` what a value says of the symbols in its type."""
+def _bind_symbols(symbolic: Any, actual: Any, sizes_of_symbols: SizeValues) -> None:
+    """Add to ``sizes_of_symbols`` the sizes of the symbols of ``symbolic`` in its actual value."""
     for example, value in zip(tree_leaves(symbolic), tree_leaves(actual), strict=True):
         sizes = zip(example.shape, value.shape, strict=True) if isinstance(example, Tensor) else [(example, value)]
         for size, number in sizes:
             expression = size.node.expr if isinstance(size, SymInt) else None
             if isinstance(expression, sympy.Symbol) and isinstance(number, int):
-                numbers[expression] = sympy.Integer(number)
+                sizes_of_symbols[expression] = sympy.Integer(number)
 
 
-def _settled(example: Any, numbers: Numbers) -> Any:
-    """Return the example value of a node with ``numbers`` in the places of their symbols."""
-    if not numbers:
+def _with_sizes(example: Any, sizes_of_symbols: SizeValues) -> Any:
+    """Return the example value of a node with ``sizes_of_symbols`` substituted."""
+    if not sizes_of_symbols:
         return example
 
     def size(symbol: int | SymInt) -> int | SymInt:
         if not isinstance(symbol, SymInt):
             return symbol
-        found = symbol.node.expr.subs(numbers)
+        found = symbol.node.expr.subs(sizes_of_symbols)
         if found.is_number:
             return int(found)
         return symbol if found == symbol.node.expr else symbol.node.shape_env.create_symintnode(found, hint=None)
@@ -207,8 +207,8 @@ def _settled(example: Any, numbers: Numbers) -> Any:
     return tree_map_only(SymInt, size, tree_map_only(FakeTensor, tensor, example))
 
 
-def _write(node: fx.Node, number: float) -> None:
-    """Put ``number`` where ``node`` is used, but for the program's results, which have names."""
+def _inline_number(node: fx.Node, number: float) -> None:
+    """Replace uses of ``node`` by ``number``, except among the program's results, which have names."""
 
     def replaced(each: fx.Node) -> Any:
         return number if each is node else each

@@ -1,4 +1,4 @@
-"""Axes of sizes that are not known, as one."""
+"""Reshapes and repeats of tensors with several dynamic dimensions, by merging axes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fx_importer.fx_graph.operators import aten, prims
 
 
 def merge_axes(node: fx.Node) -> fx.Node:
-    """Return what ``node``, a reshape, has to reshape, with runs of axes merged of which two sizes are not known.
+    """Return the operand of ``node``, a reshape, with runs of axes merged that have two or more dynamic dimensions.
 
-    The C++ lowerings take a view of ``[?, ?, 4]`` as ``[?, 4]`` for one whose second size is 1. Merging is another
-    operator, which they have right.
+    The C++ lowerings take a view of ``[?, ?, 4]`` as ``[?, 4]`` to have a second size of 1. ``prims.collapse`` lowers
+    correctly.
     """
     x = node.args[0]
     assert isinstance(x, fx.Node)
@@ -32,11 +32,11 @@ def merge_axes(node: fx.Node) -> fx.Node:
 
 
 def _runs(old: Sequence[int | SymInt], new: Sequence[int | SymInt]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last of the axes in each shortest run that has as many elements as a run of the new axes.
+    """Yield first and last axis of each shortest run of ``old`` with as many elements as a run of ``new`` axes.
 
-    All axes have as many as all new ones, also where that does not show: of ``n`` and ``2 * (n // 2)``.
+    The total numbers of elements are equal even if their expressions differ: ``n`` and ``2 * (n // 2)``.
     """
-    before, after = [_extents(sizes) for sizes in (old, new)]
+    before, after = [_cumulative_sizes(sizes) for sizes in (old, new)]
     first = 0
     for count, extent in enumerate(before, start=1):
         if extent in after or count == len(before):
@@ -44,15 +44,15 @@ def _runs(old: Sequence[int | SymInt], new: Sequence[int | SymInt]) -> Iterator[
             first = count
 
 
-def _extents(sizes: Sequence[int | SymInt]) -> list[sympy.Expr]:
-    """Return how many elements the first axis has, the first two, and so on."""
+def _cumulative_sizes(sizes: Sequence[int | SymInt]) -> list[sympy.Expr]:
+    """Return the cumulative products of ``sizes``."""
     return list(
         accumulate((size.node.expr if isinstance(size, SymInt) else sympy.Integer(size) for size in sizes), mul)
     )
 
 
 def repeat(node: fx.Node) -> fx.Node | None:
-    """Repeat by a number that is not known, along an axis of a size that is not: a stretched axis beside it, merged."""
+    """Rewrite a repeat by a dynamic count of a dynamic dimension as unsqueeze, expand and collapse, else None."""
     x, repeats = node.args
     assert isinstance(x, fx.Node)
     assert isinstance(repeats, list | tuple)

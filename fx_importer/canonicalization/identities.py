@@ -1,10 +1,10 @@
-"""Operators that return their argument: on values that nothing writes to, a copy is the original."""
+"""Identity operators, replaced by their argument. In a functional graph a copy is an identity."""
 
 from __future__ import annotations
 
 from torch import fx
 
-from fx_importer.canonicalization.node_rewriting import Rules, same_type, value_of
+from fx_importer.canonicalization.node_rewriting import NodeRewrites, same_type, value_of
 from fx_importer.fx_graph.operators import aten, prims
 
 
@@ -15,28 +15,28 @@ def _argument_of_same_type(node: fx.Node) -> fx.Node | None:
     return None
 
 
-def _times_one(node: fx.Node) -> fx.Node | None:
-    # A tensor of ones is no scalar: its shape and type count.
+def _multiply_by_one(node: fx.Node) -> fx.Node | None:
+    # A scalar only: a tensor of ones takes part in broadcasting and type promotion.
     factor = node.args[1]
     return _argument_of_same_type(node) if isinstance(factor, int | float) and factor == 1 else None
 
 
-def _permuted_to_itself(node: fx.Node) -> fx.Node | None:
+def _identity_permutation(node: fx.Node) -> fx.Node | None:
     axes: list[int] = node.args[1]  # type: ignore[assignment]
     return _argument_of_same_type(node) if [axis % len(axes) for axis in axes] == list(range(len(axes))) else None
 
 
-def _slice_of_all(node: fx.Node) -> fx.Node | None:
+def _full_slice(node: fx.Node) -> fx.Node | None:
     step = node.args[4] if len(node.args) > 4 else 1
     return _argument_of_same_type(node) if step == 1 else None
 
 
-def _padded_by_nothing(node: fx.Node) -> fx.Node | None:
+def _zero_padding(node: fx.Node) -> fx.Node | None:
     widths: list[int] = node.args[1]  # type: ignore[assignment]
     return None if any(widths) else _argument_of_same_type(node)
 
 
-def _in_inference(node: fx.Node) -> fx.Node | None:
+def _dropout_in_inference(node: fx.Node) -> fx.Node | None:
     training = node.args[2]
     return None if training else _argument_of_same_type(node)
 
@@ -47,18 +47,18 @@ _COPIES = (
     *(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default),
     *(prims.convert_element_type.default, prims.view_of.default),
 )
-# With the argument's shape, each of these keeps the order of the values too.
+# These keep the order of elements if the shape is that of the argument.
 _SHAPES = (
     *(aten.expand.default, aten.view.default, aten.reshape.default, aten._unsafe_view.default),
     *(aten.flatten.using_ints, aten.unflatten.int, aten.repeat.default),
     *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
 )
 
-IDENTITIES: Rules = {
+IDENTITIES: NodeRewrites = {
     **dict.fromkeys((*_COPIES, *_SHAPES), _argument_of_same_type),
-    **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar), _times_one),
-    **dict.fromkeys((aten.pad.default, aten.constant_pad_nd.default), _padded_by_nothing),
-    aten.permute.default: _permuted_to_itself,
-    aten.slice.Tensor: _slice_of_all,
-    aten.dropout.default: _in_inference,
+    **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar), _multiply_by_one),
+    **dict.fromkeys((aten.pad.default, aten.constant_pad_nd.default), _zero_padding),
+    aten.permute.default: _identity_permutation,
+    aten.slice.Tensor: _full_slice,
+    aten.dropout.default: _dropout_in_inference,
 }

@@ -1,7 +1,8 @@
-"""What takes a number that was read from a tensor, for output types that have tensors only: it takes the tensor.
+"""Item-to-tensor rewriting: operators on ``tensor.item()`` as operators on the tensor.
 
-``x[i.item() :][:4]``, a row of a cache that is written at a counter, the gradient of either: the sizes are known, and
-only where the slice begins is not. Reading is a gather then, and writing a choice by position.
+For output types that only have tensors. In ``x[i.item() :][:4]``, in a write to a row of a cache at a counter, and in
+the gradients of these, all sizes are static and only the start of the slice is data-dependent. A read becomes a gather,
+a write a ``where`` over positions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fx_importer.canonicalization.node_rewriting import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
-_READ = (aten.item.default, aten._local_scalar_dense.default)
+_ITEM_OPERATORS = (aten.item.default, aten._local_scalar_dense.default)
 _ARITHMETIC = {
     operator.add: aten.add.Tensor,
     operator.sub: aten.sub.Tensor,
@@ -29,15 +30,15 @@ _ARITHMETIC = {
 }
 
 
-def positions_as_tensors(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program``, which is functional, with tensors in the place of computed numbers."""
-    if not any(node.target in _RULES and _takes_a_number(node) for node in program.graph.nodes):
+def items_to_tensors(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program``, which is functional, with rank-0 tensors in place of data-dependent scalars."""
+    if not any(node.target in _REWRITES and _takes_item(node) for node in program.graph.nodes):
         return program
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         for node in list(graph.nodes):
-            if node.target in _RULES and _takes_a_number(node):
-                made = _RULES[node.target](node)
+            if node.target in _REWRITES and _takes_item(node):
+                made = _REWRITES[node.target](node)
                 if made is not None:
                     node.replace_all_uses_with(made)
         graph.eliminate_dead_code()
@@ -45,9 +46,9 @@ def positions_as_tensors(program: ExportedProgram) -> ExportedProgram:
     return with_rewritten_graphs(program, rewrite)
 
 
-def _takes_a_number(node: fx.Node) -> bool:
-    """Whether ``node`` takes a computed number, and all its sizes are known."""
-    position = _argument(node, _NUMBERS[node.target])
+def _takes_item(node: fx.Node) -> bool:
+    """Return whether ``node`` takes a data-dependent scalar and all its sizes are static."""
+    position = _argument(node, _INDEX_ARGUMENT[node.target])
     tensors = [value_of(each) for each in (node, *node.all_input_nodes)]
     known = all(type(size) is int for each in tensors if isinstance(each, Tensor) for size in each.shape)
     return isinstance(position, fx.Node) and isinstance(value_of(position), SymInt) and known
@@ -57,17 +58,17 @@ def _argument(node: fx.Node, place: int, default: Any = None) -> Any:
     return node.args[place] if len(node.args) > place else default
 
 
-def _number(before: fx.Node, value: int) -> fx.Node:
+def _constant(before: fx.Node, value: int) -> fx.Node:
     return emit(before, aten.full.default, [], value, dtype=torch.int64)
 
 
 def _tensor_of(number: Any, before: fx.Node) -> fx.Node | None:
-    """Return ``number`` as a tensor of rank zero, if it is computed of what was read from tensors."""
+    """Return ``number`` as a rank-0 int64 tensor if it is computed from items of tensors, else None."""
     if isinstance(number, int):
-        return _number(before, number)
+        return _constant(before, number)
     if not isinstance(number, fx.Node):
         return None
-    if number.target in _READ:
+    if number.target in _ITEM_OPERATORS:
         source = number.args[0]
         read = emit(before, aten.view.default, source, [])
         if value_of(read).dtype != torch.int64:
@@ -80,18 +81,18 @@ def _tensor_of(number: Any, before: fx.Node) -> fx.Node | None:
 
 
 def _start(node: fx.Node, axis: int, length: int) -> fx.Node | None:
-    """Return where ``length`` elements along ``axis`` begin: counted from the end, if negative, and within."""
-    start = _tensor_of(_argument(node, _NUMBERS[node.target]), node)
+    """Return the start of ``length`` elements along ``axis``: negative starts wrapped, then clamped."""
+    start = _tensor_of(_argument(node, _INDEX_ARGUMENT[node.target]), node)
     if start is None:
         return None
     size = value_of(node.args[0]).shape[axis]
-    from_end = emit(node, aten.add.Tensor, start, _number(node, size))
-    start = emit(node, aten.where.self, emit(node, aten.lt.Tensor, start, _number(node, 0)), from_end, start)
-    last = emit(node, aten.minimum.default, start, _number(node, size - length))
-    return emit(node, aten.maximum.default, last, _number(node, 0))
+    from_end = emit(node, aten.add.Tensor, start, _constant(node, size))
+    start = emit(node, aten.where.self, emit(node, aten.lt.Tensor, start, _constant(node, 0)), from_end, start)
+    last = emit(node, aten.minimum.default, start, _constant(node, size - length))
+    return emit(node, aten.maximum.default, last, _constant(node, 0))
 
 
-def _places(node: fx.Node, number: int, step: int = 1) -> fx.Node:
+def _positions(node: fx.Node, number: int, step: int = 1) -> fx.Node:
     return emit(node, aten.arange.start_step, 0, number * step, step, dtype=torch.int64)
 
 
@@ -103,8 +104,8 @@ def _slice(node: fx.Node) -> fx.Node | None:
     start = _start(node, axis, (number - 1) * step + 1)
     if start is None:
         return None
-    places = emit(node, aten.add.Tensor, _places(node, number, step), start)
-    return emit(node, aten.index_select.default, node.args[0], axis, places)
+    positions = emit(node, aten.add.Tensor, _positions(node, number, step), start)
+    return emit(node, aten.index_select.default, node.args[0], axis, positions)
 
 
 def _select(node: fx.Node) -> fx.Node | None:
@@ -116,35 +117,35 @@ def _select(node: fx.Node) -> fx.Node | None:
 
 
 def _slice_scatter(node: fx.Node) -> fx.Node | None:
-    return _written(node, node.args[1], _argument(node, 2, 0)) if _argument(node, 5, 1) == 1 else None
+    return _write_slice(node, node.args[1], _argument(node, 2, 0)) if _argument(node, 5, 1) == 1 else None
 
 
 def _select_scatter(node: fx.Node) -> fx.Node | None:
     axis = _argument(node, 2)
-    return _written(node, emit(node, aten.unsqueeze.default, node.args[1], axis), axis)
+    return _write_slice(node, emit(node, aten.unsqueeze.default, node.args[1], axis), axis)
 
 
-def _written(node: fx.Node, part: Any, axis: int) -> Any:
-    """Return the first argument with ``part`` in its place: each position along ``axis`` reads it, or stays."""
+def _write_slice(node: fx.Node, part: Any, axis: int) -> Any:
+    """Return the first argument with ``part`` written at the start along ``axis``: a ``where`` over positions."""
     x, length = value_of(node), value_of(part).shape[axis]
     size = x.shape[axis]
     if not length:
         return node.args[0]
     if (start := _start(node, axis, length)) is None:
         return None
-    apart = emit(node, aten.sub.Tensor, _places(node, size), start)
-    after = emit(node, aten.ge.Tensor, apart, _number(node, 0))
-    inside = emit(node, aten.logical_and.default, after, emit(node, aten.lt.Tensor, apart, _number(node, length)))
-    read = emit(node, aten.minimum.default, apart, _number(node, length - 1))
-    read = emit(node, aten.maximum.default, read, _number(node, 0))
+    apart = emit(node, aten.sub.Tensor, _positions(node, size), start)
+    after = emit(node, aten.ge.Tensor, apart, _constant(node, 0))
+    inside = emit(node, aten.logical_and.default, after, emit(node, aten.lt.Tensor, apart, _constant(node, length)))
+    read = emit(node, aten.minimum.default, apart, _constant(node, length - 1))
+    read = emit(node, aten.maximum.default, read, _constant(node, 0))
     shape = [size if each == axis % x.dim() else 1 for each in range(x.dim())]
     mask = emit(node, aten.view.default, inside, shape)
     return emit(node, aten.where.self, mask, emit(node, aten.index_select.default, part, axis, read), node.args[0])
 
 
 def _binary(onto: OpOverload) -> Callable[[fx.Node], fx.Node | None]:
-    def rule(node: fx.Node) -> fx.Node | None:
-        """Let ``onto`` take the number as a tensor of the type that both have together."""
+    def rewrite(node: fx.Node) -> fx.Node | None:
+        """Emit ``onto`` with the scalar as a tensor of the promoted dtype."""
         x = node.args[0]
         number = None if len(node.args) > 2 or node.kwargs else _tensor_of(_argument(node, 1), node)
         if number is None or not isinstance(x, fx.Node):
@@ -156,10 +157,10 @@ def _binary(onto: OpOverload) -> Callable[[fx.Node], fx.Node | None]:
         ]
         return emit(node, onto, *parts)
 
-    return rule
+    return rewrite
 
 
-_BINARY = {
+_BINARY_OPERATORS = {
     aten.eq.Scalar: aten.eq.Tensor,
     aten.ne.Scalar: aten.ne.Tensor,
     aten.lt.Scalar: aten.lt.Tensor,
@@ -170,18 +171,18 @@ _BINARY = {
     **dict.fromkeys((aten.sub.Scalar, aten.sub.Tensor), aten.sub.Tensor),
     **dict.fromkeys((aten.mul.Scalar, aten.mul.Tensor), aten.mul.Tensor),
 }
-_RULES: dict[Any, Any] = {
-    **{each: _binary(onto) for each, onto in _BINARY.items()},
+_REWRITES: dict[Any, Any] = {
+    **{each: _binary(onto) for each, onto in _BINARY_OPERATORS.items()},
     aten.slice.Tensor: _slice,
     aten.select.int: _select,
     aten.slice_scatter.default: _slice_scatter,
     aten.select_scatter.default: _select_scatter,
 }
-_NUMBERS: dict[Any, int] = {
-    **dict.fromkeys(_BINARY, 1),
+_INDEX_ARGUMENT: dict[Any, int] = {
+    **dict.fromkeys(_BINARY_OPERATORS, 1),
     aten.slice.Tensor: 2,
     aten.select.int: 2,
     aten.slice_scatter.default: 3,
     aten.select_scatter.default: 3,
 }
-"""Which argument is the number: that which says where a slice begins."""
+"""Position of the scalar argument: an operand, or the start of a slice."""

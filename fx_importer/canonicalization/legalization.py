@@ -1,4 +1,4 @@
-"""Fits a canonical program to what an output type can hold."""
+"""Legalization of the dtypes of a canonical program for an output type."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.complex_pairs import ComplexPairs
 from fx_importer.canonicalization.node_rewriting import value_of
-from fx_importer.canonicalization.signless_types import CARRIERS, CONVERSIONS, MOVES
-from fx_importer.canonicalization.unsigned_integers import SignedCarriers
+from fx_importer.canonicalization.signless_types import CONVERSIONS, DATA_MOVEMENT, SIGNED_DTYPES
+from fx_importer.canonicalization.unsigned_integers import SignlessEmulation
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import with_rewritten_graphs, with_rewritten_modules
@@ -23,42 +23,46 @@ from fx_importer.fx_graph.programs import with_rewritten_graphs, with_rewritten_
 
 @dataclass(frozen=True)
 class Dtypes:
-    """What an output type can hold, of the dtypes that the torch dialect has."""
+    """The dtypes of the torch dialect that an output type supports."""
 
     name: str
-    """The output type, as errors name it."""
+    """Name of the output type in errors."""
     lacks: frozenset[torch.dtype] = frozenset()
-    """A tensor of such a dtype is an error."""
+    """Unsupported dtypes: a tensor of one is an error."""
     moves: frozenset[torch.dtype] = frozenset()
-    """Tensors of such a dtype can be moved and converted, but not computed with ..."""
+    """Dtypes with data movement and conversions, but without arithmetic ..."""
     computes: frozenset[Any] = frozenset()
-    """... other than by these operators."""
+    """... other than these operators."""
     pairs: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict)
-    """Complex dtypes for which it is given two tensors of a real one: by the complex dtype, the real one."""
+    """Complex dtypes to emulate by pairs of real tensors: the real dtype by complex dtype."""
     sparse: bool = True
-    """Whether its types can say how a sparse tensor is stored."""
+    """Whether its types can encode sparse layouts."""
     unsigned: bool = True
-    """Whether it tells unsigned integers from signed ones. If not, it is given signed ones of the same bits."""
+    """Whether it has unsigned integers. If not, they are emulated by signed ones of the same width."""
 
 
 def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
-    """Return ``program`` with tensors of no other dtypes than ``dtypes`` allows; the given program is left alone.
+    """Return ``program`` with only dtypes that ``dtypes`` supports. The given program is not changed.
 
     Raises:
-        UnsupportedProgramError: listing every tensor that the output type cannot hold, and every operation on complex
-            numbers or unsigned integers that it cannot compute.
+        UnsupportedProgramError: listing every tensor of an unsupported dtype, and every operator on complex or
+            unsigned tensors that cannot be emulated.
     """
     found = {each for node in _nodes(program) for each in _dtypes(node)}
-    unsupported_nodes = [*_sparse(program, dtypes)]
+    unsupported_nodes = [*_sparse_inputs(program, dtypes)]
     if found & {*dtypes.lacks, *dtypes.moves}:
-        unsupported_nodes = [*_lacking(program, dtypes), *_not_computed(program, dtypes), *unsupported_nodes]
-    pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
+        unsupported_nodes = [
+            *_unsupported_dtypes(program, dtypes),
+            *_unsupported_arithmetic(program, dtypes),
+            *unsupported_nodes,
+        ]
+    pairs, signless = ComplexPairs(dtypes.pairs), SignlessEmulation()
     if found & {*dtypes.pairs} and not unsupported_nodes:
         program = with_rewritten_graphs(program, pairs.rewrite)
         unsupported_nodes = pairs.unsupported_nodes
-    if not dtypes.unsigned and found & {*CARRIERS} and not unsupported_nodes:
-        program = with_rewritten_graphs(program, carriers.rewrite)
-        unsupported_nodes = carriers.unsupported_nodes
+    if not dtypes.unsigned and found & {*SIGNED_DTYPES} and not unsupported_nodes:
+        program = with_rewritten_graphs(program, signless.rewrite)
+        unsupported_nodes = signless.unsupported_nodes
     if unsupported_nodes:
         raise UnsupportedProgramError(
             f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", unsupported_nodes
@@ -67,26 +71,25 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
 
 
 def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
-    """Return a graph of operators with pairs in the place of complex numbers, and signed integers in that of unsigned
-    ones, where ``dtypes`` has no others.
+    """Return ``module`` with complex and unsigned tensors emulated where ``dtypes`` says so.
 
     Raises:
-        UnsupportedProgramError: listing every operation on one of these that cannot be computed.
+        UnsupportedProgramError: listing every operator on them that cannot be emulated.
     """
-    pairs, carriers = ComplexPairs(dtypes.pairs), SignedCarriers()
+    pairs, signless = ComplexPairs(dtypes.pairs), SignlessEmulation()
     if dtypes.pairs:
         module = with_rewritten_modules(module, pairs.rewrite)
     if not dtypes.unsigned and not pairs.unsupported_nodes:
-        module = with_rewritten_modules(module, carriers.rewrite)
-    if unsupported_nodes := [*pairs.unsupported_nodes, *carriers.unsupported_nodes]:
+        module = with_rewritten_modules(module, signless.rewrite)
+    if unsupported_nodes := [*pairs.unsupported_nodes, *signless.unsupported_nodes]:
         raise UnsupportedProgramError(
             f"stage 'legalize' failed: {dtypes.name} cannot hold what the program computes with:", unsupported_nodes
         )
     return module
 
 
-def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[UnsupportedNode]:
-    """Return the refusal of every tensor where a dtype comes up that is lacking; not of what is computed from it."""
+def _unsupported_dtypes(program: ExportedProgram, dtypes: Dtypes) -> list[UnsupportedNode]:
+    """Return every node that introduces an unsupported dtype, without the nodes that compute from it."""
     found: list[UnsupportedNode] = []
     if not dtypes.lacks:
         return found
@@ -95,13 +98,13 @@ def _lacking(program: ExportedProgram, dtypes: Dtypes) -> list[UnsupportedNode]:
         new = _dtypes(node) & dtypes.lacks
         if new and not any(_dtypes(source) & dtypes.lacks for source in node.all_input_nodes):
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
-            found.append(unsupported_node(node, f"{what} of {_listed(new)}, which {dtypes.name} does not have"))
+            found.append(unsupported_node(node, f"{what} of {_joined_names(new)}, which {dtypes.name} does not have"))
     return found
 
 
-def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
-    """Yield the refusal of every operator that would compute with tensors that can only be moved."""
-    free = MOVES | {*CONVERSIONS, *dtypes.computes}
+def _unsupported_arithmetic(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
+    """Yield every operator that computes with dtypes for which only data movement is supported."""
+    free = DATA_MOVEMENT | {*CONVERSIONS, *dtypes.computes}
     for node in _nodes(program) if dtypes.moves else ():
         computes = isinstance(node.target, OpOverload) and node.target.namespace in ("aten", "prims")
         if (
@@ -113,12 +116,12 @@ def _not_computed(program: ExportedProgram, dtypes: Dtypes) -> Iterator[Unsuppor
             if given:
                 yield unsupported_node(
                     node,
-                    f"it computes with tensors of {_listed(given)}, which {dtypes.name} can hold, but not compute "
-                    "this with: use real numbers, as of torch.view_as_real",
+                    f"it computes with tensors of {_joined_names(given)}, which {dtypes.name} can hold, but for which "
+                    "it lacks this operation: use real numbers, as of torch.view_as_real",
                 )
 
 
-def _sparse(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
+def _sparse_inputs(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
     for node in program.graph.nodes if not dtypes.sparse else ():
         value = value_of(node)
         if node.op == "placeholder" and isinstance(value, torch.Tensor) and value.layout is not torch.strided:
@@ -132,7 +135,7 @@ def _nodes(program: ExportedProgram) -> Iterator[fx.Node]:
             yield from module.graph.nodes
 
 
-def _listed(dtypes: Iterable[torch.dtype]) -> str:
+def _joined_names(dtypes: Iterable[torch.dtype]) -> str:
     return ", ".join(sorted(map(str, dtypes)))
 
 

@@ -1,4 +1,4 @@
-"""What the canonicalizing rules share: comparing the types of nodes, and writing new nodes that know theirs."""
+"""Helpers of node rewrites: comparing example values, and emitting nodes with example values."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
-Rule = Callable[[fx.Node], "fx.Node | None"]
-"""Returns what is to replace a node, or None. A rule may change the node's own arguments; its type stays."""
-Rules = Mapping[Any, Rule]
-"""The rule of each operator."""
+NodeRewrite = Callable[[fx.Node], "fx.Node | None"]
+"""Returns the replacement of a node, or None. It may change the node's arguments, but not its type."""
+NodeRewrites = Mapping[Any, NodeRewrite]
+"""Rewrites by operator."""
 
 _KEPT_METADATA = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn")
 
 
 def value_of(argument: Any) -> Any:
-    """Return the example value of a node; anything else as it is."""
+    """Return the example value of a node; other arguments are returned unchanged."""
     return argument.meta.get("val") if isinstance(argument, fx.Node) else argument
 
 
 def same_size(a: int | SymInt, b: int | SymInt) -> bool:
-    """Return whether two sizes are the same number or the same expression. Unlike ``==``, this makes no guard."""
+    """Return whether two sizes are the same integer or expression. Unlike ``==``, this adds no guard."""
     if isinstance(a, SymInt) and isinstance(b, SymInt):
         return a.node.expr == b.node.expr
     return not isinstance(a, SymInt) and not isinstance(b, SymInt) and a == b
 
 
 def same_type(a: Any, b: Any) -> bool:
-    """Return whether two values are tensors of one type and one shape."""
+    """Return whether two values are tensors of equal dtype and shape."""
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return False
     if a.dtype != b.dtype or a.dim() != b.dim():
@@ -43,9 +43,9 @@ def same_type(a: Any, b: Any) -> bool:
 
 
 def remember_dtypes(graph: fx.Graph) -> None:
-    """Let operators that nobody looks into know of which dtypes their tensors are in the model, as ``model_dtypes``.
+    """Record the model's dtypes on calls of custom operators, as ``model_dtypes`` in the node's metadata.
 
-    Those of the arguments come in the schema's order, and then those of the results.
+    The dtypes of the arguments come first, in schema order, then those of the results.
     """
     for node in graph.nodes:
         if isinstance(node.target, OpOverload) and node.target.namespace not in ("aten", "prims"):
@@ -58,7 +58,7 @@ def remember_dtypes(graph: fx.Graph) -> None:
 
 
 def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-    """Insert a call right before ``before``, from whose place in the user's code it takes its own."""
+    """Insert a call before ``before`` with its source location, and compute the example value."""
     with before.graph.inserting_before(before):
         node = before.graph.call_function(target, args, kwargs)
     node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
@@ -69,7 +69,7 @@ def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any)
 
 
 def _fake_mode(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
-    """Return the mode that the example values of ``node`` and ``values`` live in."""
-    # Outside of it, an operator without a tensor argument (arange) would run for real, and make numbers of symbols.
+    """Return the fake mode of the example values of ``node`` and ``values``."""
+    # Outside of it, an operator without tensor arguments (arange) would run on real data and specialize symbols.
     leaves = tree_leaves((value_of(node), values))
     return next((leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)), nullcontext())

@@ -1,4 +1,4 @@
-"""What a canonical program promises, as a list of where it does not hold."""
+"""Checker of the normal form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from fx_importer.fx_graph.regions import REGIONS
 
 
 def violations(program: ExportedProgram) -> list[UnsupportedNode]:
-    """Return everything in ``program``, subgraphs included, that is not in normal form."""
+    """Return the nodes of ``program``, subgraphs included, that are not in normal form, with reasons."""
     graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     return [UnsupportedNode(node.name, reason) for graph in graphs for node, reason in _violations(graph)]
 
 
 def _violations(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:
     calls = [node for node in graph.nodes if node.op == "call_function"]
-    if in_place := [node for node in calls if is_in_place(node)]:  # the rest could not be done: see `is_in_place`
+    # A graph with in-place operators is not canonicalized further: see `is_in_place`.
+    if in_place := [node for node in calls if is_in_place(node)]:
         yield from ((node, f"{node.target} writes to its argument") for node in in_place)
     else:
         yield from ((node, reason) for node in calls for reason in _reasons(node))
@@ -30,12 +31,12 @@ def _violations(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:
 
 def _reasons(node: fx.Node) -> Iterator[str]:
     if node.target in REGIONS:
-        yield f"{node.target} is a region that means its body"
+        yield f"{node.target} is a region that has not been inlined"
     if node.target in ASSERTIONS:
-        yield f"{node.target} computes nothing"
+        yield f"{node.target} is an assertion"
     if not node.users and not node.is_impure():
-        yield "nothing uses this"
+        yield "it has no users"
     if (rule := IDENTITIES.get(node.target)) is not None and rule(node) is not None:
         yield f"{node.target} returns its argument"
     if node.target in ALONG_AN_AXIS and is_scalar(node.args[0]):
-        yield f"{node.target} along an axis of a tensor that has none"
+        yield f"{node.target} reduces or indexes along an axis of a rank-0 tensor"

@@ -1,4 +1,4 @@
-"""Layers that compute the same, as calls of one graph: the importer makes a function of it."""
+"""Outlining of repeated layers: equal submodules become calls of one subgraph, which is imported as a function."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ INVOKE = torch.ops.higher_order.invoke_subgraph
 
 
 def outline_layers(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with calls of one graph in the places of submodules that compute the same.
+    """Return ``program`` with repeated submodules replaced by calls of one subgraph.
 
-    The calls are ``invoke_subgraph(graph, name, *inputs)``. The given program is left alone; its graph has to be
-    functional, and in normal form.
+    The calls are ``invoke_subgraph(graph, name, *inputs)``. The given program is not changed; its graph must be
+    functional and in normal form.
     """
     outlined = _outlined(program.graph_module)
     if outlined is program.graph_module:
@@ -53,7 +53,7 @@ def _outlined(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _results(group: Sequence[Layer]) -> list[int]:
-    """Return which nodes are used outside of a layer of ``group``, by their places in it."""
+    """Return the positions in the layer of the nodes that are used outside of any layer of ``group``."""
     found: set[int] = set()
     for layer in group:
         own = set(layer.nodes)
@@ -62,9 +62,9 @@ def _results(group: Sequence[Layer]) -> list[int]:
 
 
 def _function(group: Sequence[Layer], results: Sequence[int], owner: fx.GraphModule) -> fx.GraphModule:
-    """Return the graph of the layers in ``group``, which takes their inputs, and returns ``results``.
+    """Return the subgraph of the layers in ``group``: it takes their inputs and returns ``results``.
 
-    Layers in it that compute the same are calls in their turn.
+    Repeated layers in it are outlined too.
     """
     copy, layer = _Copy(owner), group[0]
     for given in zip(*(each.inputs for each in group), strict=True):
@@ -77,7 +77,7 @@ def _function(group: Sequence[Layer], results: Sequence[int], owner: fx.GraphMod
 
 
 class _Copy:
-    """A graph that is made of the nodes of another."""
+    """A graph under construction, with nodes copied from another."""
 
     def __init__(self, owner: fx.GraphModule):
         self.graph = fx.Graph()
@@ -87,7 +87,7 @@ class _Copy:
         self._names: Counter[str] = Counter()
 
     def add(self, function: fx.GraphModule, name: str) -> str:
-        """Make ``function`` an attribute that can be called, and return its name."""
+        """Add ``function`` as a submodule and return its unique name."""
         self._names[name] += 1
         if (count := self._names[name]) > 1:
             name = f"{name}_{count}"
@@ -95,19 +95,19 @@ class _Copy:
         return name
 
     def input(self, node: fx.Node, *, always: bool) -> None:
-        """Take ``node`` as an input; ``always`` says that all calls give it."""
+        """Add an input for ``node``; ``always`` if all calls pass the same node."""
         made = self.values[node] = self.graph.placeholder(node.name)
         made.meta |= {"val": value_of(node), SAME_IN_ALL_CALLS: always}
 
     def node(self, node: fx.Node) -> None:
         for each in node.all_input_nodes:
-            if each not in self.values:  # an attribute that stands outside of the layer
+            if each not in self.values:  # a ``get_attr`` outside of the layer
                 self.node(each)
         made = self.values[node] = self.graph.node_copy(node, self.values.__getitem__)
-        made.name = node.name  # the graph signature goes by names
+        made.name = node.name  # the graph signature refers to names
 
     def call(self, layer: Layer, name: str, results: Sequence[int]) -> None:
-        """Have ``layer`` computed by the function ``name``, and what comes after it moved there."""
+        """Call subgraph ``name`` for ``layer``, followed by the nodes that must come after it."""
         function = self.graph.get_attr(name)
         operands = (self.values[node] for node in layer.inputs)
         made = self.graph.call_function(INVOKE, (function, name, *operands))
@@ -124,7 +124,7 @@ class _Copy:
 
 
 def _origin(layer: Layer) -> dict[str, Any]:
-    """Return what a call says of where it is from: the submodules that all of the layer is in."""
+    """Return the metadata of a call: the module stack that all nodes of the layer share."""
     stacks = [node.meta["nn_module_stack"] for node in layer.nodes]
     common = {key: value for key, value in stacks[0].items() if all(key in stack for stack in stacks)}
     return {"nn_module_stack": common}

@@ -1,19 +1,19 @@
-"""One spelling for what has several."""
+"""One overload and argument form for operators that have several."""
 
 from __future__ import annotations
 
 from torch import SymInt, fx
 
 from fx_importer.canonicalization.dynamic_axes import merge_axes, repeat
-from fx_importer.canonicalization.node_rewriting import Rules, emit, same_size, same_type, value_of
+from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit, same_size, same_type, value_of
 from fx_importer.fx_graph.operators import aten, prims
 
 
 def _reshape(node: fx.Node) -> fx.Node | None:
-    """Spell a view as a reshape, its one symbolic size, if it is one, as -1, and known sizes as numbers.
+    """Rewrite a view as a reshape with static sizes as integers and, if there is only one, the dynamic size as -1.
 
-    Without the copies that went as identities, eager's strides need not allow a view. A size that is inferred needs no
-    arithmetic, for which TOSA has no operators.
+    Once copies are removed as identities, strides may no longer allow a view. An inferred size needs no shape
+    arithmetic, which TOSA lacks.
     """
     node.target = aten.reshape.default
     merged = merge_axes(node)
@@ -30,7 +30,7 @@ def _reshape(node: fx.Node) -> fx.Node | None:
 
 
 def _keep_sizes(node: fx.Node) -> fx.Node | None:
-    """Spell the sizes that an expansion keeps as -1."""
+    """Write the unchanged sizes of an expand as -1."""
     old, new = value_of(node.args[0]).shape, value_of(node).shape
     sizes = node.args[1]
     assert isinstance(sizes, list | tuple)
@@ -41,7 +41,7 @@ def _keep_sizes(node: fx.Node) -> fx.Node | None:
 
 
 def _convert(node: fx.Node) -> fx.Node | None:
-    """A copy to another type converts the elements; devices and layouts are no business of the program."""
+    """Rewrite a copy to another dtype as a conversion; device and layout are ignored."""
     old, new = value_of(node.args[0]), value_of(node)
     return emit(node, prims.convert_element_type.default, node.args[0], new.dtype) if old.dtype != new.dtype else None
 
@@ -57,10 +57,10 @@ def _squeeze_one_by_one(node: fx.Node) -> fx.Node | None:
 
 
 def _clamp_bounds(node: fx.Node) -> fx.Node | None:
-    """Spell a slice of a known size from where it starts to where it ends.
+    """Clamp start and end of a slice to a static size.
 
-    An open end is 2^63 - 1 in the graph, and to StableHLO the C++ lowering of a strided write makes an index for each
-    position up to the end, before it looks at the size.
+    An open end is 2^63 - 1 in the graph, and the C++ lowering of a strided write to StableHLO would create an index for
+    each position up to it.
     """
     first = 1 if node.target is aten.slice.Tensor else 2
     axis, start, end, step = [*node.args[first:], *(0, None, None, 1)[len(node.args) - first :]]
@@ -72,7 +72,7 @@ def _clamp_bounds(node: fx.Node) -> fx.Node | None:
 
 
 def _count_axis_from_front(node: fx.Node) -> fx.Node | None:
-    """Spell an axis that is counted from the end: some C++ lowerings take it as it is, and write beyond the memory."""
+    """Wrap a negative axis: some C++ lowerings do not, and write out of bounds."""
     axis = node.args[1]
     if isinstance(axis, int) and axis < 0:
         node.args = (node.args[0], axis + max(value_of(node.args[0]).dim(), 1), *node.args[2:])
@@ -85,7 +85,7 @@ _ALONG_INDICES = (
     *(aten.index_add.default, aten.index_fill.int_Scalar, aten.index_fill.int_Tensor, aten.index_reduce.default),
 )
 
-SPELLINGS: Rules = {
+OVERLOADS: NodeRewrites = {
     **dict.fromkeys(_ALONG_INDICES, _count_axis_from_front),
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
     aten.repeat.default: repeat,

@@ -1,6 +1,6 @@
-"""Operators along an axis, on a tensor that has none.
+"""Operators along an axis of rank-0 tensors.
 
-PyTorch takes axis 0 (or -1) of a tensor of rank zero; the torch dialect's lowerings do not, and some crash.
+PyTorch accepts axis 0 (or -1) of a rank-0 tensor; the torch dialect's lowerings do not, and some crash.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import operator
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
-from fx_importer.canonicalization.node_rewriting import Rules, emit, value_of
+from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit, value_of
 from fx_importer.fx_graph.operators import aten
 
 
 def is_scalar(argument: object) -> bool:
-    """Return whether a node is a tensor of rank zero."""
+    """Return whether a node is a rank-0 tensor."""
     value = value_of(argument)
     return isinstance(value, Tensor) and value.dim() == 0
 
 
 def _through_rank_one(node: fx.Node) -> fx.Node | None:
-    """Compute on a vector of one element, and return to the rank that the result had."""
+    """Compute on a rank-1 tensor of one element, and squeeze the results."""
     if not is_scalar(node.args[0]):
         return None
     vectors = {each: emit(node, aten.unsqueeze.default, each, 0) for each in node.all_input_nodes if is_scalar(each)}
@@ -55,4 +55,4 @@ ALONG_AN_AXIS = (
     *(aten.flip.default, aten.roll.default),
 )
 
-RANK_ZERO: Rules = dict.fromkeys(ALONG_AN_AXIS, _through_rank_one)
+RANK_ZERO: NodeRewrites = dict.fromkeys(ALONG_AN_AXIS, _through_rank_one)

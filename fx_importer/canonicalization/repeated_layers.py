@@ -1,4 +1,4 @@
-"""Submodules that compute the same, found in a graph: transformer layers, blocks, experts."""
+"""Detection of repeated submodules in a graph: transformer layers, blocks, experts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from fx_importer.canonicalization.canonicalize import is_in_place
 from fx_importer.canonicalization.node_rewriting import value_of
 
-_SMALLEST = 16
-"""In operations. What is smaller is not worth a function."""
+_MIN_OPERATIONS = 16
+"""Smaller submodules are not worth a function."""
 
 _OPERAND = object()
 
@@ -27,23 +27,20 @@ class Layer:
     module: str
     """The class of the submodule, without its package."""
     nodes: Sequence[fx.Node]
-    """What it computes, in order."""
+    """Its nodes, in graph order."""
     inputs: Sequence[fx.Node]
-    """What it takes, each once, in the order of use."""
+    """Nodes from elsewhere that it uses, each once, in order of use."""
     moved: Sequence[fx.Node]
-    """Nodes between its own that depend on it: they have to come after it."""
+    """Interleaved nodes that depend on it, and must be moved after it."""
 
 
 def repeated_layers(graph: fx.Graph, owner: torch.nn.Module) -> list[list[Layer]]:
-    """Return groups of two layers and more that compute the same of what they take; the largest layers that do.
-
-    No layer of these has a node within another.
-    """
+    """Return groups of two or more layers of equal structure, preferring larger layers. Layers do not overlap."""
     labels = _Labels(owner)
     order = {node: position for position, node in enumerate(graph.nodes)}
     taken = bytearray(len(order))
     found: list[list[Layer]] = []
-    for layers in _alike(_calls(graph), labels):
+    for layers in _groups_by_structure(_calls(graph), labels):
         group: list[Layer] = []
         places: list[slice] = []
         for layer in layers:
@@ -61,7 +58,7 @@ def repeated_layers(graph: fx.Graph, owner: torch.nn.Module) -> list[list[Layer]
 
 
 def _calls(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
-    """Yield the class of each submodule that is called, call by call, with the nodes that were traced in it."""
+    """Yield class name and traced nodes of each submodule call."""
     calls: dict[str, tuple[str, list[fx.Node]]] = {}
     for node in graph.nodes:
         if node.op == "call_function":
@@ -69,17 +66,17 @@ def _calls(graph: fx.Graph) -> Iterator[tuple[str, list[fx.Node]]]:
                 name = module if isinstance(module, str) else module.__name__
                 calls.setdefault(call, (name.rpartition(".")[2], []))[1].append(node)
     for name, nodes in calls.values():
-        if len(nodes) >= _SMALLEST and all(map(_can_move, nodes)):
+        if len(nodes) >= _MIN_OPERATIONS and all(map(_can_move, nodes)):
             yield name, nodes
 
 
 def _can_move(node: fx.Node) -> bool:
-    """Whether ``node`` may stand in a function: no effect of it is kept in order by others."""
+    """Return whether ``node`` may be in a function: it has no ordered side effects."""
     return node.target is not torch.ops.higher_order.with_effects and not is_in_place(node)
 
 
-def _alike(calls: Iterable[tuple[str, list[fx.Node]]], labels: _Labels) -> Iterator[list[Layer]]:
-    """Yield groups of layers, those of the most nodes first."""
+def _groups_by_structure(calls: Iterable[tuple[str, list[fx.Node]]], labels: _Labels) -> Iterator[list[Layer]]:
+    """Yield groups of layers of equal structure, those with the most nodes first."""
     by_size: dict[Hashable, list[tuple[str, list[fx.Node]]]] = defaultdict(list)
     for name, nodes in calls:
         by_size[len(nodes), labels.of(nodes[0]), labels.of(nodes[-1])].append((name, nodes))
@@ -93,12 +90,12 @@ def _alike(calls: Iterable[tuple[str, list[fx.Node]]], labels: _Labels) -> Itera
 
 
 def _is_passed(node: fx.Node) -> bool:
-    """Whether a function can take the value of ``node``."""
+    """Return whether the value of ``node`` can be a function argument."""
     return isinstance(value_of(node), Tensor | SymInt | SymFloat | SymBool)
 
 
 def _after(layer: Layer) -> list[fx.Node] | None:
-    """Return the nodes between those of ``layer`` that depend on it; None if it depends on such a node itself."""
+    """Return the interleaved nodes that depend on ``layer``; None if it depends on one of them in turn."""
     own = set(layer.nodes)
     found: dict[fx.Node, None] = {}
     node = layer.nodes[0]
@@ -114,7 +111,7 @@ def _after(layer: Layer) -> list[fx.Node] | None:
 
 
 class _Labels:
-    """Numbers for nodes, the same for those that do the same with what they are given."""
+    """Integer labels of nodes, equal for equal operators with equal constant arguments and types."""
 
     def __init__(self, owner: torch.nn.Module):
         self._owner = owner
@@ -125,7 +122,7 @@ class _Labels:
         return self._label(node)[0]
 
     def structure(self, nodes: Iterable[fx.Node]) -> tuple[Hashable, list[fx.Node]]:
-        """Return what is the same for graphs of the same structure, and the nodes from elsewhere that they use."""
+        """Return a key that is equal for graphs of equal structure, and the nodes from elsewhere that they use."""
         own: dict[fx.Node, int] = {}
         given: dict[fx.Node, int] = {}
         key: list[Hashable] = []
@@ -141,7 +138,7 @@ class _Labels:
         found = self._known.get(node)
         if found is None:
             operands: list[fx.Node] = []
-            said = self._said(node.args, operands), self._said(node.kwargs, operands)
+            said = self._comparable(node.args, operands), self._comparable(node.kwargs, operands)
             number = self._number((node.target, *said, _type(value_of(node))))
             found = self._known[node] = number, operands
         return found
@@ -149,25 +146,25 @@ class _Labels:
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _said(self, argument: Any, operands: list[fx.Node]) -> Hashable:
-        """Return ``argument`` as a value that can be compared; the nodes in it go to ``operands``."""
+    def _comparable(self, argument: Any, operands: list[fx.Node]) -> Hashable:
+        """Return ``argument`` as a hashable value; nodes in it are appended to ``operands``."""
         if isinstance(argument, fx.Node):
             if argument.op == "get_attr":
                 return self._attribute(str(argument.target))
             operands.append(argument)
             return _OPERAND
         if isinstance(argument, tuple | list):
-            return type(argument), *(self._said(each, operands) for each in argument)
+            return type(argument), *(self._comparable(each, operands) for each in argument)
         if isinstance(argument, Mapping):
-            return tuple((key, self._said(each, operands)) for key, each in argument.items())
+            return tuple((key, self._comparable(each, operands)) for key, each in argument.items())
         if isinstance(argument, slice):
-            return self._said((argument.start, argument.stop, argument.step), operands)
+            return self._comparable((argument.start, argument.stop, argument.step), operands)
         if isinstance(argument, float | complex):
             return repr(argument)  # zero is not minus zero
         return type(argument), argument
 
     def _attribute(self, target: str) -> Hashable:
-        """Return what tells a graph of a higher-order operator from others; another attribute, by its name."""
+        """Return a structural key for the graph of a higher-order operator; for other attributes, the name."""
         module = operator.attrgetter(target)(self._owner)
         if not isinstance(module, fx.GraphModule):
             return target
@@ -185,7 +182,7 @@ class _Labels:
 
 
 def _type(value: Any) -> Hashable:
-    """Return what two values have in common that are of the same type."""
+    """Return a hashable key of the type of ``value``."""
     if isinstance(value, Tensor):
         return value.dtype, value.layout, *(size if isinstance(size, int) else size.node.expr for size in value.shape)
     if isinstance(value, tuple | list):

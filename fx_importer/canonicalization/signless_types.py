@@ -1,4 +1,4 @@
-"""Which signed integers stand for which unsigned ones, and which operators do not mind."""
+"""Signed dtypes that emulate unsigned ones, and operators that are independent of the sign."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.utils._pytree import tree_map
 
 from fx_importer.fx_graph.operators import aten, prims
 
-CARRIERS = {
+SIGNED_DTYPES = {
     torch.uint8: torch.int8,
     torch.uint16: torch.int16,
     torch.uint32: torch.int32,
     torch.uint64: torch.int64,
 }
-WIDE = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
+WIDER_DTYPES = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 
 CONVERSIONS = (prims.convert_element_type.default, aten._to_copy.default, aten.to.dtype)
 
-MOVES = frozenset(
+DATA_MOVEMENT = frozenset(
     (
         *(aten.alias.default, aten.clone.default, aten.detach.default, aten.lift_fresh_copy.default),
         *(aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.view.dtype, aten.flatten.using_ints),
@@ -38,7 +38,7 @@ MOVES = frozenset(
         *(aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default, aten.select_copy.int),
     )
 )
-"""Operators that compute nothing of the elements."""
+"""Operators that only move elements."""
 FILLS = {
     aten.full.default: 1,
     aten.full_like.default: 1,
@@ -46,7 +46,7 @@ FILLS = {
     aten.masked_fill.Scalar: 2,
     aten.constant_pad_nd.default: 2,
 }
-"""Where the number is that becomes an element."""
+"""Position of the scalar argument that becomes an element."""
 
 INDEXED = frozenset((aten.index.Tensor, aten.index_put.default))
 
@@ -61,29 +61,29 @@ SAME_FOR_BOTH_SIGNS = frozenset(
 )
 
 
-def carry(value: Any) -> Any:
-    """Return example values with carriers for what is unsigned."""
+def as_signed(value: Any) -> Any:
+    """Return example values with unsigned tensors viewed as signed ones of the same width."""
 
     def one(each: Any) -> Any:
         if not is_unsigned(each):
             return each
         if isinstance(each, FakeTensor):
             with each.fake_mode, torch.no_grad():
-                return each.view(CARRIERS[each.dtype])
-        return each.view(CARRIERS[each.dtype])
+                return each.view(SIGNED_DTYPES[each.dtype])
+        return each.view(SIGNED_DTYPES[each.dtype])
 
     return tree_map(one, value)
 
 
-def carrier_of(value: Any) -> Any:
-    """Return the carrier of a dtype that is unsigned; anything else as it is."""
-    return CARRIERS.get(value, value) if isinstance(value, torch.dtype) else value
+def signed_dtype_of(value: Any) -> Any:
+    """Return the signed dtype of the same width for an unsigned one; other values are returned unchanged."""
+    return SIGNED_DTYPES.get(value, value) if isinstance(value, torch.dtype) else value
 
 
-def wide_of(value: Any) -> Any:
-    """Return the wider integers of a dtype that is unsigned, if there are any; anything else as it is."""
-    return WIDE.get(value, carrier_of(value)) if isinstance(value, torch.dtype) else value
+def wider_dtype_of(value: Any) -> Any:
+    """Return a signed dtype that holds all values of an unsigned one; that of the same width for uint64."""
+    return WIDER_DTYPES.get(value, signed_dtype_of(value)) if isinstance(value, torch.dtype) else value
 
 
 def is_unsigned(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype in CARRIERS
+    return isinstance(value, Tensor) and value.dtype in SIGNED_DTYPES

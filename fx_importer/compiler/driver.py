@@ -13,11 +13,11 @@ from torch.export import ExportedProgram
 from fx_importer.api.lowered import Later, Lowered
 from fx_importer.canonicalization import (
     canonicalize,
+    fold_constant_sizes,
     fold_constants,
+    items_to_tensors,
     legalize,
     outline_layers,
-    positions_as_tensors,
-    settle_sizes,
 )
 from fx_importer.compiler.caching import Place, place_of
 from fx_importer.compiler.diagnose import causes_of, investigator, prober_for
@@ -170,10 +170,10 @@ def canonical(exported: Mapping[str, ExportedProgram], options: Options, trace: 
     programs = dict(exported)
     with trace.stage("decompose") as record:
         for name, program in programs.items():
-            settled = settle_sizes(program)
+            settled = fold_constant_sizes(program)
             programs[name] = decompose(settled, target.table(options, settled), record.remarks.append)
             if not target.has_numbers:
-                programs[name] = positions_as_tensors(programs[name])
+                programs[name] = items_to_tensors(programs[name])
         record.programs = programs
     with trace.stage("canonicalize") as record:
         programs = {

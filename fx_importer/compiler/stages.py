@@ -62,7 +62,7 @@ def run_pipeline(
     trace.imported = trace.imported or first
     for number, stage in enumerate(pipeline.stages):
         again = functools.partial(_after, pipeline.stages[:number], first)
-        with trace.stage(stage.name, module, pipeline=str(stage), again=again):
+        with trace.stage(stage.name, module, pipeline=str(stage), recreate=again):
             run(stage, print_passes=printing.passes)
         if printing.stages:
             print(f"// ----- after stage '{stage.name}'")

@@ -1,1 +1,1 @@
-"""What a compilation reports: diagnostics, causes of failures, the trace, progress and reports."""
+"""Diagnostics of a compilation: MLIR's diagnostics, causes of failures, the trace, progress and reports."""

@@ -1,4 +1,4 @@
-"""Why a lowering failed, operator by operator, as values."""
+"""Causes of a failed lowering, as values: the unsupported operators."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from fx_importer.diagnostics.mlir_diagnostics import is_torch, read_location, user_frame
 from fx_importer.mlir.bindings import ir
 
-DECLINED = "fx_importer.declined"
-"""The attribute of an imported operator that says which of the user's rules did not take it, and why."""
+NO_MATCH_ATTRIBUTE = "fx_importer.declined"
+"""Attribute of an imported operator that lists the user's lowerings that did not match, with reasons."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the user's model an operator came from."""
+    """Source line and module of the user's model that an operator came from."""
 
     file: str | None = None
     line: int | None = None
@@ -26,7 +26,7 @@ class Place:
 
     @classmethod
     def of(cls, location: ir.Location) -> Place:
-        """Return the place that ``location`` says."""
+        """Return the place that ``location`` refers to."""
         frames, names = read_location(location)
         frame = user_frame(frames)
         module = names[0] if names else None
@@ -41,18 +41,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Cause:
-    """One operator, called in one way, that an output type cannot take."""
+    """An operator, with operand types, that an output type does not support."""
 
     op: str
     """The overload: ``"aten.unfold.default"``."""
     call: str
     """With the dtypes and shapes of its tensors: ``"aten.unfold.default(f32[4,4], 0, 2, 1) -> f32[3,4,2]"``."""
     places: tuple[Place, ...]
-    """Where it is called, once for each call; so their number is how often."""
+    """One entry for each call."""
     stage: str
-    """The stage that refused it."""
+    """The stage that failed on it."""
     reason: str
-    """What MLIR says of it alone; or how it ended the process."""
+    """MLIR's diagnostic when the operator is lowered alone, or how the process crashed."""
     suggestions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Cause:
 
 
 def headline(causes: Sequence[Cause]) -> str:
-    """Return how many operators are refused, as a sentence without a full stop."""
+    """Return the number of unsupported operators and calls in words."""
     operators, calls = len({cause.op for cause in causes}), sum(len(cause.places) for cause in causes)
-    named = "1 operator is" if operators == 1 else f"{operators} operators are"
-    return f"{named} refused" + (f", in {calls} calls" if calls > 1 else "")
+    count = "1 unsupported operator" if operators == 1 else f"{operators} unsupported operators"
+    return count + (f", in {calls} calls" if calls > 1 else "")

@@ -1,4 +1,4 @@
-"""What a model's lowering will fail for, output type by output type, as a value."""
+"""Expected failures of a model's lowering, by output type."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fx_importer.output_types import OutputType
 
 @dataclass(frozen=True)
 class Expected:
-    """What one output type refuses of a model."""
+    """Nodes and operators of a model that one output type does not support. True if it supports all."""
 
     unsupported_nodes: tuple[UnsupportedNode, ...] = ()
-    """What cannot be imported."""
+    """Nodes that cannot be imported."""
     causes: tuple[Cause, ...] = ()
-    """The operators that cannot be lowered."""
+    """Operators that cannot be lowered."""
 
     def __bool__(self) -> bool:
         return not self.unsupported_nodes and not self.causes
@@ -33,7 +33,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What will become of a model. True if every output type takes it."""
+    """Expected failures by output type. True if every output type supports the model."""
 
     expected: Mapping[OutputType, Expected]
 
@@ -44,17 +44,17 @@ class Explanation:
         return self.expected[OutputType.get(output_type)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it in lists, dictionaries and strings."""
+        """Return the explanation as lists, dictionaries and strings."""
         return {output_type.value: dataclasses.asdict(each) for output_type, each in self.expected.items()}
 
     def __str__(self) -> str:
         lines: list[str] = []
         for output_type, each in self.expected.items():
             if each:
-                lines.append(f"{output_type.value}: takes it whole")
+                lines.append(f"{output_type.value}: supported")
                 continue
             count = len(each.unsupported_nodes) + len({cause.op for cause in each.causes})
-            lines.append(f"{output_type.value}: {count} {'thing is' if count == 1 else 'things are'} refused")
+            lines.append(f"{output_type.value}: {count} {'problem' if count == 1 else 'problems'}")
             lines += [
                 f"  {line}" for found in (*each.unsupported_nodes, *each.causes) for line in str(found).splitlines()
             ]

@@ -26,7 +26,7 @@ class Diagnostic:
     severity: str
     message: str
     frames: tuple[tuple[str, int], ...] = ()
-    """``(file, line)``, innermost call first; empty where the location is unknown."""
+    """``(file, line)``, innermost call first; empty if the location is unknown."""
     module_name: str | None = None
     """The qualified name of the ``nn.Module`` that the operation came from."""
     notes: tuple[Diagnostic, ...] = ()
@@ -50,7 +50,7 @@ class Diagnostic:
 
 
 class ReportedError(Exception):
-    """An `ir.MLIRError` of another process: its text, and what MLIR said."""
+    """An `ir.MLIRError` of another process: its text and diagnostics."""
 
     def __init__(self, text: str, diagnostics: tuple[Diagnostic, ...]):
         self.text = text
@@ -62,11 +62,11 @@ class ReportedError(Exception):
 
 
 class PassError(Exception):
-    """A pass in Python that did what none may do: its message names the pass and the line."""
+    """An invalid result of a Python pass; the message names the pass and its source line."""
 
 
 def reason_of(error: Exception) -> str:
-    """Return what MLIR said, or else what ``error`` is and says."""
+    """Return MLIR's diagnostics as text, or else type and message of ``error``."""
     if isinstance(error, PassError):
         return str(error)
     kind = "MLIRError" if isinstance(error, ReportedError) else type(error).__name__
@@ -74,7 +74,7 @@ def reason_of(error: Exception) -> str:
 
 
 def diagnostics_of(error: Exception) -> tuple[Diagnostic, ...]:
-    """Return what MLIR said, in this process or another; nothing if ``error`` is not MLIR's."""
+    """Return MLIR's diagnostics, of this process or another; empty if ``error`` is not MLIR's."""
     if isinstance(error, ReportedError):
         return error.diagnostics
     return _read(error) if isinstance(error, ir.MLIRError) else ()
@@ -99,7 +99,7 @@ def read_location(location: ir.Location) -> tuple[tuple[tuple[str, int], ...], t
     """Return the ``(file, line)`` frames, innermost first, and the names that ``location`` holds."""
     frames: list[tuple[str, int]] = []
     names: list[str] = []
-    # A diagnostic's location arrives as the base class; going through the attribute finds the real one.
+    # A diagnostic's location has the base class; the conversion to and from an attribute downcasts it.
     for leaf in _leaves(ir.Location.from_attr(location.attr, location.context)):
         if isinstance(leaf, str):
             names.append(leaf)
@@ -122,8 +122,8 @@ def _leaves(location: ir.Location) -> Iterator[str | tuple[str, int]]:
             yield from _leaves(part)
 
 
-def once_each(found: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Location, str]]:
-    """Yield each sentence once, where it comes first, with how often it is there."""
+def deduplicated(found: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Location, str]]:
+    """Yield each message once, at its first location, with the number of occurrences."""
     counts: dict[str, tuple[int, ir.Location]] = {}
     for location, sentence in found:
         count, first = counts.get(sentence, (0, location))
@@ -133,20 +133,20 @@ def once_each(found: Iterable[tuple[ir.Location, str]]) -> Iterator[tuple[ir.Loc
 
 
 def emit_errors(found: Iterable[tuple[ir.Location, str]]) -> None:
-    """Report each sentence to MLIR as an error at its location."""
+    """Emit each message as an MLIR error at its location."""
     for location, sentence in found:
         location.emit_error(sentence)
 
 
-def warn_of(found: Iterable[tuple[ir.Location, str]]) -> None:
-    """Warn of each sentence, with the user's line, by a `ContractWarning`."""
+def emit_warnings(found: Iterable[tuple[ir.Location, str]]) -> None:
+    """Emit each message as a `ContractWarning` with the user's source line."""
     for location, sentence in found:
         frame = user_frame(read_location(location)[0])
         warnings.warn(sentence + (f" (at {frame[0]}:{frame[1]})" if frame else ""), ContractWarning, stacklevel=2)
 
 
 def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
-    """Return the innermost frame outside torch's own files and generated code, or the innermost at all."""
+    """Return the innermost frame outside of torch's files and generated code, or else the innermost frame."""
     for frame in frames:
         if not is_torch(frame[0]):
             return frame
@@ -154,7 +154,7 @@ def user_frame(frames: tuple[tuple[str, int], ...]) -> tuple[str, int] | None:
 
 
 def is_torch(file: str) -> bool:
-    """Whether ``file`` is torch's own, or code that it generated."""
+    """Return whether ``file`` belongs to torch or is code that torch generated."""
     return "/torch/" in file or file.startswith(("torch/", "<eval_with_key>", "<frozen "))
 
 
@@ -167,7 +167,7 @@ def read_frames(trace: str | None) -> tuple[tuple[str, int], ...]:
 def generated_line(trace: str | None) -> str | None:
     """Return the line where a formatted Python stack ends, if it ends in code that torch generated.
 
-    In the graph of a branch or a loop's body this is all that export records: its frames end where the operator stands.
+    In the subgraph of a branch or a loop, torch.export records no other frames.
     """
     frames = read_frames(trace)
     if trace is None or not frames or not frames[-1][0].startswith("<eval_with_key>"):
@@ -176,7 +176,7 @@ def generated_line(trace: str | None) -> str | None:
 
 
 def unsupported_node_at(node: fx.Node, subject: str, reason: str) -> UnsupportedNode:
-    """Return the record of an unsupported node, with the line of the user's code that it came from, if known."""
+    """Return an `UnsupportedNode` with the user's source line of ``node``, if known."""
     trace = node.meta.get("stack_trace")
     frame = user_frame(tuple(reversed(read_frames(trace))))
     if generated := generated_line(trace):
@@ -187,7 +187,7 @@ def unsupported_node_at(node: fx.Node, subject: str, reason: str) -> Unsupported
 
 
 def unsupported_node(node: fx.Node, reason: str) -> UnsupportedNode:
-    """Return the record of ``node``, named with its target if it is a call."""
+    """Return an `UnsupportedNode` for ``node``, named with its target if it is a call."""
     return unsupported_node_at(
         node, f"{node.name} = {node.target}" if node.op == "call_function" else node.name, reason
     )

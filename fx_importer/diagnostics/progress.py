@@ -1,4 +1,4 @@
-"""How far long work has come: told to whoever follows it, a few times a second. For nobody, nothing is counted."""
+"""Progress of long work, reported to a callback a few times per second; nothing is counted without a callback."""
 
 from __future__ import annotations
 
@@ -15,71 +15,71 @@ from fx_importer.errors import UsageError
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-_APART = 0.2
+_INTERVAL = 0.2
 """Seconds between two updates within a stage."""
 
-_TELLING = 0.05, 1.0
-"""The part of a stage that has to be done, and the seconds that it has to have taken, before its rate says anything."""
+_MIN_FRACTION_AND_SECONDS = 0.05, 1.0
+"""Fraction of a stage and seconds that must have passed before the remaining time is estimated."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a lowering has come."""
+    """Progress of a lowering."""
 
     stage: str
     done: int = 0
     total: int | None = None
-    """None while nothing can be counted: in torch's own export, for one."""
+    """None if nothing can be counted, as in torch.export."""
     unit: str = ""
-    """What is counted: ``"nodes"``, ``"passes"``."""
+    """The unit that is counted: ``"nodes"``, ``"passes"``."""
     seconds: float = 0.0
-    """Since the stage began."""
+    """Seconds since the stage began."""
     counted_for: float = 0.0
-    """Seconds since the first of what is counted now."""
+    """Seconds since counting began."""
 
     @property
     def remaining(self) -> float | None:
-        """Seconds that what is counted now will take, at the rate so far; None where that would be a guess.
+        """Estimated remaining seconds at the rate so far; None if there is no good estimate.
 
-        Passes are no measure: one may take a thousand times as long as the next.
+        There is none for passes: one may take a thousand times as long as the next.
         """
-        part, least = _TELLING
+        part, least = _MIN_FRACTION_AND_SECONDS
         if not self.total or self.unit == "passes" or self.done < part * self.total or self.counted_for < least:
             return None
         return self.counted_for * (self.total - self.done) / self.done
 
 
 class Countable(Protocol[T_co]):
-    """What has a length, and items; the nodes of a graph are no `Collection`."""
+    """An iterable with a length; the nodes of an FX graph are no `Collection`."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[T_co]: ...
 
 
-Follow = Callable[[Progress], None]
-"""Is told how far the work has come."""
+ProgressCallback = Callable[[Progress], None]
+"""Called with the progress of the work."""
 
 
 class Meter:
-    """Counts, and tells now and then."""
+    """Counter that reports to a callback at intervals."""
 
-    def __init__(self, tell: Follow):
-        self._tell = tell
+    def __init__(self, callback: ProgressCallback):
+        self._tell = callback
         self._now = Progress("")
-        self._began = self._counted_from = self._told = 0.0
+        self._began = self._counted_from = self._reported = 0.0
         self._counting = False
 
     def enter(self, stage: str) -> None:
         self._now, self._counting = Progress(stage), False
         self._began = time.perf_counter()
-        self._say(self._began)
+        self._report(self._began)
 
     def counting(self, items: Countable[T], unit: str) -> Iterable[T]:
         return items if self._counting else self._counted(items, unit)
 
     def ticker(self, total: int, unit: str) -> Callable[[], None]:
-        """Return what is to be called before each of ``total`` things."""
-        if self._counting:  # what one thing holds is not counted beside the things
+        """Return a function to call before each of ``total`` items."""
+        if self._counting:  # nested items are not counted
             return lambda: None
         self._begin(total, unit)
         done = itertools.count()
@@ -101,12 +101,12 @@ class Meter:
 
     def _at(self, done: int) -> None:
         now = time.perf_counter()
-        if now - self._told >= _APART:
+        if now - self._reported >= _INTERVAL:
             self._now = replace(self._now, done=done)
-            self._say(now)
+            self._report(now)
 
-    def _say(self, now: float) -> None:
-        self._told = now
+    def _report(self, now: float) -> None:
+        self._reported = now
         self._tell(replace(self._now, seconds=now - self._began, counted_for=now - self._counted_from))
 
 
@@ -114,48 +114,48 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 def ticker(total: int, unit: str) -> Callable[[], None] | None:
-    """Return what is to be called before each of ``total`` things; None where nobody follows."""
-    followed = _METER.get()
-    return None if followed is None else followed.ticker(total, unit)
+    """Return a function to call before each of ``total`` items; None if progress is not reported."""
+    meter = _METER.get()
+    return None if meter is None else meter.ticker(total, unit)
 
 
 def enter(stage: str) -> None:
-    """Say that ``stage`` begins."""
-    if (followed := _METER.get()) is not None:
-        followed.enter(stage)
+    """Report that ``stage`` begins."""
+    if (meter := _METER.get()) is not None:
+        meter.enter(stage)
 
 
 def counted(items: Countable[T], unit: str) -> Iterable[T]:
-    """Return ``items``, of which the one is counted that is worked on."""
-    followed = _METER.get()
-    return items if followed is None else followed.counting(items, unit)
+    """Return ``items``, counted while they are iterated over."""
+    meter = _METER.get()
+    return items if meter is None else meter.counting(items, unit)
 
 
 @contextmanager
-def followed_by(progress: bool | Follow, *, ticking: bool = True) -> Iterator[None]:
-    """Have ``progress`` be told of what is done in here; True stands for a line on the terminal.
+def reporting_progress(progress: bool | ProgressCallback, *, auto_refresh: bool = True) -> Iterator[None]:
+    """Report the progress of the body to ``progress``; True is for a progress line on the terminal.
 
-    Who follows already goes on to, unless it is another function's turn. ``ticking``: see `shown`.
+    If progress is reported already, True keeps the callback. ``auto_refresh``: see `progress_line`.
     """
     if not isinstance(progress, bool) and not callable(progress):
-        raise UsageError(f"progress={progress!r}: it is True, or a function that is told")
+        raise UsageError(f"progress={progress!r}: expected True, or a function that takes a Progress")
     if not progress or (progress is True and _METER.get() is not None):
         yield
         return
     if progress is True:
-        from fx_importer.diagnostics.progress_bar import shown  # which loads rich
+        from fx_importer.diagnostics.progress_bar import progress_line  # loads rich
 
-        showing = shown(ticking=ticking)
+        showing = progress_line(auto_refresh=auto_refresh)
     else:
         showing = nullcontext(progress)
-    with showing as tell:
-        token = _METER.set(None if tell is None else Meter(tell))
+    with showing as callback:
+        token = _METER.set(None if callback is None else Meter(callback))
         try:
             yield
         finally:
             _METER.reset(token)
 
 
-def unfollowed() -> None:
-    """Have nobody told any more: in a fork."""
+def stop_reporting() -> None:
+    """Stop reporting, in a forked process."""
     _METER.set(None)

@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far the work has come, and is gone when it ends."""
+"""A transient progress line on the terminal."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from contextlib import contextmanager
 from rich import progress as bars
 from rich.console import Console
 
-from fx_importer.diagnostics.progress import Follow, Progress
+from fx_importer.diagnostics.progress import Progress, ProgressCallback
 
-_A_SECOND = 4
-"""How often the line is drawn."""
+_REFRESHES_PER_SECOND = 4
 
 
 @contextmanager
-def shown(*, ticking: bool = True) -> Iterator[Follow | None]:
-    """Show a line on standard error, if that is a terminal or a notebook; give what is to be told, or None.
+def progress_line(*, auto_refresh: bool = True) -> Iterator[ProgressCallback | None]:
+    """Show a progress line on standard error if that is a terminal or a notebook; yield its callback, or None.
 
-    What is printed meanwhile goes above the line. ``ticking`` has a thread draw it; without one, the line changes only
-    when there is something to tell.
+    Other output goes above the line. With ``auto_refresh`` a thread redraws it; otherwise only updates do.
     """
     console = Console(stderr=True)
-    if not (console.is_jupyter or _is_watched(console)):
+    if not (console.is_jupyter or _is_interactive(console)):
         yield None
         return
     line = bars.Progress(
@@ -36,32 +34,31 @@ def shown(*, ticking: bool = True) -> Iterator[Follow | None]:
         bars.TextColumn("{task.fields[remaining]}", markup=False),
         console=console,
         transient=True,
-        auto_refresh=ticking,
-        refresh_per_second=_A_SECOND,
-        # rich would print to the console, standard error, what is meant for a file
+        auto_refresh=auto_refresh,
+        refresh_per_second=_REFRESHES_PER_SECOND,
+        # otherwise rich would send output meant for a file to standard error
         redirect_stdout=sys.stdout.isatty(),
     )
     stage = ""
 
-    def tell(now: Progress) -> None:
+    def callback(now: Progress) -> None:
         nonlocal stage
-        if now.stage != stage:  # a new task, for the time that it takes
+        if now.stage != stage:  # a new task, to restart the elapsed time
             for each in line.task_ids:
                 line.remove_task(each)
             line.add_task(now.stage, total=None, count="", remaining="")
             stage = now.stage
         (task,) = line.task_ids
         line.update(task, completed=now.done, total=now.total, count=_count(now), remaining=_remaining(now))
-        if not ticking:
+        if not auto_refresh:
             line.refresh()
 
     with line:
-        yield tell
+        yield callback
 
 
-def _is_watched(console: Console) -> bool:
-    """Whether people see standard error, and it can redraw a line: no pipe, no log of a CI, nothing that asks for plain
-    text."""
+def _is_interactive(console: Console) -> bool:
+    """Return whether standard error is a terminal that can redraw a line, outside of CI and without ``NO_COLOR``."""
     if not sys.stderr.isatty() or console.is_dumb_terminal:
         return False
     return not any(os.environ.get(name) for name in ("CI", "NO_COLOR"))

@@ -1,4 +1,4 @@
-"""The record of a compilation: what ran, how long it took, and what failed."""
+"""The trace of a compilation: stages, times and failures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 IMPORTED = "fx-importer-call{"
-"""How the text of a step begins that is a Python function of a module."""
+"""Prefix of the text of a pipeline step that is an importable Python function."""
 
 HERE = "fx-importer-python{"
-"""How the text of a step begins that is a Python function of this process alone: no other can read it."""
+"""Prefix of the text of a pipeline step that is a Python function of this process, which others cannot import."""
 
 
 @dataclass
@@ -35,56 +35,56 @@ class StageRecord:
     """Wall time."""
     failure: Exception | None = None
     snapshot: ir.Operation | None = None
-    """The module as it was before the stage, where it failed; while it runs, only if nothing else can make it again."""
+    """The module before the stage, if it failed; while it runs, only if the module cannot be recreated."""
     pipeline: str = ""
-    """The pass pipeline of the stage, in MLIR's syntax; empty where the stage runs none."""
+    """The pass pipeline of the stage in MLIR's syntax; empty if it has none."""
     causes: tuple[Cause, ...] = ()
-    """Of a failure: the operators that were refused, where that is known."""
+    """Unsupported operators, if the stage failed and they are known."""
     remarks: list[str] = field(default_factory=list)
-    """What took another way than the usual one, and why."""
+    """Messages about deviations from the usual path."""
     programs: Mapping[str, ExportedProgram] | None = None
-    """What the stage made before there was a module, by name; kept only while the stage runs."""
+    """Programs that a stage before the import produced, by name; kept only while the stage runs."""
 
 
 Reporter = Callable[["Trace", StageRecord, tuple[Diagnostic, ...]], Path | None]
-"""Writes a report of the failed stage and returns its directory; returns None where there is nothing to report."""
+"""Writes a report of the failed stage and returns its directory, or None if there is nothing to report."""
 
 
 class Dumps(Protocol):
-    """Writes down what is before and after stages."""
+    """Dumps programs and modules before and after stages."""
 
     def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        """Called right before a stage; ``module`` is what it takes, where that is one."""
+        """Called before a stage; ``module`` is its input if that is a module."""
         ...
 
     def after(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        """Called when a stage has ended, with the module as it left it; ``record.failure`` says whether it failed."""
+        """Called after a stage, with the resulting module; ``record.failure`` is set if it failed."""
         ...
 
 
 Investigator = Callable[[ir.Operation], tuple[Cause, ...]]
-"""Finds the operators of a module, as it was imported, that cannot be lowered."""
+"""Finds the unsupported operators of an imported module."""
 
 
 @dataclass
 class Trace:
     """The stages of one compilation, in order.
 
-    ``stage`` is the one place that times, takes snapshots, and turns a foreign exception into `StageFailed`.
+    `stage` times stages, takes snapshots, and converts other exceptions to `StageFailed`.
     """
 
     reporter: Reporter | None = None
     investigate: Investigator | None = None
     dumps: Dumps | None = None
     planned: tuple[str, ...] = ()
-    """The names of all stages that are to run, as far as they are known."""
+    """Names of all stages that will run, as far as known."""
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
-    """What was exported, by name, as soon as it is."""
+    """Exported programs by name, once they exist."""
     entering: Callable[[StageRecord], None] | None = None
-    """Told of each stage right before it runs."""
+    """Called with each stage before it runs."""
     stages: list[StageRecord] = field(default_factory=list)
     imported: ir.Operation | None = None
-    """The module as it was before the first stage of passes."""
+    """The module before the first pass stage."""
 
     @contextmanager
     def stage(
@@ -93,28 +93,28 @@ class Trace:
         module: ir.Module | None = None,
         *,
         pipeline: str = "",
-        again: Callable[[], ir.Operation] | None = None,
+        recreate: Callable[[], ir.Operation] | None = None,
     ) -> Iterator[StageRecord]:
         """Run the body as the stage ``name``.
 
-        ``again`` makes ``module`` as it is now, for a report. Without it, a snapshot is taken before a ``pipeline``: a
-        clone, never text.
+        ``recreate`` returns a copy of the current ``module`` for a report. Without it, the module is cloned before a
+        ``pipeline``.
 
         Raises:
-            StageFailed: for any exception that is not ours.
-            CrashedError: with the stage and a report, if it comes out of the body.
+            StageFailed: for any exception that is not an `FxImporterError`.
+            CrashedError: with stage and report added, if the body raises one.
         """
         record = StageRecord(name, pipeline=pipeline)
         self.stages.append(record)
         if self.dumps:
             self.dumps.before(self, record, module)
-        if module is not None and (self.entering or (pipeline and again is None)):
+        if module is not None and (self.entering or (pipeline and recreate is None)):
             record.snapshot = module.operation.clone()
         if pipeline:
             self.imported = self.imported or record.snapshot
         if self.entering:
             self.entering(record)
-        if self.planned:  # or it is one of many attempts
+        if self.planned:  # not in one of several attempts
             progress.enter(name)
         start = time.perf_counter()
         try:
@@ -125,7 +125,7 @@ class Trace:
             error.stage = name
             self._find_causes(record)
             error.causes = record.causes
-            self._take_snapshot(record, again)
+            self._take_snapshot(record, recreate)
             error.report = self.reporter(self, record, ()) if self.reporter else None
             raise
         except FxImporterError as error:
@@ -134,7 +134,7 @@ class Trace:
         except Exception as error:
             record.failure = error
             record.seconds = time.perf_counter() - start
-            self._take_snapshot(record, again)
+            self._take_snapshot(record, recreate)
             raise self._failed(record, error) from error
         finally:
             if record.failure is None:
@@ -144,12 +144,12 @@ class Trace:
                 self.dumps.after(self, record, module)
             record.programs = None
 
-    def _take_snapshot(self, record: StageRecord, again: Callable[[], ir.Operation] | None) -> None:
-        if self.reporter and again and record.snapshot is None:
+    def _take_snapshot(self, record: StageRecord, recreate: Callable[[], ir.Operation] | None) -> None:
+        if self.reporter and recreate and record.snapshot is None:
             try:
-                record.snapshot = again()
-            except Exception as problem:  # what passed once need not pass twice, and must not hide the failure
-                record.remarks.append(f"the module before the stage could not be made again: {problem}")
+                record.snapshot = recreate()
+            except Exception as problem:  # must not hide the failure
+                record.remarks.append(f"the module before the stage could not be recreated: {problem}")
 
     def not_reached(self) -> tuple[str, ...]:
         """Return the names of the planned stages that have not begun."""
@@ -164,16 +164,16 @@ class Trace:
         lines = [f"stage '{record.name}' failed: {title}".strip(), *(f"  {line}" for line in reason.splitlines())]
         lines += remarks
         if report:
-            lines.append(f"what reproduces it is in {report}")
+            lines.append(f"reproducer in {report}")
         message = "\n".join(lines)
         return StageFailed(record.name, message, causes=record.causes, diagnostics=diagnostics, report=report)
 
     def _find_causes(self, record: StageRecord) -> list[str]:
-        """Note the operators that were refused; or return in a sentence why that cannot be found out."""
+        """Record the unsupported operators; or return a message if finding them fails."""
         if self.investigate and self.imported:
-            progress.enter(f"{record.name} failed: finding out why")
+            progress.enter(f"{record.name} failed: finding the unsupported operators")
             try:
                 record.causes = self.investigate(self.imported)
-            except Exception as problem:  # a defect of ours must not hide the failure itself
-                return [f"which operators are refused could not be found out: {type(problem).__name__}: {problem}"]
+            except Exception as problem:  # must not hide the failure
+                return [f"the unsupported operators could not be determined: {type(problem).__name__}: {problem}"]
         return []

@@ -1,4 +1,4 @@
-"""A model or a function and example inputs → an ExportedProgram."""
+"""Export of a model or a function with example inputs to an ExportedProgram."""
 
 from fx_importer.exporting.export import export_program
 

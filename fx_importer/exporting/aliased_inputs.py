@@ -1,7 +1,7 @@
-"""Memory that a program reaches by more than one name.
+"""Aliased inputs: tensors that share memory with other inputs, parameters or buffers.
 
-torch.export takes two inputs that are one tensor for one input, used twice. And where a program writes to memory that
-it reaches by two names, torch's own passes fail without saying so.
+torch.export merges two inputs that are the same tensor, and torch's passes silently fail on mutations of memory with
+two names.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
 from fx_importer.fx_graph.programs import storage_key
 
 
-def separate(
+def without_aliases(
     args: Sequence[Any], kwargs: Mapping[str, Any], module: torch.nn.Module
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the inputs with a copy of each tensor that shares memory with one before it, or with the module's state.
+    """Return the inputs with a copy of each tensor that aliases an earlier one or the module's state.
 
-    The exported program then reads each of its inputs, as it must for inputs that differ.
+    The exported program then reads each of its inputs, as needed for inputs that are different tensors.
     """
     seen: dict[int, list[torch.Tensor]] = {}  # by memory
 
     def is_new(tensor: torch.Tensor) -> bool:
         there = seen.setdefault(storage_key(tensor), [])
-        new = not any(_share(tensor, other) for other in there)
+        new = not any(_overlap(tensor, other) for other in there)
         there.append(tensor)
         return new
 
@@ -49,13 +49,12 @@ def separate(
     return separated[0], separated[1]
 
 
-def check_writes(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedProgramError` listing all that ``program``, as exported, writes to and must not.
+def check_aliased_mutations(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedProgramError` listing the aliased inputs, parameters and buffers that ``program`` mutates.
 
-    That is memory which it reaches by another input, parameter or buffer too. ``args`` and ``kwargs`` are what it was
-    exported with, if that is known.
+    ``args`` and ``kwargs`` are the inputs of the export, if known.
     """
-    written = dict(writes(program.graph))
+    written = dict(mutated_placeholders(program.graph))
     if not written:
         return
     tensors = dict(_tensors(program, args, kwargs))
@@ -64,7 +63,7 @@ def check_writes(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[
         name = spec.arg.name
         if name not in written or name not in tensors:
             continue
-        if others := [each for each in tensors if each != name and _share(tensors[name], tensors[each])]:
+        if others := [each for each in tensors if each != name and _overlap(tensors[name], tensors[each])]:
             shared = " and ".join(_describe(program, other) for other in others)
             reason = f"the program writes to {_describe(program, name)}, which shares memory with {shared}"
             unsupported_nodes.append(unsupported_node_at(written[name], spec.target or name, reason))
@@ -84,16 +83,16 @@ def _describe(program: ExportedProgram, name: str) -> str:
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
 
 
-def writes(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
-    """Yield each placeholder's name that an operator writes to, itself or through views of it, and the operator."""
+def mutated_placeholders(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
+    """Yield the name of each placeholder that an operator mutates, directly or through views, and the operator."""
     for node in graph.nodes:
-        for written, culprit in _written_by(node):
-            if (root := _root(written)).op == "placeholder":
+        for written, culprit in _mutated_arguments(node):
+            if (root := _view_base(written)).op == "placeholder":
                 yield root.name, culprit
 
 
-def _written_by(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Yield the arguments of ``node`` that are written to, and the operator that does: itself, or one in its graph."""
+def _mutated_arguments(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Yield the mutated arguments of ``node``, and the operator that mutates: ``node``, or one in its subgraph."""
     if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
         for position, argument in enumerate(node.target._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -103,27 +102,27 @@ def _written_by(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
                         yield each, node
     elif isinstance(node.target, torch._ops.HigherOrderOperator):
         for position, argument in enumerate(node.args):
-            region = _region(argument)
+            region = _subgraph(argument)
             if region is None:
                 continue
-            # A region that is traced under a mode takes what follows it; that of any other operator may not write.
+            # A region traced under a mode takes the arguments after it; subgraphs of other operators may not mutate.
             names = [placeholder.name for placeholder in region.find_nodes(op="placeholder")]
             operands = dict(zip(names, node.args[position + 1 :], strict=False))
-            for name, culprit in writes(region):
+            for name, culprit in mutated_placeholders(region):
                 if isinstance(operand := operands.get(name), fx.Node):
                     yield operand, culprit
 
 
-def _region(argument: Any) -> fx.Graph | None:
-    """Return the graph that an argument of a higher-order operator names."""
+def _subgraph(argument: Any) -> fx.Graph | None:
+    """Return the subgraph that an argument of a higher-order operator refers to, or None."""
     if not isinstance(argument, fx.Node) or argument.op != "get_attr" or argument.graph.owning_module is None:
         return None
     found = getattr(argument.graph.owning_module, str(argument.target), None)
     return found.graph if isinstance(found, fx.GraphModule) else None
 
 
-def _root(node: fx.Node) -> fx.Node:
-    """Return what ``node`` is a view of."""
+def _view_base(node: fx.Node) -> fx.Node:
+    """Return the base that ``node`` is a view of."""
     while isinstance(node.target, torch._ops.OpOverload):
         returns, arguments = node.target._schema.returns, node.target._schema.arguments
         source = node.args[0] if node.args else None
@@ -136,7 +135,7 @@ def _root(node: fx.Node) -> fx.Node:
 def _tensors(
     program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name of each placeholder that stands for memory, and its tensor."""
+    """Yield the name and tensor of each placeholder that has memory."""
     expected = program.call_spec.in_spec
     order = expected.child(1).context if expected is not None else []
     leaves = iter(pytree.tree_leaves((tuple(args), {name: kwargs[name] for name in order if name in kwargs})))
@@ -151,23 +150,23 @@ def _tensors(
 
 
 def _has_memory(value: Any) -> TypeGuard[torch.Tensor]:
-    """Whether ``value`` is a tensor that has memory, or would have it were it not on the meta device."""
+    """Return whether ``value`` is a dense tensor with elements; meta and fake tensors count."""
     return (
-        type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor)  # others wrap tensors that have it
+        type(value) in (torch.Tensor, torch.nn.Parameter, FakeTensor)  # other subclasses wrap tensors that have memory
         and value.layout is torch.strided
         and value.numel() > 0
     )
 
 
-def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors reach into the same part of one storage. Strided ones may miss each other there."""
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether the byte ranges of two tensors overlap. Strided tensors in them may still be disjoint."""
     if storage_key(one) != storage_key(other):
         return False
-    (start, stop), (other_start, other_stop) = _extent(one), _extent(other)
+    (start, stop), (other_start, other_stop) = _byte_range(one), _byte_range(other)
     return start < other_stop and other_start < stop
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+def _byte_range(tensor: torch.Tensor) -> tuple[int, int]:
     first = int(tensor.storage_offset())
     last = first + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return first * tensor.element_size(), (last + 1) * tensor.element_size()

@@ -1,4 +1,4 @@
-"""Checks of what the model is called with, before torch.export is."""
+"""Checks of the example inputs before torch.export."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fx_importer.errors import UsageError
 
 
 def forward_of(f: Any) -> Callable[..., Any]:
-    """Return what runs when ``f`` is called with inputs: a module's ``forward``, or ``f`` itself."""
+    """Return a module's ``forward``, or ``f`` itself."""
     return f.forward if isinstance(f, torch.nn.Module) else f
 
 
 def parameters_of(f: Any) -> list[str]:
-    """Return the names of the parameters of ``f``, as far as Python can tell them."""
+    """Return the names of the parameters of ``f``, or an empty list if it has no signature."""
     try:
         return list(inspect.signature(forward_of(f)).parameters)
     except (TypeError, ValueError):
@@ -29,7 +29,7 @@ def parameters_of(f: Any) -> list[str]:
 def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: Collection[str]) -> None:
     """Raise `UsageError` unless ``f`` can be called with these inputs.
 
-    ``options`` are the names of our own keywords: a keyword that ``f`` does not take may be a misspelt one.
+    ``options`` are the names of lowering options: an unknown keyword may be a misspelt one.
     """
     try:
         signature = inspect.signature(forward_of(f))
@@ -52,7 +52,7 @@ def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options
 
 
 def check_quantized(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `UsageError` that names every tensor of a quantized dtype: torch.export takes none."""
+    """Raise `UsageError` listing every tensor of a quantized dtype, which torch.export does not support."""
     inputs = [(f"input {keystr(path)}", leaf) for path, leaf in tree_flatten_with_path((tuple(args), dict(kwargs)))[0]]
     held = [(f"'{name}'", each) for name, each in (*module.named_parameters(), *module.named_buffers())]
     quantized = [

@@ -1,4 +1,4 @@
-"""`torch.export` behind sentences."""
+"""Calls of torch.export, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import ExportError, UsageError
-from fx_importer.exporting.aliased_inputs import check_writes, separate
+from fx_importer.exporting.aliased_inputs import check_aliased_mutations, without_aliases
 from fx_importer.exporting.example_inputs import check_quantized
-from fx_importer.exporting.fake_weights import on_the_cpu, with_meta_weights
+from fx_importer.exporting.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.exporting.mutated_attributes import attributes_as_buffers
-from fx_importer.exporting.stack_traces import lines_of_calls
-from fx_importer.exporting.undo_writes import writes_undone
+from fx_importer.exporting.stack_traces import frames_of_calls_kept
+from fx_importer.exporting.undo_writes import attributes_restored
 from fx_importer.options import ExportOptions
 
 
 def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
-    """Export a module or a function; an ExportedProgram is returned as it is.
+    """Export a module or a function; an ExportedProgram is not exported again.
 
     Raises:
-        UnsupportedProgramError: if the program writes to memory that two of its inputs, or its state, share.
+        UnsupportedProgramError: if the program mutates memory that is shared by inputs or state.
         UsageError: if ``f`` is none of these, or a tensor has a quantized dtype.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
     program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
     program = attributes_as_buffers(program)
-    check_writes(program, args, kwargs)
+    check_aliased_mutations(program, args, kwargs)
     return program
 
 
@@ -38,9 +38,13 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
     module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
     check_quantized(module, args, kwargs)
-    example = separate(args, kwargs, module)
+    example = without_aliases(args, kwargs, module)
     try:
-        with lines_of_calls(), writes_undone(module), on_the_cpu(module, *example) as (inputs, keywords, restored):
+        with (
+            frames_of_calls_kept(),
+            attributes_restored(module),
+            on_fake_cpu(module, *example) as (inputs, keywords, restored),
+        ):
             shapes, strict = options.dynamic_shapes, options.strict
             if isinstance(module, FunctionModule):
                 shapes = module.shapes_of(shapes)
@@ -56,20 +60,20 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
 
 
 class FunctionModule(torch.nn.Module):
-    """A plain function as a module, which is what torch.export takes; it keeps the function's own parameters."""
+    """A function as a module, which torch.export requires, with the function's parameters."""
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
-        self.says_what_it_takes = True
+        self.has_signature = True
         try:
             inspect.signature(function)
-        except ValueError:  # a builtin does not
-            self.says_what_it_takes = False
+        except ValueError:  # of a builtin
+            self.has_signature = False
             self.forward = lambda *args: function(*args)
         else:
             self.forward = function
 
     def shapes_of(self, dynamic_shapes: Any) -> Any:
-        """Return ``dynamic_shapes`` of the function as those of `forward`."""
-        nested = not self.says_what_it_takes and isinstance(dynamic_shapes, tuple | list)
+        """Return the function's ``dynamic_shapes`` for `forward`."""
+        nested = not self.has_signature and isinstance(dynamic_shapes, tuple | list)
         return (tuple(dynamic_shapes),) if nested else dynamic_shapes

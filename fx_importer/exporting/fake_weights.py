@@ -1,7 +1,7 @@
-"""Tensors without memory: of modules that were built on the meta device, or under FakeTensorMode.
+"""Fake and meta tensors: export of modules that were built on the meta device or under FakeTensorMode.
 
-A program of such a module is the one that it has on the CPU, but for its weights, which are on the meta device: there
-they have shapes and dtypes, and no values that anything could look at.
+The program of such a module is that of the CPU, but its weights are on the meta device: they have shapes and dtypes,
+and no values.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from fx_importer.fx_graph.programs import empty_on, storage_key, with_rewritten_
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
-def is_hollow(value: object) -> bool:
-    """Whether ``value`` is a tensor without memory."""
+def is_fake_or_meta(value: object) -> bool:
+    """Return whether ``value`` is a fake or meta tensor."""
     return isinstance(value, FakeTensor) or (isinstance(value, Tensor) and value.is_meta)
 
 
 @contextmanager
-def on_the_cpu(
+def on_fake_cpu(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Callable[[ExportedProgram], ExportedProgram]]]:
-    """Give the inputs with fake CPU tensors for those without memory; ``module`` has such in their place meanwhile.
+    """Replace fake and meta tensors of the inputs and of ``module`` by fake CPU tensors during the body.
 
-    Export would write the meta device into the program, and stop where tensors of two devices meet. Given too is what
-    puts the tensors of ``module`` back into a program: they say which share memory.
+    torch.export would otherwise record the meta device in the program, and fail where two devices meet. Yields args,
+    kwargs, and a function that puts the original tensors of ``module``, with their aliasing, back into a program.
     """
     given = (tuple(args), dict(kwargs))
     tensors = [*module.parameters(), *module.buffers(), *pytree.tree_leaves(given)]
-    if not any(map(is_hollow, tensors)):
+    if not any(map(is_fake_or_meta, tensors)):
         yield *given, lambda program: program
         return
     mode = next((each.fake_mode for each in tensors if isinstance(each, FakeTensor)), None) or FakeTensorMode()
-    made: dict[int, tuple[Tensor, Any]] = {}  # with what it was made of, whose address must stay taken
+    made: dict[int, tuple[Tensor, Any]] = {}  # with the original, which keeps its id() taken
 
     def fake(tensor: Any) -> Any:
-        if not is_hollow(tensor) or (isinstance(tensor, FakeTensor) and tensor.device == _CPU):
+        if not is_fake_or_meta(tensor) or (isinstance(tensor, FakeTensor) and tensor.device == _CPU):
             return tensor
         if id(tensor) not in made:
             made[id(tensor)] = tensor, empty_on(tensor, _CPU, mode)
@@ -64,7 +64,7 @@ def on_the_cpu(
         for owner in module.modules()
         for held in (owner._parameters, owner._buffers)
         for name, tensor in held.items()
-        if is_hollow(tensor)
+        if is_fake_or_meta(tensor)
     ]
     for held, name, tensor in places:
         held[name] = fake(tensor)
@@ -76,13 +76,13 @@ def on_the_cpu(
 
 
 def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with each weight that has no memory on the meta device, and nothing else there.
+    """Return ``program`` with fake weights on the meta device and everything else on the CPU.
 
-    The given program is left alone.
+    The given program is not changed.
     """
     on_meta = any(_is_on_meta(node) for node in program.graph.find_nodes(op="placeholder"))
     held = pytree.tree_leaves((program.state_dict, program.constants))
-    if not on_meta and not any(map(is_hollow, held)):
+    if not on_meta and not any(map(is_fake_or_meta, held)):
         return program
     made: dict[int, Tensor] = {}
     memories: dict[int, Tensor] = {}
@@ -90,7 +90,7 @@ def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
     def meta(tensor: Any) -> Any:
         if not isinstance(tensor, FakeTensor):
             return tensor
-        if id(tensor) not in made:  # what is one tensor stays one, and what shares memory does so
+        if id(tensor) not in made:  # keep tensor identity and aliasing
             memory = storage_key(tensor)
             if memory not in memories:
                 size = tensor.untyped_storage().nbytes()
@@ -99,16 +99,16 @@ def with_meta_weights(program: ExportedProgram) -> ExportedProgram:
         return made[id(tensor)]
 
     if on_meta:
-        program = with_rewritten_graphs(program, lambda graph, owner: _move(graph))
-    hollow = copy.copy(program)
-    hollow._state_dict = {name: meta(each) for name, each in program.state_dict.items()}
-    hollow._constants = {name: meta(each) for name, each in program.constants.items()}
-    hollow._example_inputs = pytree.tree_map(meta, program.example_inputs)
-    return hollow
+        program = with_rewritten_graphs(program, lambda graph, owner: _move_to_cpu(graph))
+    on_meta_device = copy.copy(program)
+    on_meta_device._state_dict = {name: meta(each) for name, each in program.state_dict.items()}
+    on_meta_device._constants = {name: meta(each) for name, each in program.constants.items()}
+    on_meta_device._example_inputs = pytree.tree_map(meta, program.example_inputs)
+    return on_meta_device
 
 
-def _move(graph: fx.Graph) -> None:
-    """Have everything on the meta device on the CPU."""
+def _move_to_cpu(graph: fx.Graph) -> None:
+    """Move devices and example values of ``graph`` from meta to CPU."""
 
     def moved(value: Any) -> Any:
         if isinstance(value, torch.device):

@@ -1,7 +1,7 @@
-"""Tensors that a program writes to and that are attributes of its modules, not buffers: they are state all the same.
+"""Mutated tensor attributes of modules that are no registered buffers: they become state.
 
-A cache that a library keeps in an object of its own is such a tensor. torch.export takes it for a constant, beside the
-buffer of the module that may be the same tensor, and torch's passes then refuse to write to it.
+An example is a cache that a library keeps in an object. torch.export lifts it as a constant, even if it is the same
+tensor as a buffer, and torch's passes then reject the mutation.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_importer.exporting.aliased_inputs import writes
+from fx_importer.exporting.aliased_inputs import mutated_placeholders
 from fx_importer.fx_graph.programs import storage_view_key, with_rewritten_graphs
 
 
 def attributes_as_buffers(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with each constant that it writes to as the buffer which is the same tensor, or as a buffer of
-    its own that is not in the state dict. The given program is left alone."""
-    written = {name for name, _ in writes(program.graph)}
+    """Return ``program`` with each mutated constant replaced by the buffer that is the same tensor, or else made a
+    non-persistent buffer. The given program is not changed."""
+    written = {name for name, _ in mutated_placeholders(program.graph)}
     constants = [
         spec
         for spec in program.graph_signature.input_specs
@@ -33,13 +33,13 @@ def attributes_as_buffers(program: ExportedProgram) -> ExportedProgram:
         constant.arg.name: buffer.arg.name
         for constant in constants
         for buffer in buffers
-        if _is_one(_tensor(program, constant.target), _tensor(program, buffer.target))
+        if _same_view(_tensor(program, constant.target), _tensor(program, buffer.target))
     }
 
     def merge(graph: fx.Graph, _owner: fx.GraphModule) -> None:
         nodes = {node.name: node for node in graph.find_nodes(op="placeholder")}
         for constant, buffer in same.items():
-            if constant in nodes and buffer in nodes:  # not those of a subgraph
+            if constant in nodes and buffer in nodes:  # not in subgraphs
                 nodes[constant].replace_all_uses_with(nodes[buffer])
                 graph.erase_node(nodes[constant])
 
@@ -56,8 +56,8 @@ def _tensor(program: ExportedProgram, target: str | None) -> object:
     return program.state_dict.get(target or "", program.constants.get(target or ""))
 
 
-def _is_one(a: object, b: object) -> bool:
-    """Whether two tensors are one: the same memory, seen the same way."""
+def _same_view(a: object, b: object) -> bool:
+    """Return whether two tensors are the same view of the same storage."""
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
     return storage_view_key(a) == storage_view_key(b)

@@ -1,5 +1,8 @@
-"""Where a node came from, to the line. Of the user's call stack torch.export keeps the frames called ``forward`` alone:
-nothing of a plain function, and nothing of the functions that a module calls."""
+"""Source lines of traced operators.
+
+Of the user's call stack, torch.export only keeps frames named ``forward``: none of a plain function, and none of the
+functions that a module calls.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,24 @@ _HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 @contextmanager
-def lines_of_calls() -> Iterator[None]:
-    """Make what is traced meanwhile keep the frame of the line that calls each operator."""
+def frames_of_calls_kept() -> Iterator[None]:
+    """Make tracing in the body keep the frame of the line that calls each operator."""
     name = "_filter_traceback_frames"
-    original: Any = getattr(TracerBase, name, None)  # torch's own hook for this, which no option reaches
+    original: Any = getattr(TracerBase, name, None)  # torch has no option for this
     if original is None:
         yield
         return
-    setattr(TracerBase, name, lambda _tracer, frames: _of_the_model(frames))
+    setattr(TracerBase, name, lambda _tracer, frames: _model_frames(frames))
     try:
         yield
     finally:
         setattr(TracerBase, name, original)
 
 
-def _of_the_model(frames: traceback.StackSummary) -> traceback.StackSummary:
-    """Return the frames called ``forward`` and the innermost of the user's; without any ``forward``, all of the user's.
+def _model_frames(frames: traceback.StackSummary) -> traceback.StackSummary:
+    """Return the frames named ``forward`` and the user's innermost one; without any ``forward``, all of the user's.
 
-    Every frame of a library's wrappers would make each location as long again.
+    Frames of a library's wrappers are left out to keep locations short.
     """
     exporting = [position for position, frame in enumerate(frames) if frame.filename.startswith(_EXPORT)]
     unwanted = uninteresting_files()

@@ -1,7 +1,7 @@
-"""Writes that torch.export carries out for real.
+"""Restoring tensor attributes that tracing mutates.
 
-It traces with fake tensors in the place of inputs, parameters and buffers. A tensor that the model reaches otherwise,
-in an attribute or an object that a library keeps, is itself while it is traced: what is written to it stays written.
+torch.export traces with fake inputs, parameters and buffers. Other tensors of the model, in attributes or objects of a
+library, are real while tracing, so that mutations of them persist.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 
 
 @contextmanager
-def writes_undone(module: torch.nn.Module) -> Iterator[None]:
-    """Give every such tensor of ``module`` that is written to meanwhile its old values back."""
+def attributes_restored(module: torch.nn.Module) -> Iterator[None]:
+    """Restore the values of such tensors of ``module`` that the body mutates."""
     before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in _attributes(module)]
     try:
         yield
@@ -28,7 +28,7 @@ def writes_undone(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Yield each tensor that ``module`` reaches other than as a parameter or a buffer."""
+    """Yield the tensors reachable from ``module`` that are no parameters or buffers."""
     seen: set[int] = set()
     todo: list[Any] = [module]
     while todo:
@@ -37,7 +37,7 @@ def _attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
             continue
         seen.add(id(each))
         if isinstance(each, torch.Tensor):
-            # Parameters are faked wherever they are; an inference tensor cannot be written to here.
+            # Parameters are always faked; an inference tensor cannot be mutated here.
             if type(each) is torch.Tensor and not each.is_meta and not each.is_inference():
                 yield each
         elif isinstance(each, dict):

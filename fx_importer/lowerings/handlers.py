@@ -11,7 +11,7 @@ from typing import Any
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from fx_importer.diagnostics.causes import DECLINED
+from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE
 from fx_importer.importing import NodeBuilder, UnsupportedNodeError
 from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.schema_operators import import_overload
@@ -65,7 +65,7 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
         first = next(iter([found] if isinstance(found, ir.Value) else found or ()), None)
         if first is not None:
             said = ir.StringAttr.get("; ".join(unmatched), context=build.fx_importer.context)
-            first.owner.attributes[DECLINED] = said
+            first.owner.attributes[NO_MATCH_ATTRIBUTE] = said
         return found
 
     return import_by_rules

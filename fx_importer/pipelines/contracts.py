@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol
 
-from fx_importer.diagnostics.mlir_diagnostics import emit_errors, warn_of
+from fx_importer.diagnostics.mlir_diagnostics import emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import resource_of
@@ -40,7 +40,7 @@ def _check(rules: ContractRules, module: ir.Operation) -> None:
 
 def _warn(rules: ContractRules, module: ir.Operation) -> None:
     """Report every violation as a warning, with the source line of the user."""
-    warn_of(rules.violations(module))
+    emit_warnings(rules.violations(module))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from fx_importer.diagnostics.mlir_diagnostics import emit_errors, once_each, warn_of
+from fx_importer.diagnostics.mlir_diagnostics import deduplicated, emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.mlir.emit import producer
 from fx_importer.options import Contract, TosaTarget
@@ -27,7 +27,7 @@ def check_validity(module: ir.Operation) -> None:
 
 def warn_of_invalidity(module: ir.Operation) -> None:
     """Report the errors of the validator as warnings, each once, and remove the target from the module."""
-    warn_of(_violations(module))
+    emit_warnings(_violations(module))
 
 
 def _violations(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
@@ -42,7 +42,7 @@ def _violations(module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
         for each in _validator_errors(whole)
         if _INFERRED not in each.message
     ]
-    yield from once_each(sentences)
+    yield from deduplicated(sentences)
 
 
 def _validator_errors(module: ir.Operation) -> Sequence[ir.DiagnosticInfo]:

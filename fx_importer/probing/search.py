@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from fx_importer.diagnostics.causes import DECLINED, Cause, Place
+from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE, Cause, Place
 from fx_importer.diagnostics.progress import counted
 from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
@@ -72,7 +72,9 @@ def reason_of(messages: Sequence[str]) -> str:
 
 def _declined(call: ir.Operation) -> str:
     """Return what the user's rules said to a call, with a semicolon before it; or nothing."""
-    return f"; {ir.StringAttr(call.attributes[DECLINED]).value}" if DECLINED in call.attributes else ""
+    return (
+        f"; {ir.StringAttr(call.attributes[NO_MATCH_ATTRIBUTE]).value}" if NO_MATCH_ATTRIBUTE in call.attributes else ""
+    )
 
 
 def _fact(call: str) -> str:

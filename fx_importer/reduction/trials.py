@@ -104,7 +104,7 @@ def _end(child: int) -> None:
 def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path, lifeline: int) -> NoReturn:
     """Be the fork: nothing of what this process would do at its end is done."""
     try:
-        progress.unfollowed()
+        progress.stop_reporting()
         os.setpgid(0, 0)
         end_with_parent(lifeline)
         faulthandler.disable()  # a crash is what is looked for, and no news

@@ -25,7 +25,7 @@ tried(lambda pipeline: pipeline.after("tosa", first_constant))
 # CHECK: stage 'first_constant' failed:
 # CHECK-NEXT: the pass 'first_constant' ({{.*}}own_passes.py:9) raised KeyError: 'there is none'
 # CHECK-NEXT: at {{.*}}own_passes.py:10: raise KeyError("there is none")
-# CHECK-NEXT: what reproduces it is in
+# CHECK-NEXT: reproducer in
 
 tried(lambda pipeline: pipeline.after("tosa", gives_a_copy))
 # CHECK: stage 'gives_a_copy' failed:

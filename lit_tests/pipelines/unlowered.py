@@ -25,12 +25,12 @@ with tempfile.TemporaryDirectory() as directory:
 
 # An op without a schema in the dialect is whole in the torch dialect.
 # CHECK: torch passed
-# CHECK: linalg stage 'backend-types' failed: 2 operators are refused, in 3 calls
+# CHECK: linalg stage 'backend-types' failed: 2 unsupported operators, in 3 calls
 # CHECK-NEXT: aten.poisson.default(f32[2], None) -> f32[2], 2 times
 # CHECK-NEXT: stage 'backend-types': nothing lowered 'torch.aten.poisson'
 # CHECK-NEXT: at {{.*}}unlowered.py:14: return torch.poisson(x), torch.binomial(torch.poisson(x), x)
 # CHECK-NEXT: try:
 # CHECK-NEXT: aten.binomial.default(f32[2], f32[2], None) -> f32[2]
-# CHECK: what reproduces it is in {{.*}}fx-importer-backend-types-failed-
-# CHECK: tosa stage 'backend-types' failed: 2 operators are refused, in 3 calls
-# CHECK: stablehlo stage 'backend-types' failed: 2 operators are refused, in 3 calls
+# CHECK: reproducer in {{.*}}fx-importer-backend-types-failed-
+# CHECK: tosa stage 'backend-types' failed: 2 unsupported operators, in 3 calls
+# CHECK: stablehlo stage 'backend-types' failed: 2 unsupported operators, in 3 calls

@@ -95,7 +95,7 @@ def test_a_crash_is_an_error_with_a_report_that_crashes_again(name, inject, dump
     assert error.pass_name == f"fx-importer-call{{tests.pipelines.faults:{name}}}"
     assert error.report is not None
     assert error.report.parent == dump
-    assert str(error).endswith(f"what reproduces it is in {error.report}")
+    assert str(error).endswith(f"reproducer in {error.report}")
     files = ["before.mlir", "before.mlirbc", "command.sh", "program.pt2", "report.json", "report.md"]
     assert sorted(path.name for path in error.report.iterdir()) == files
     ladder = json.loads((error.report / "report.json").read_text())["stages"]

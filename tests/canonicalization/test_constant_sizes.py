@@ -9,7 +9,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from fx_importer import lower
-from fx_importer.canonicalization import settle_sizes
+from fx_importer.canonicalization import fold_constant_sizes
 
 
 class Greatest(nn.Module):
@@ -72,7 +72,7 @@ def test_a_size_that_depends_on_no_input_is_a_number(model, shape, output_type):
     x = torch.randn(shape)
     program = torch.export.export(model, (x,))
     assert is_dynamic(program)
-    assert not is_dynamic(settle_sizes(program))
+    assert not is_dynamic(fold_constant_sizes(program))
     torch.testing.assert_close(lower(program, output_type=output_type).run(x), model(x))
 
 
@@ -86,9 +86,9 @@ def test_what_depends_on_an_input_or_may_change_stays():
             return x[x > 0], torch.nonzero(self.seen), torch.nonzero(torch.rand(3))
 
     program = torch.export.export(Of(), (torch.ones(3),))
-    assert settle_sizes(program) is program
+    assert fold_constant_sizes(program) is program
 
 
 def test_a_program_of_known_sizes_is_left_alone():
     program = torch.export.export(nn.ReLU(), (torch.ones(3),))
-    assert settle_sizes(program) is program
+    assert fold_constant_sizes(program) is program

@@ -7,7 +7,7 @@ from torch.export import export
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization import Dtypes, canonicalize, legalize
-from fx_importer.canonicalization.signless_types import CARRIERS
+from fx_importer.canonicalization.signless_types import SIGNED_DTYPES
 from fx_importer.decompositions import LINALG, decompose
 from fx_importer.errors import UnsupportedProgramError
 
@@ -77,11 +77,11 @@ def program(function, *inputs: Tensor, table=LINALG):
 
 
 def unsigned(values: Tensor, dtype: torch.dtype) -> Tensor:
-    return values.to(CARRIERS[dtype]).view(dtype)
+    return values.to(SIGNED_DTYPES[dtype]).view(dtype)
 
 
 def carrier(value: Tensor) -> Tensor:
-    return value.view(CARRIERS[value.dtype]) if value.dtype in CARRIERS else value
+    return value.view(SIGNED_DTYPES[value.dtype]) if value.dtype in SIGNED_DTYPES else value
 
 
 @pytest.mark.parametrize("dtype, name, function", CASES, ids=lambda each: None if callable(each) else str(each))
@@ -90,7 +90,7 @@ def test_unsigned_integers_as_signed_ones(dtype, name, function):
     exported = program(function, *inputs)
     legal = legalize(exported, SIGNLESS)
     dtypes = {e.dtype for node in legal.graph.nodes for e in tree_leaves(node.meta.get("val")) if isinstance(e, Tensor)}
-    assert not dtypes & CARRIERS.keys()
+    assert not dtypes & SIGNED_DTYPES.keys()
     constants = [carrier(each) for each in exported.constants.values() if isinstance(each, Tensor)]
     results = fx.Interpreter(legal.graph_module).run(*constants, *map(carrier, inputs))
     for ours, eager in zip(results, tree_leaves(function(*inputs)), strict=True):

@@ -19,7 +19,7 @@ import torch
 import fx_importer
 from fx_importer import Progress, UsageError
 from fx_importer.cli import main
-from fx_importer.diagnostics.progress import counted, followed_by
+from fx_importer.diagnostics.progress import counted, reporting_progress
 
 MODELS = """
 import torch
@@ -36,7 +36,7 @@ class Long(torch.nn.Module):
 
 
 def test_a_function_is_told_of_stages_and_of_what_is_counted_in_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fx_importer.diagnostics.progress._APART", 0.0)
+    monkeypatch.setattr("fx_importer.diagnostics.progress._INTERVAL", 0.0)
     told: list[Progress] = []
     lowered = fx_importer.lower(Long(), torch.ones(2), output_type="linalg", progress=told.append)
     assert list(dict.fromkeys(each.stage for each in told)) == [each.name for each in lowered.trace.stages]
@@ -55,15 +55,15 @@ def test_what_cannot_be_told_is_refused():
 
 def test_it_is_told_a_few_times_a_second():
     told: list[Progress] = []
-    with followed_by(told.append):
+    with reporting_progress(told.append):
         assert list(counted(range(100_000), "things")) == list(range(100_000))
     assert 1 <= len(told) <= 5
 
 
 def test_what_one_thing_holds_is_not_counted_beside_the_things(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fx_importer.diagnostics.progress._APART", 0.0)
+    monkeypatch.setattr("fx_importer.diagnostics.progress._INTERVAL", 0.0)
     told: list[Progress] = []
-    with followed_by(told.append):
+    with reporting_progress(told.append):
         for _ in counted([1, 2], "outer"):
             list(counted([1, 2, 3], "inner"))
     assert [(each.done, each.total, each.unit) for each in told] == [(0, 2, "outer"), (1, 2, "outer")]

@@ -226,7 +226,7 @@ def test_what_it_refuses_is_explained():
     found = explain(lambda x: torch.poisson(x) + torch.tanh(x), X.abs(), output_types=["npu"])
     (cause,) = found["npu"].causes
     assert cause.op == "aten.poisson.default"
-    assert "npu: 1 thing is refused" in str(found)
+    assert "npu: 1 problem" in str(found)
 
 
 def test_there_is_one_object_of_a_name():

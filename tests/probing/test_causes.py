@@ -159,5 +159,5 @@ def test_a_defect_in_the_search_does_not_hide_the_failure(monkeypatch: pytest.Mo
     monkeypatch.setattr(diagnose, "causes_in", broken)
     with pytest.raises(fx_importer.StageFailed, match="nothing lowered 'torch.aten.poisson'") as raised:
         fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
-    assert "which operators are refused could not be found out: KeyError: 'a defect'" in str(raised.value)
+    assert "the unsupported operators could not be determined: KeyError: 'a defect'" in str(raised.value)
     assert raised.value.report is not None

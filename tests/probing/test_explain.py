@@ -42,7 +42,7 @@ def test_each_output_type_has_its_own_list() -> None:
     everything = {"aten.poisson.default", "aten.nonzero.default", "aten.randn_like.default"}
     assert refused(found, "tosa") == refused(found, "stablehlo") == everything
     assert not found
-    assert "tosa: 3 things are refused" in str(found)
+    assert "tosa: 3 problems" in str(found)
 
 
 def test_the_error_of_an_import_lists_what_later_stages_would_refuse() -> None:
@@ -55,7 +55,7 @@ def test_the_error_of_an_import_lists_what_later_stages_would_refuse() -> None:
 def test_a_model_without_fault_is_taken_whole() -> None:
     found = fx_importer.explain(torch.nn.Linear(3, 3), torch.rand(3, 3))
     assert found
-    assert str(found).splitlines() == [f"{name}: takes it whole" for name in ("linalg-on-tensors", "tosa", "stablehlo")]
+    assert str(found).splitlines() == [f"{name}: supported" for name in ("linalg-on-tensors", "tosa", "stablehlo")]
 
 
 def test_what_was_found_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_the_command_prints_it_and_writes_json(
     with pytest.raises(SystemExit) as exit:
         main()
     assert exit.value.code == 1
-    assert "linalg-on-tensors: 2 things are refused" in capsys.readouterr().out
+    assert "linalg-on-tensors: 2 problems" in capsys.readouterr().out
     found = json.loads((tmp_path / "x.json").read_text())
     assert [each["op"] for each in found["linalg-on-tensors"]["causes"]] == ["aten.poisson.default"]
     assert found["linalg-on-tensors"]["causes"][0]["places"][0]["file"] == __file__

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fx_importer.api.explain import explain_program
 from fx_importer.cli.commands.import_model import export_model
-from fx_importer.diagnostics.progress import followed_by
+from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -26,7 +26,7 @@ def explain_model(model: str, options: Options, output_types: Sequence[OutputTyp
     """
     if json_file is not None:
         check_writable(json_file)
-    with followed_by(True):
+    with reporting_progress(True):
         found = explain_program(export_model(model, options), options, output_types)
     print(found)
     if json_file is not None:

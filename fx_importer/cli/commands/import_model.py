@@ -14,7 +14,7 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.cli.model_loading import load_model
 from fx_importer.compiler.driver import Call, compile_programs
 from fx_importer.diagnostics import progress
-from fx_importer.diagnostics.progress import followed_by
+from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
 from fx_importer.exporting.example_inputs import check_inputs
@@ -57,7 +57,7 @@ def import_model(
             check_writable(path)
     if weights_file is not None:
         check_place(weights_file)
-    with followed_by(True):
+    with reporting_progress(True):
         lowered = lower_model(model, options)
         if output != STDOUT:
             lowered.save(output, weights_file)

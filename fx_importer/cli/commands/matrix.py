@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.diagnostics import progress
-from fx_importer.diagnostics.progress import counted, followed_by
+from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.errors import CrashedError, FxImporterError, UsageError
 from fx_importer.execution import RUNS, backend_named
 from fx_importer.mlir.module_io import check_writable, save_text
@@ -54,7 +54,7 @@ def show_matrix(
     for name in backends or ():
         backend_named(name)
     rows: list[Row] = []
-    with followed_by(True):
+    with reporting_progress(True):
         progress.enter(f"lower and run {model}")
         for output_type in counted(output_types, "output types"):
             chosen = [each for each in RUNS.get(output_type.root, ()) if not backends or each in backends]

@@ -8,7 +8,7 @@ import torch
 
 from fx_importer.api.reduce import Job, job_of
 from fx_importer.cli.commands.import_model import export_model
-from fx_importer.diagnostics.progress import followed_by
+from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.execution import backend_named
 from fx_importer.options import Options
 from fx_importer.process.scratch import Scratch
@@ -36,11 +36,11 @@ def reduce_model(
     else:
         scratch = Scratch()
         program = scratch.path / "program.pt2"
-        with followed_by(True):
+        with reporting_progress(True):
             exported = export_model(model, options)
         torch.export.save(exported, program)
         job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
     # No thread may run beside this one, which forks.
-    with followed_by(True, ticking=False):
+    with reporting_progress(True, auto_refresh=False):
         outcome = job.done(output, print).outcome
     print(outcome)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from fx_importer.cli.commands.import_model import lower_model
-from fx_importer.diagnostics.progress import followed_by
+from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.execution import backend_named
 from fx_importer.options import Options
 from fx_importer.verification.verdict import WIDTH, Status
@@ -35,7 +35,7 @@ def verify_model(
     for name in backends or ():
         if name != "eager":
             backend_named(name)  # before any work
-    with followed_by(True):
+    with reporting_progress(True):
         lowered = lower_model(model, options)
         verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
     console = Console(width=WIDTH)
@@ -46,7 +46,7 @@ def verify_model(
         print(verdict)
     for check in verdict.checks:
         if bisect and check.status is Status.MISMATCH:
-            with followed_by(True):
+            with reporting_progress(True):
                 divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
             print(f"\n{divergence}")
     return verdict.passed

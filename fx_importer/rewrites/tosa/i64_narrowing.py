@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fx_importer.diagnostics.mlir_diagnostics import emit_errors, once_each, warn_of
+from fx_importer.diagnostics.mlir_diagnostics import deduplicated, emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import is_used, terminator, with_element
 from fx_importer.mlir.emit_tosa import TosaOps
@@ -44,7 +44,7 @@ def narrow_tosa_integers(module: ir.Operation) -> None:
 def narrow_tosa_integers_unproved(module: ir.Operation) -> None:
     """Narrow every i64 to i32, and warn of each that may not fit."""
     ranges = Ranges(module, narrow=True)
-    warn_of(_out_of_range(ranges))
+    emit_warnings(_out_of_range(ranges))
     _Narrowing(module, ranges, everything=True).run()
 
 
@@ -56,7 +56,7 @@ def _out_of_range(ranges: Ranges) -> Iterator[tuple[ir.Location, str]]:
         location = owner.owner.location if isinstance(owner, ir.Block) else owner.location
         return location, f"narrow_integers: {what} may not fit into 32 bits: {found.low:.0f} to {found.high:.0f}"
 
-    return once_each(map(message, ranges.outside))
+    return deduplicated(map(message, ranges.outside))
 
 
 @dataclass(frozen=True)

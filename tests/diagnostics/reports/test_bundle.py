@@ -60,7 +60,7 @@ def a_report() -> Iterator[list[Path]]:
     with pytest.raises(StageFailed) as caught:
         yield found
     assert caught.value.report is not None
-    assert f"what reproduces it is in {caught.value.report}" in str(caught.value)
+    assert f"reproducer in {caught.value.report}" in str(caught.value)
     found.append(caught.value.report)
 
 
