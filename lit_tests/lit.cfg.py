@@ -10,7 +10,7 @@ from pathlib import Path
 import lit.formats
 
 HERE = Path(__file__).parent
-PYTHON = shlex.quote(sys.executable)
+PYTHON = shlex.quote(lit_config.params.get("python", sys.executable))
 
 config.name = "fx_importer"
 config.test_format = lit.formats.ShTest(execute_external=False)
@@ -25,7 +25,7 @@ config.substitutions += [
     ("%PYTHON", PYTHON),
     ("%fx-importer", f"{PYTHON} -m fx_importer"),
     ("%torch-mlir-opt", shlex.quote(str(Path(sys.executable).with_name("torch-mlir-opt")))),
-    (r"\bFileCheck\b", shlex.quote(str(Path(sys.executable).with_name("filecheck")))),
+    (r"\bFileCheck\b", f"{PYTHON} {shlex.quote(str(Path(sys.executable).with_name('filecheck')))}"),
 ]
 
 # A test sees the tree it stands in, and is as quiet and as narrow as any other run.

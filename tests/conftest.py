@@ -1,10 +1,16 @@
 """What holds for every test, and for the processes that tests start."""
 
+from __future__ import annotations
+
+import gc
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+from tests import fork_server
 
 # Read when torch is first imported. Tests run side by side, and none of them has enough work for two threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,3 +25,24 @@ def reports_go_where_pytest_cleans_up(tmp_path_factory: pytest.TempPathFactory) 
         patch.setenv("TMPDIR", directory)
         patch.setattr(tempfile, "tempdir", directory)
         yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[fork_server.FOLDER] = str(fork_server.the_server().folder)  # for all workers
+    else:
+        subprocess.Popen = fork_server.ForkingPopen
+
+
+def pytest_collection_finish() -> None:
+    """Have collections of garbage skip what is there for good: a million objects of torch's, and the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are forks of a server, but those of a test that is about starts."""
+    if request.node.get_closest_marker("new_interpreter"):
+        monkeypatch.setattr(fork_server.ForkingPopen, "forks", False)

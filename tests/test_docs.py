@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import the_server
 from tests.running import run_script
 
 ROOT = Path(__file__).parents[1]
@@ -92,6 +93,7 @@ def test_block_runs_as_shown(block: Block, tmp_path: Path):
     if block.language == "python":
         ran = run_script(tmp_path / "example.py", tmp_path, environment)
     else:
+        environment["PATH"] = f"{the_server().path}{os.pathsep}{PATH}"  # python and fx-importer, in forks
         ran = subprocess.run(
             ["bash", "-euc", block.text],
             cwd=tmp_path,

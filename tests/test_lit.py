@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import the_server
 from tests.running import run_script
 
 LIT_TESTS = Path(__file__).parents[1] / "lit_tests"
@@ -41,14 +42,17 @@ SCRIPTS = {name: options for name in lit_files() if (options := options_of_a_scr
 def test_script(name: str, tmp_path: Path):
     ran = run_script(LIT_TESTS / name, tmp_path, {})
     assert ran.returncode == 0, ran.stderr
-    command = [str(LIT.with_name("filecheck")), str(LIT_TESTS / name), *SCRIPTS[name]]
+    command = [sys.executable, str(LIT.with_name("filecheck")), str(LIT_TESTS / name), *SCRIPTS[name]]
     checked = subprocess.run(command, input=ran.stdout, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, f"{checked.stdout}\n{checked.stderr}"
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SCRIPTS else ()) for n in lit_files()])
 def test_lit(name: str, tmp_path: Path):
-    command = [str(LIT), "-v", "--param", f"exec_root={tmp_path}", str(LIT_TESTS / name)]
+    # The scripts run in forks above: here, as everywhere, in interpreters.
+    python = sys.executable if name in SCRIPTS else the_server().path / "python"
+    parameters = ["--param", f"exec_root={tmp_path}", "--param", f"python={python}"]
+    command = [sys.executable, str(LIT), "-v", *parameters, str(LIT_TESTS / name)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
     # An exit code of 0 would also mean that lit found nothing to do, or that the test calls itself unsupported.

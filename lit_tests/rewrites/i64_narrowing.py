@@ -34,7 +34,7 @@ show()
 
 # CHECK-LABEL: ('narrow_integers', True)
 # CHECK: narrow_integers: 'tosa.add' may not fit into 32 bits: -4294967296 to 4294967294
-# CHECK-NEXT: at {{.*}}tosa_integers.py:14: return table[ids]
+# CHECK-NEXT: at {{.*}}i64_narrowing.py:14: return table[ids]
 try:
     show(narrow_integers=True)
 except StageFailed as error:

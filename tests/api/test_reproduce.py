@@ -84,7 +84,9 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.new_interpreter if each == "hog" else ()) for each in CRASHES]
+)
 def test_a_crash_is_an_error_with_a_report_that_crashes_again(name, inject, dump, tmp_path):
     limits, how = CRASHES[name]
     inject(name)

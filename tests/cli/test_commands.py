@@ -79,6 +79,7 @@ def test_pipeline_of_an_unknown_output_type(monkeypatch: pytest.MonkeyPatch, cap
     assert err.startswith("error: unknown output type 'onnx': accepted are ")
 
 
+@pytest.mark.new_interpreter
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["import", "--help"]])
 def test_start_up_imports_neither_torch_nor_the_bindings(arguments: list[str]):
     program = (
@@ -92,6 +93,7 @@ def test_start_up_imports_neither_torch_nor_the_bindings(arguments: list[str]):
     assert ran.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.new_interpreter
 @pytest.mark.parametrize(
     "command", [[str(Path(sys.executable).with_name("fx-importer"))], [sys.executable, "-m", "fx_importer"]]
 )

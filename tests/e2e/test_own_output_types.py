@@ -296,6 +296,7 @@ OutputType.define("npu", base="tosa", allows={"tosa", "npu"}, pipeline=lambda p:
 """
 
 
+@pytest.mark.new_interpreter
 def test_a_plugin_is_found_by_its_entry_point(tmp_path):
     (tmp_path / "npu_plugin.py").write_text(PLUGIN)
     (tmp_path / "npu_nothing.py").write_text("")

@@ -664,6 +664,7 @@ def test_the_entry_point_is_declared_and_leads_to_the_backend() -> None:
     "fx_importer" not in importlib.metadata.entry_points(group="torch_dynamo_backends").names,
     reason="the metadata of the installed package has no entry point: it was installed before there was one",
 )
+@pytest.mark.new_interpreter
 def test_the_name_alone_is_enough() -> None:
     text = "import torch; print(torch.compile(lambda x: x + 1, backend='fx_importer')(torch.ones(2)).tolist())"
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 PARENT = """
 import torch
 from fx_importer import lower
@@ -37,6 +39,7 @@ def cpu_time(process: int) -> float:
     return int(stat(process)[11]) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.new_interpreter
 def test_it_ends_in_the_middle_of_native_code():
     parent = subprocess.Popen([sys.executable, "-W", "ignore", "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

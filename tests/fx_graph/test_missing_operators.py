@@ -53,6 +53,7 @@ def _mentioned() -> list[str]:
     return sorted(found - NEEDED - REMOVED)
 
 
+@pytest.mark.new_interpreter
 @pytest.mark.parametrize("gone", [REMOVED, {*_mentioned()[::2]}, {*_mentioned()[1::2]}], ids=["2.14", "even", "odd"])
 def test_operators_that_torch_lacks_are_skipped(gone: set[str]):
     command = [sys.executable, "-c", SCRIPT, ",".join(sorted(gone))]

@@ -46,6 +46,7 @@ def test_every_backend_is_tried():
     assert list(checkup.BACKENDS) == list(backend_table.BACKENDS)
 
 
+@pytest.mark.new_interpreter
 @pytest.mark.parametrize(
     "content, sentence",
     [

@@ -132,7 +132,9 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize("name", CRASHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.new_interpreter if each == "hog" else ()) for each in CRASHES]
+)
 def test_a_crash_is_an_exception(name):
     limits, signal, limit, said = CRASHES[name]
     given = module()
@@ -166,6 +168,7 @@ def test_the_time_to_start_is_no_part_of_the_limit():
     run_stages("builtin.module(symbol-dce)", module(), Limits(seconds=0.2))
 
 
+@pytest.mark.new_interpreter
 def test_no_torch_in_the_process(monkeypatch, tmp_path):
     log = tmp_path / "modules"
     (tmp_path / "spy.py").write_text(

@@ -8,6 +8,8 @@ from fx_importer import CrashedError
 from fx_importer.process.one_shot import run_command, run_isolated
 from fx_importer.process.scratch import Scratch
 
+pytestmark = pytest.mark.new_interpreter
+
 
 def abort() -> None:
     import os
