@@ -1,4 +1,4 @@
-"""Import paths of version 0.1 still work, and say where things are now."""
+"""Deprecated names and import paths of version 0.1 still work, and warn with the new name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx_importer.api import renamed
 
 
 @pytest.mark.parametrize("old, new", renamed.MODULES.items())
-def test_a_module_that_moved_is_imported_from_its_new_place(old: str, new: str):
+def test_moved_module_warns(old: str, new: str):
     sys.modules.pop(f"fx_importer.{old}", None)
     with pytest.warns(DeprecationWarning, match=f"it is fx_importer.{new} now"):
         module = importlib.import_module(f"fx_importer.{old}")
@@ -23,18 +23,18 @@ def test_a_module_that_moved_is_imported_from_its_new_place(old: str, new: str):
 
 
 @pytest.mark.parametrize("old, new", renamed.NAMES.items())
-def test_a_name_that_changed_is_found_under_its_new_one(old: str, new: str):
+def test_renamed_name_warns(old: str, new: str):
     with pytest.warns(DeprecationWarning, match=f"it is called fx_importer.{new} now"):
         found = getattr(fx_importer, old)
     assert found is getattr(fx_importer, new)
 
 
-def test_a_name_that_never_was_is_an_error():
+def test_unknown_name_is_an_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(fx_importer, "no_such_name")  # noqa: B009
 
 
-def test_the_list_of_what_is_unsupported_has_its_old_name_too():
+def test_refusals_is_a_deprecated_alias():
     error = UnsupportedProgramError("unsupported:", [UnsupportedNode("x", "no reason")])
     with pytest.warns(DeprecationWarning, match="UnsupportedProgramError.refusals is deprecated"):
         assert error.refusals == error.unsupported_nodes
@@ -45,13 +45,13 @@ def test_the_list_of_what_is_unsupported_has_its_old_name_too():
     [(errors, "Refusal", UnsupportedNode), (importing, "Refused", UnsupportedNodeError)],
     ids=["errors", "importing"],
 )
-def test_a_class_that_changed_its_name_is_found_where_it_was(module, old, new):
+def test_renamed_class_warns(module, old, new):
     with pytest.warns(DeprecationWarning, match=f"{old} is deprecated"):
         assert getattr(module, old) is new
 
 
 @pytest.mark.parametrize("old, new", [("holes", "operator_stubs"), ("census", "operator_output_types")])
-def test_an_attribute_of_lowered_that_changed_is_found_under_its_new_name(old: str, new: str):
+def test_renamed_attribute_of_lowered_warns(old: str, new: str):
     lowered = fx_importer.lower(torch.relu, torch.ones(2), output_type="torch")
     with pytest.warns(DeprecationWarning, match=f"is called Lowered.{new} now"):
         assert getattr(lowered, old) is getattr(lowered, new)

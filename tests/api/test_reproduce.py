@@ -1,4 +1,4 @@
-"""What a failure of `lower` leaves, and that it fails there again: elsewhere, later, and many at once."""
+"""Reports of failed lowerings: they reproduce the failure in another process, later, and in parallel."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Poisson(Mlp):
 
 @pytest.fixture
 def inject(monkeypatch):
-    """Let the next lowering have one more stage, which runs a step of `tests.pipelines.faults`."""
+    """Add a stage that runs a step of `tests.pipelines.faults` to the next lowering."""
 
     def add(name: str) -> None:
         plain = Target.pipeline
@@ -68,8 +68,8 @@ def inject(monkeypatch):
     return add
 
 
-def elsewhere(report: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Run the report in another process, at another place, from another directory."""
+def run_moved(report: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Move the report to another directory and run it in another process."""
     moved = report.rename(tmp_path / "moved")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "reproduce", str(moved)]
@@ -87,7 +87,7 @@ CRASHES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.new_interpreter if each == "hog" else ()) for each in CRASHES]
 )
-def test_a_crash_is_an_error_with_a_report_that_crashes_again(name, inject, dump, tmp_path):
+def test_report_of_a_crash_crashes_again(name, inject, dump, tmp_path):
     limits, how = CRASHES[name]
     inject(name)
     with pytest.raises(CrashedError) as caught:
@@ -107,13 +107,13 @@ def test_a_crash_is_an_error_with_a_report_that_crashes_again(name, inject, dump
         ("faulty", "failed"),
         ("control-flow", "not reached"),
     ]
-    again = elsewhere(error.report, tmp_path)
+    again = run_moved(error.report, tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.startswith(f"It fails in the same way:\nstage 'faulty': {how}")
 
 
 @pytest.mark.parametrize("isolate", [False, True], ids=["here", "isolated"])
-def test_a_failure_fails_again(isolate, tmp_path):
+def test_report_reproduces_a_failure(isolate, tmp_path):
     with pytest.raises(StageFailed) as caught:
         lower(Poisson(), X, output_type="tosa", isolate=isolate)
     report = caught.value.report
@@ -128,12 +128,12 @@ def test_a_failure_fails_again(isolate, tmp_path):
     )
     assert ran.returncode == 1
     assert "torch.aten.poisson" in ran.stderr
-    again = elsewhere(report, tmp_path)
+    again = run_moved(report, tmp_path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "stage 'backend-types': diagnostics\n  error: nothing lowered 'torch.aten.poisson'" in again.stdout
 
 
-def test_isolated_failures_are_those_of_this_process():
+def test_isolated_failures_equal_in_process_failures():
     failures = []
     for isolate in (False, True):
         with pytest.raises(StageFailed) as caught:
@@ -146,7 +146,7 @@ def test_isolated_failures_are_those_of_this_process():
     assert str(there).replace(str(there.report), "") == str(here).replace(str(here.report), "")
 
 
-def test_what_fails_otherwise_or_no_more_is_told(monkeypatch, capsys, inject):
+def test_another_failure_or_none_is_reported(monkeypatch, capsys, inject):
     inject("raise_value_error")
     with pytest.raises(StageFailed) as caught:
         lower(Mlp(), X, output_type="linalg", isolate=True)
@@ -177,7 +177,7 @@ def test_what_fails_otherwise_or_no_more_is_told(monkeypatch, capsys, inject):
     assert "and now it is:\nstage 'faulty': SIGABRT" in said
 
 
-def test_what_is_no_report(tmp_path):
+def test_not_a_report(tmp_path):
     with pytest.raises(UsageError, match="holds no report of a failure"):
         reproduce(tmp_path)
     (tmp_path / "report.json").write_text("{}")
@@ -185,7 +185,7 @@ def test_what_is_no_report(tmp_path):
         reproduce(tmp_path)
 
 
-def test_a_stage_before_the_passes_fails_again(monkeypatch):
+def test_report_of_a_stage_before_the_passes(monkeypatch):
     def fail(*_arguments, **_keywords):
         raise IndexError("a defect of canonicalization")
 
@@ -212,7 +212,7 @@ def test_a_stage_before_the_passes_fails_again(monkeypatch):
     assert reproduce(report).now is None
 
 
-def test_the_size_is_bounded(tmp_path):
+def test_report_size_is_bounded(tmp_path):
     big = Poisson(hidden=6_000_000)
     with pytest.raises(StageFailed) as caught:
         lower(big, X, output_type="linalg")
@@ -239,7 +239,7 @@ def fail_in_a_process(number: int) -> tuple[int, str]:
 
 
 @pytest.mark.slow  # eight processes that import torch
-def test_parallel_failures_do_not_collide(dump):
+def test_parallel_reports_do_not_collide(dump):
     with ProcessPoolExecutor(8, multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(fail_in_a_process, range(8)))
     assert len({report for _, report in found}) == 8
@@ -269,7 +269,7 @@ def test_dumps_of_stages(tmp_path, monkeypatch):
         lower(Mlp(), X, output_type="stablehlo", dump_ir="x")
 
 
-def test_dumps_of_what_failed(tmp_path):
+def test_dumps_of_failed_stages(tmp_path):
     with pytest.raises(StageFailed):
         lower(Poisson(), X, output_type="linalg", dump_ir="backend-types", dump_dir=tmp_path, isolate=True)
     (directory,) = tmp_path.glob("fx-importer-ir-*")
@@ -287,12 +287,12 @@ def test_dumps_of_what_failed(tmp_path):
         ({"dump_ir": "("}, r"dump_ir='\(' is not a regular expression"),
     ],
 )
-def test_options_that_cannot_be(given, message):
+def test_invalid_options(given, message):
     with pytest.raises(UsageError, match=message):
         lower(Mlp(), X, **given)
 
 
-def test_options_are_spelled_and_read_back():
+def test_options_round_trip():
     options = Options(
         OutputType.TOSA,
         export=ExportOptions(strict=True),
@@ -306,7 +306,7 @@ def test_options_are_spelled_and_read_back():
     assert spelled(Options()) == {"output_type": "raw"}
 
 
-def test_modules_that_are_there_already():
+def test_existing_modules():
     load_dialects(context := new_context())
     kind = "!torch.vtensor<[2],f32>"
     text = f"func.func @main(%x: {kind}) -> {kind} {{ %0 = torch.aten.relu %x : {kind} -> {kind} return %0 : {kind} }}"

@@ -1,4 +1,4 @@
-"""The benchmark's own logic, without running either side."""
+"""Aggregation and child processes of `benchmarks.against_torch_mlir`; neither importer is run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _spin(seconds: float) -> None:
         pass
 
 
-def test_a_stage_inside_another_counts_once():
+def test_nested_stages_count_once():
     clock = StageClock()
     with clock.stage("report text"):
         _spin(0.02)
@@ -44,14 +44,14 @@ def test_a_stage_inside_another_counts_once():
     assert seconds["rest"] < 0.02
 
 
-def test_a_ratio_of_spreads_holds_every_pair():
+def test_ratio_of_ranges_covers_every_pair():
     shares = Spread.of([30.0, 20.0, 40.0]) / Spread.of([2.0, 1.0])
     assert shares == Spread(10.0, 20.0, 40.0)
     assert ratio(Spread.of([1.0]), None) is None
     assert ratio(Spread.of([1.0]), Spread.of([0.0])) is None
 
 
-def test_cost_per_gb_and_memory_over_the_weights():
+def test_cost_per_gb_and_memory_over_weights():
     run = _run(2.0, peak=25_000_000)
     assert run.import_seconds_per_gb == 4.0
     assert run.peak_over_weights == 1.05
@@ -60,17 +60,17 @@ def test_cost_per_gb_and_memory_over_the_weights():
 @pytest.mark.parametrize(
     "value, text", [(0, "0"), (0.5, "0.500"), (0.01234, "0.0123"), (1.5, "1.50"), (41.26, "41.3"), (2197.4, "2197")]
 )
-def test_numbers_keep_three_digits(value: float, text: str):
+def test_three_significant_digits(value: float, text: str):
     assert short(value) == text
 
 
-def test_a_range_shows_only_where_there_is_one():
+def test_range_is_shown_only_if_values_differ():
     assert spread_text(Spread.of([1.0, 1.0])) == "1.00"
     assert spread_text(Spread.of([1.0, 2.0, 4.0])) == "2.00 (1.00-4.00)"
     assert spread_text(None) == "—"
 
 
-def test_a_side_that_did_not_finish_has_its_row():
+def test_unfinished_run_has_a_row():
     case = Case("weights_big", "raw")
     peer = Result(case, "torch_mlir.fx", failure="more than 14 GB")
     ours = Result(case, "fx_importer", runs=(_run(0.5, peak=MEBI), _run(1.5, peak=MEBI)))
@@ -84,7 +84,7 @@ def test_a_side_that_did_not_finish_has_its_row():
     assert row[5:] == ["—", "did not finish", "1.00", "—"]
 
 
-def test_what_a_node_costs_by_how_many_there_are():
+def test_cost_per_node_by_graph_size():
     results = [
         Result(Case(f"chain_{nodes}", "raw", nodes), "fx_importer", runs=(_run(seconds),))
         for nodes, seconds in ((1000, 0.1), (4000, 0.4), (16000, 2.4))
@@ -96,7 +96,7 @@ def test_what_a_node_costs_by_how_many_there_are():
     assert 1.1 < found.exponent < 1.2
 
 
-def test_graphs_of_any_size_are_whole():
+def test_generated_graphs_match_eager():
     program = chain(40)
     assert len(program.graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)) == 10
     x, y = torch.rand(16, 16), torch.rand(16, 16)
@@ -115,12 +115,12 @@ def test_graphs_of_any_size_are_whole():
         ("raise ValueError('no such thing')", 1e9, 60, "ValueError: no such thing"),
     ],
 )
-def test_a_child_that_fails_says_why(code: str, memory: float, seconds: float, message: str):
+def test_failed_child_reports_its_reason(code: str, memory: float, seconds: float, message: str):
     with pytest.raises(ChildError, match=f"^{message}$"):
         run_python(["-c", code], cwd=HERE, memory_bytes=memory, seconds=seconds)
 
 
-def test_a_child_that_succeeds_says_nothing(tmp_path: Path):
+def test_successful_child_reports_nothing(tmp_path: Path):
     run_python(["-c", "open('done', 'w').close()"], cwd=tmp_path, memory_bytes=1e9, seconds=60)
     assert (tmp_path / "done").exists()
 

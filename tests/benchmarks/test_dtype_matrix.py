@@ -1,4 +1,4 @@
-"""The table of docs/dtypes.md, held against what happens; linalg-on-tensors by default, all with ``-m slow``."""
+"""docs/dtypes.md agrees with measurements: linalg-on-tensors by default, all output types with ``-m slow``."""
 
 import pytest
 import torch
@@ -15,11 +15,11 @@ CASES = [
 
 
 @pytest.mark.parametrize("dtype, output_type", CASES, ids=str)
-def test_the_page_says_what_happens(dtype: torch.dtype, output_type: OutputType):
+def test_page_agrees_with_measurement(dtype: torch.dtype, output_type: OutputType):
     assert recorded()[str(dtype).removeprefix("torch."), output_type.value] == str(cell(dtype, output_type))
 
 
-def test_nothing_is_at_fault():
+def test_no_cell_is_an_importer_error():
     verdicts = recorded().values()
     assert len(verdicts) == len(ALL) * len(OutputType)
     assert not [text for text in verdicts if "FAULT" in text]

@@ -1,4 +1,4 @@
-"""The table of models: a cell is measured, and the page is renewed between its marks."""
+"""The model matrix: measures a cell, and rewrites the page between its markers."""
 
 import json
 
@@ -6,7 +6,7 @@ from benchmarks import model_matrix
 from benchmarks.model_matrix import COLUMNS, DYNAMIC_COLUMNS, main, table, write_page
 
 
-def test_a_cell_is_measured(tmp_path, capsys):
+def test_cell_is_measured(tmp_path, capsys):
     file = tmp_path / "cells.json"
     arguments = ["--models", "lstm", "--dynamic", "--backends", "jit", "--json", str(file)]
     assert main(arguments) == 0
@@ -17,7 +17,7 @@ def test_a_cell_is_measured(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_page_is_renewed_between_its_marks(tmp_path, monkeypatch):
+def test_page_is_rewritten_between_markers(tmp_path, monkeypatch):
     cell = {"model": "lstm", "output_type": "linalg-on-tensors", "backend": "jit", "dynamic": True}
     cell |= {"status": "passed", "error": 2e-7, "remark": ""}
     monkeypatch.setattr(model_matrix, "PAGE", tmp_path / "page.md")
@@ -32,7 +32,7 @@ def test_the_page_is_renewed_between_its_marks(tmp_path, monkeypatch):
     assert text.endswith("<!-- end dynamic -->\nb\n")
 
 
-def test_the_page_is_what_its_columns_say():
+def test_page_has_its_columns():
     text = model_matrix.PAGE.read_text()
     for columns in (COLUMNS, DYNAMIC_COLUMNS):
         assert table([], columns).splitlines()[0] in text

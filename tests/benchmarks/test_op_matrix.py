@@ -1,6 +1,6 @@
-"""docs/op-coverage.md, held against what happens: a selection of the operators, in a process that may crash.
+"""docs/op-coverage.md agrees with measurements of selected operators, which run in a process that may crash.
 
-Of what passes on the page, the first sample is looked at; the others too with ``-m slow``.
+Of operators that pass on the page, the first sample is run; all samples with ``-m slow``.
 """
 
 import importlib.util
@@ -13,9 +13,9 @@ from benchmarks.op_matrix import OUTPUT_TYPES, Worker, recorded
 
 SELECTED = sorted(operators())[::10]
 INSTALLED = [kind for kind in OUTPUT_TYPES if kind != "tosa" or importlib.util.find_spec("tosa_reference_model")]
-SAYS = recorded()
+PAGE = recorded()
 if importlib.util.find_spec("jax") is None:  # then StableHLO's interpreter runs what XLA did for the page
-    SAYS["linalg.pinv.singular", "stablehlo"] = "run"  # it ends at a tensor without elements
+    PAGE["linalg.pinv.singular", "stablehlo"] = "run"  # it ends at a tensor without elements
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 
 
 def samples_of(name: str) -> int:
-    """Return how many samples decide what the page says: all of them, where it is not that they pass."""
-    return 3 if any((name, kind) in SAYS for kind in INSTALLED) else 1
+    """Return the number of samples that decide the page's cell: all of them, unless the page says that they pass."""
+    return 3 if any((name, kind) in PAGE for kind in INSTALLED) else 1
 
 
 CASES = [
@@ -37,12 +37,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("name, samples", CASES)
-def test_the_page_says_what_happens(worker: Worker, name: str, samples: int):
+def test_page_agrees_with_measurement(worker: Worker, name: str, samples: int):
     rows = worker.ask({"op": name, "dtype": "", "samples": samples, "output_types": INSTALLED})
     found = {row["output_type"]: row for row in rows}
-    met = {kind: row["status"] for kind, row in found.items()}
-    assert met == {kind: SAYS.get((name, kind), "pass") for kind in INSTALLED}, found
+    statuses = {kind: row["status"] for kind, row in found.items()}
+    assert statuses == {kind: PAGE.get((name, kind), "pass") for kind in INSTALLED}, found
 
 
 def test_every_row_is_an_operator():
-    assert {name for name, _ in SAYS} <= operators().keys()
+    assert {name for name, _ in PAGE} <= operators().keys()

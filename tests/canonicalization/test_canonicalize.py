@@ -27,7 +27,7 @@ def operators(program: ExportedProgram) -> list[object]:
 
 
 def canonical(function, *inputs: torch.Tensor, others=(), dynamic: bool = False) -> ExportedProgram:
-    """Canonicalize ``function``; check that it computes what it did, and that the exported program is as it was."""
+    """Canonicalize ``function``; check that results agree with eager, and that the exported program is unchanged."""
     program = exported(function, *inputs, dynamic=dynamic)
     before = [node.format_node() for node in program.graph.nodes], str(program.graph_signature)
     result = canonicalize(program)
@@ -86,16 +86,16 @@ def test_identities(function) -> None:
         lambda x: x[:, :4].flip(0),
     ],
 )
-def test_what_is_no_identity(function) -> None:
+def test_non_identities_are_kept(function) -> None:
     assert operators(canonical(function, X))
 
 
-def test_identities_of_symbolic_shapes() -> None:
+def test_identities_with_symbolic_shapes() -> None:
     result = canonical(lambda x: x.expand(x.shape[0], 4).view(x.shape[0], 4), X, dynamic=True, others=[(X[:2],)])
     assert operators(result) == []
 
 
-def test_a_copy_is_none_where_something_is_written() -> None:
+def test_clone_of_a_mutated_tensor_is_kept() -> None:
     def write(x):
         copy = x.clone()
         copy.add_(1)
@@ -107,12 +107,12 @@ def test_a_copy_is_none_where_something_is_written() -> None:
     assert_close(result.module()(X), write(X))
 
 
-def test_an_output_that_is_an_input_is_named_so() -> None:
+def test_output_that_is_an_input() -> None:
     result = canonical(lambda x, y: (x.clone(), y + 1, y + 1), X, X + 1)
     assert result.graph_signature.output_specs[0].arg.name == "inputs_0"
 
 
-def test_the_one_symbolic_size_of_a_view_is_inferred() -> None:
+def test_single_symbolic_size_of_a_view_becomes_minus_one() -> None:
     others = [(torch.randn(5, 4),)]
     merged = canonical(lambda x: x.view(x.shape[0] * 4), X, dynamic=True, others=others)
     assert merged.graph.find_nodes(op="call_function", target=aten.reshape.default)[0].args[1] == [-1]
@@ -123,11 +123,11 @@ def test_the_one_symbolic_size_of_a_view_is_inferred() -> None:
     assert expanded.graph.find_nodes(op="call_function", target=aten.expand.default)[0].args[1] == [2, -1, -1]
 
 
-def test_a_constant_made_on_the_way_is_a_value() -> None:
+def test_intermediate_constant_is_a_value() -> None:
     assert operators(canonical(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]), X)) == [aten.add.Tensor]
 
 
-def test_assertions_go() -> None:
+def test_assertions_are_removed() -> None:
     def check(x):
         n = x.sum().long().item()
         torch._check(n >= 0)
@@ -169,7 +169,7 @@ SCALAR = torch.tensor(2.5)
         lambda x: x.flip(0),
     ],
 )
-def test_an_axis_of_a_scalar(function) -> None:
+def test_dimension_of_a_scalar(function) -> None:
     canonical(function, SCALAR)
 
 
@@ -199,12 +199,12 @@ def test_symbolic_strides() -> None:
     assert aten.as_strided.default not in operators(result)
 
 
-def test_strides_of_what_is_not_dense_are_left() -> None:
+def test_strides_of_non_dense_tensors_are_kept() -> None:
     program = exported(lambda x: x[:, ::2].as_strided((4,), (6,)), torch.randn(4, 6))
     assert aten.as_strided.default in operators(canonicalize(program))
 
 
-def test_regions_are_their_bodies() -> None:
+def test_regions_are_inlined() -> None:
     def nested(x):
         with torch.no_grad():
             y = x.sin()
@@ -225,11 +225,11 @@ def test_regions_are_their_bodies() -> None:
         lambda x: torch.sort(x[:, :0] + 1),
     ],
 )
-def test_what_has_no_elements_is_a_constant(function) -> None:
+def test_empty_result_is_a_constant(function) -> None:
     assert set(operators(canonical(function, X))) == {aten.full.default}
 
 
-def test_what_has_no_elements_is_computed_from_all_the_same() -> None:
+def test_empty_operand_is_computed_with() -> None:
     assert operators(canonical(lambda x: (x[:0] * 2).sum() + x, X)) == [
         *(aten.full.default, aten.sum.default, aten.add.Tensor)
     ]
@@ -237,7 +237,7 @@ def test_what_has_no_elements_is_computed_from_all_the_same() -> None:
     assert operators(canonical(lambda x: x.sum(), X[:0])) == [aten.full.default, aten.sum.default]
 
 
-def test_an_axis_of_indices_is_counted_from_the_front() -> None:
+def test_negative_dimension_of_index_operators() -> None:
     index = torch.tensor([[0, 1], [2, 3], [1, 1]])
     for function in (lambda x, i: x.scatter_add(-1, i, x), lambda x, i: x.gather(-1, i)):
         (node,) = [node for node in canonical(function, X, index).graph.nodes if node.op == "call_function"]

@@ -1,4 +1,4 @@
-"""Complex programs in real numbers alone, run node by node against eager."""
+"""Complex programs rewritten to pairs of real tensors agree with eager, interpreted node by node."""
 
 import cmath
 
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 PAIRS = Dtypes("an output", pairs={torch.complex32: torch.float16, torch.complex64: torch.float32})
 Z = torch.tensor([[1 + 2j, -3.5, 0.25j], [4 - 1j, -0.5 - 0.5j, 1e-3 + 1.5j]])
 W = torch.tensor([[2 - 1j, 1j, 3], [-1, 0.75 - 2j, 0.5 + 0.25j]])
-EDGES = torch.tensor([[0j, complex(cmath.inf, 1), -2.0], [-2j, complex(cmath.nan, 0), 1]])
+NON_FINITE = torch.tensor([[0j, complex(cmath.inf, 1), -2.0], [-2j, complex(cmath.nan, 0), 1]])
 
 CASES = {
     "movement": lambda z, w: (z.t(), z.reshape(3, 2), z[:, 1:], z[1], z.unsqueeze(0).expand(2, 2, 3), *z.split(2, 1)),
@@ -28,7 +28,7 @@ CASES = {
     "filling": lambda z, w: (z.masked_fill(w.real > 0, 1j), torch.full_like(z, 3 - 1j), torch.zeros_like(z) + w),
     "writing": lambda z, w: (z.index_add(0, torch.tensor([1]), w[:1]), z.scatter_add(1, w.real.long() % 3, w)),
     "parts": lambda z, w: (z.real, z.imag, torch.view_as_real(z), z.conj(), torch.complex(z.real, w.imag), w.imag + 1),
-    "part of a part": lambda z, w: (torch.view_as_real(z)[..., 0], torch.view_as_real(z * w).select(-1, -1)),
+    "select of view_as_real": lambda z, w: (torch.view_as_real(z)[..., 0], torch.view_as_real(z * w).select(-1, -1)),
     "arguments": lambda z, w: (z, torch.view_as_real(w), w, z),
     "arithmetic": lambda z, w: (z + w, z - w, z * w, z / w, -z, z.reciprocal(), torch.rsub(z, w), z.addcmul(z, w)),
     "products": lambda z, w: (z @ w.t(), torch.bmm(z[None], w.t()[None]), torch.einsum("ij,kj->ik", z, w), z[0] @ w[0]),
@@ -42,7 +42,13 @@ CASES = {
         z.norm(1),
     ),
     "comparison": lambda z, w: (z == w, z != z, z == 0.25j, torch.isclose(z, z + 1e-7), z.bool(), z.any(), z.all(1)),
-    "truth": lambda z, w: (z.logical_not(), torch.logical_and(z, w), torch.isnan(z), torch.isinf(z), torch.isfinite(z)),
+    "bool": lambda z, w: (
+        z.logical_not(),
+        torch.logical_and(z, w),
+        torch.isnan(z),
+        torch.isinf(z),
+        torch.isfinite(z),
+    ),
     "powers": lambda z, w: (z**2, z**3, z**-2, z**0, z**0.5, z**2.5, z**w, 2**z, z ** (1 - 1j), z.real**1j),
     "conversion": lambda z, w: (
         z.real.to(torch.complex64),
@@ -57,7 +63,7 @@ FUNCTIONS = (
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "square", "sigmoid", "sgn"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
-AT_EDGES = ("abs", "angle", "sqrt", "isnan", "isinf", "isfinite", "logical_not", "conj_physical", "neg")
+OF_NON_FINITE = ("abs", "angle", "sqrt", "isnan", "isinf", "isfinite", "logical_not", "conj_physical", "neg")
 
 
 def program(function, *inputs: Tensor):
@@ -98,18 +104,18 @@ def test_functions():
     check(lambda z: tuple(getattr(torch, name)(z) for name in FUNCTIONS), Z)
 
 
-def test_edges():
-    check(lambda z: tuple(getattr(torch, name)(z) for name in AT_EDGES), EDGES)
+def test_infinities_and_nans():
+    check(lambda z: tuple(getattr(torch, name)(z) for name in OF_NON_FINITE), NON_FINITE)
 
 
-def test_parts_are_taken_without_going_through_a_tensor_of_both():
+def test_parts_are_read_without_stacking():
     """A product reads four slices, and joins one result."""
     legal = legalize(program(lambda z, w: torch.view_as_complex(torch.view_as_real(z * w) * 2).conj(), Z, W), PAIRS)
     targets = [node.target for node in legal.graph.nodes]
     assert [targets.count(each) for each in (aten.select.int, aten.cat.default, aten.mul.Tensor)] == [6, 2, 5]
 
 
-def test_what_has_no_rule_is_named_all_at_once():
+def test_unsupported_operators_are_listed_together():
     def function(z, w):
         return torch.randn_like(z), (z * w).sum(), torch.special.zeta(z.real, w.real), torch.unique_consecutive(z)
 
@@ -123,7 +129,7 @@ def test_what_has_no_rule_is_named_all_at_once():
     assert __file__ in str(refused.value)
 
 
-def test_the_given_program_stays_as_it_is():
+def test_given_program_is_unchanged():
     exported = program(lambda z: z * 2, Z)
     before = [(node.format_node(), str(node.meta["val"])) for node in exported.graph.nodes if "val" in node.meta]
     legalize(exported, PAIRS)

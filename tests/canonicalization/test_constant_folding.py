@@ -1,4 +1,4 @@
-"""What depends on no input is a constant."""
+"""Subgraphs that depend on no input are folded to constants."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from fx_importer.decompositions import BASE, decompose
 
 
 class Positions(nn.Module):
-    """Integers from numbers, from a buffer and from a parameter; and floats from a buffer."""
+    """Integers from Python numbers, from a buffer and from a parameter; and floats from a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ def operators(program: torch.export.ExportedProgram) -> list[str]:
     return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
 
 
-def test_what_depends_on_no_input_is_computed_once():
+def test_input_independent_subgraph_is_folded():
     program = exported()
     folded = fold_constants(program)
     left = operators(folded)
@@ -40,13 +40,13 @@ def test_what_depends_on_no_input_is_computed_once():
         assert torch.equal(a, b)
 
 
-def test_state_is_an_input():
+def test_mutable_state_is_not_folded():
     left = operators(fold_constants(exported(), ["seen", "scale"]))
     assert "aten.exp.default" in left
     assert left.count("aten.add.Tensor") == 2
 
 
-def test_what_is_random_large_or_empty_stays():
+def test_random_large_and_empty_results_are_not_folded():
     def program(x):
         return torch.rand(2) + x, torch.arange(20000) + x[:1].long(), torch.zeros(0, dtype=torch.int64)
 

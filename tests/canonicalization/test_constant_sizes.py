@@ -1,4 +1,4 @@
-"""A size that depends on no input is a number, in every output type."""
+"""Unbacked sizes that depend only on constants are folded, for every output type."""
 
 import re
 from typing import Any
@@ -13,7 +13,7 @@ from fx_importer.canonicalization import fold_constant_sizes
 
 
 class Greatest(nn.Module):
-    """A size that is the greatest of positions."""
+    """A size that is the maximum of constant positions."""
 
     def forward(self, x):
         size: Any = (torch.arange(5).max() + 1).item()
@@ -21,7 +21,7 @@ class Greatest(nn.Module):
 
 
 class Masked(nn.Module):
-    """What a fixed mask is true for, read and written; the second time behind an axis."""
+    """Reads and writes by a constant mask; the second time along a later dimension."""
 
     def forward(self, x):
         mask = torch.arange(4) % 2 == 0
@@ -31,14 +31,14 @@ class Masked(nn.Module):
 
 
 class Selected(nn.Module):
-    """What a fixed mask selects of a tensor of more axes."""
+    """masked_select with a constant mask, on a tensor of higher rank."""
 
     def forward(self, x):
         return x.masked_select(torch.arange(4) % 2 == 0) * 2, x.masked_select(torch.ones(4, 4).tril() > 0)
 
 
 class Diagonal(nn.Module):
-    """The places that are not zero of a constant that the program holds."""
+    """nonzero of a lifted constant."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ class Diagonal(nn.Module):
 
 
 class Written(nn.Module):
-    """A size from what is written to in between."""
+    """A size from a constant that is written to in between."""
 
     def forward(self, x):
         places = torch.arange(4)
@@ -68,7 +68,7 @@ def is_dynamic(program: ExportedProgram) -> bool:
 
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
 @pytest.mark.parametrize(("model", "shape"), MODELS, ids=lambda each: type(each).__name__)
-def test_a_size_that_depends_on_no_input_is_a_number(model, shape, output_type):
+def test_size_of_constants_is_folded(model, shape, output_type):
     x = torch.randn(shape)
     program = torch.export.export(model, (x,))
     assert is_dynamic(program)
@@ -76,7 +76,7 @@ def test_a_size_that_depends_on_no_input_is_a_number(model, shape, output_type):
     torch.testing.assert_close(lower(program, output_type=output_type).run(x), model(x))
 
 
-def test_what_depends_on_an_input_or_may_change_stays():
+def test_size_of_inputs_or_state_stays_unbacked():
     class Of(nn.Module):
         def __init__(self):
             super().__init__()
@@ -89,6 +89,6 @@ def test_what_depends_on_an_input_or_may_change_stays():
     assert fold_constant_sizes(program) is program
 
 
-def test_a_program_of_known_sizes_is_left_alone():
+def test_program_of_static_sizes_is_unchanged():
     program = torch.export.export(nn.ReLU(), (torch.ones(3),))
     assert fold_constant_sizes(program) is program

@@ -1,4 +1,4 @@
-"""Slices that begin where values say are gathers, in output types that have tensors only."""
+"""Slices with computed starts become gathers, for output types without scalars."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from fx_importer import lower
 
 
 class Read(nn.Module):
-    """A window, a row, and every other element, from a place that is computed."""
+    """A window, a row, and a strided slice, from a computed start."""
 
     def forward(self, x, at):
         place = at.item()
@@ -28,7 +28,7 @@ class FromTheEnd(nn.Module):
 
 
 class Written(nn.Module):
-    """A cache: a row and a window are written at a counter."""
+    """A cache: a row and a window are written at a counter's position."""
 
     def forward(self, x, at):
         place = at.item()
@@ -39,7 +39,7 @@ class Written(nn.Module):
 
 
 class Computed(nn.Module):
-    """A number beside tensors."""
+    """A computed scalar as an operand beside tensors."""
 
     def forward(self, x, at):
         place = at.item()

@@ -1,4 +1,4 @@
-"""Programs fitted to the dtypes of an output type, run node by node against eager."""
+"""Programs legalized to the dtypes of an output type agree with eager, interpreted node by node."""
 
 import pytest
 import torch
@@ -50,9 +50,13 @@ OF_UINT8 = {
     "constants": lambda x, y: (torch.full_like(x, 200), torch.ones_like(x) + x, torch.arange(3, dtype=torch.uint8) + x),
     "mixed cat": lambda x, y: torch.cat([x, y.int()]),
     "logic": lambda x, y: (x.any(), x.all(1), x.logical_not(), torch.logical_and(x, y)),
-    "bits of others": lambda x, y: (x.view(torch.int8) + 1, y.float().view(torch.uint8), (x > y).view(torch.uint8)),
-    "bits and back": lambda x, y: x.view(torch.int8).view(torch.uint8) // 2,
-    "the same bits": lambda x, y: (x.to(torch.int8), x.float()),
+    "other bitcasts": lambda x, y: (
+        x.view(torch.int8) + 1,
+        y.float().view(torch.uint8),
+        (x > y).view(torch.uint8),
+    ),
+    "bitcast and back": lambda x, y: x.view(torch.int8).view(torch.uint8) // 2,
+    "casts to int8 and float": lambda x, y: (x.to(torch.int8), x.float()),
     "literal": lambda x, y: x + torch.tensor([250, 251, 252], dtype=torch.uint8),
     "index": lambda x, y: torch.arange(256.0)[x.long()],
 }
@@ -80,43 +84,43 @@ def unsigned(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(SIGNED_DTYPES[dtype]).view(dtype)
 
 
-def carrier(value: Tensor) -> Tensor:
+def signless(value: Tensor) -> Tensor:
     return value.view(SIGNED_DTYPES[value.dtype]) if value.dtype in SIGNED_DTYPES else value
 
 
 @pytest.mark.parametrize("dtype, name, function", CASES, ids=lambda each: None if callable(each) else str(each))
-def test_unsigned_integers_as_signed_ones(dtype, name, function):
+def test_unsigned_integers_in_signless_tensors(dtype, name, function):
     inputs = [unsigned(values, dtype) for values in UNSIGNED[dtype]]
     exported = program(function, *inputs)
     legal = legalize(exported, SIGNLESS)
     dtypes = {e.dtype for node in legal.graph.nodes for e in tree_leaves(node.meta.get("val")) if isinstance(e, Tensor)}
     assert not dtypes & SIGNED_DTYPES.keys()
-    constants = [carrier(each) for each in exported.constants.values() if isinstance(each, Tensor)]
-    results = fx.Interpreter(legal.graph_module).run(*constants, *map(carrier, inputs))
+    constants = [signless(each) for each in exported.constants.values() if isinstance(each, Tensor)]
+    results = fx.Interpreter(legal.graph_module).run(*constants, *map(signless, inputs))
     for ours, eager in zip(results, tree_leaves(function(*inputs)), strict=True):
-        assert ours.dtype == carrier(eager).dtype
-        torch.testing.assert_close(ours, carrier(eager), rtol=0, atol=0)
+        assert ours.dtype == signless(eager).dtype
+        torch.testing.assert_close(ours, signless(eager), rtol=0, atol=0)
 
 
-def test_the_given_program_stays_as_it_is():
+def test_given_program_is_unchanged():
     exported = program(lambda x: x + 1, torch.ones(3, dtype=torch.uint8))
     before = [(node.format_node(), str(node.meta["val"])) for node in exported.graph.nodes if "val" in node.meta]
     legalize(exported, SIGNLESS)
     assert [(n.format_node(), str(n.meta["val"])) for n in exported.graph.nodes if "val" in n.meta] == before
 
 
-def test_where_signs_are_told_apart_nothing_changes():
+def test_output_type_with_unsigned_dtypes_is_unchanged():
     exported = program(lambda x: x + 1, torch.ones(3, dtype=torch.uint8))
     assert legalize(exported, Dtypes("an output")) is exported
 
 
-def test_what_has_nothing_wider_is_refused():
+def test_uint64_without_a_wider_dtype_is_an_error():
     x = unsigned(UNSIGNED[torch.uint64][0], torch.uint64)
     with pytest.raises(UnsupportedProgramError, match=r"stage 'legalize'.*\n.*sort.*torch\.uint64.*int64 or float64"):
         legalize(program(lambda x: x.sort(1), x), SIGNLESS)
 
 
-def test_every_tensor_of_a_dtype_that_is_lacking_is_named():
+def test_every_tensor_of_an_unsupported_dtype_is_named():
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -134,7 +138,7 @@ def test_every_tensor_of_a_dtype_that_is_lacking_is_named():
     assert __file__ in str(refused.value)
 
 
-def test_what_can_only_be_moved_is_not_computed_with():
+def test_storage_only_dtype_is_not_computed_with():
     moving = Dtypes("an output", moves=frozenset((torch.complex64,)), computes=frozenset((aten.mul.Tensor,)))
     x = torch.ones(2, 3, dtype=torch.complex64)
     legalize(program(lambda x: (x * x).t(), x), moving)

@@ -1,4 +1,4 @@
-"""Submodules that compute the same are calls of one graph."""
+"""Submodules that compute the same graph are outlined as calls of one subgraph."""
 
 import operator
 
@@ -15,7 +15,7 @@ X = torch.randn(2, 4)
 
 
 class Block(nn.Module):
-    """Sixteen operations and more; ``tail`` is what comes last, ``scale`` a number in it."""
+    """At least sixteen operations; ``tail`` comes last, ``scale`` is a scalar in it."""
 
     def __init__(self, size=4, scale=2.0, tail=None):
         super().__init__()
@@ -50,7 +50,7 @@ def calls(module) -> list[str]:
 
 
 def check(program: torch.export.ExportedProgram, *args) -> torch.fx.GraphModule:
-    """Return the outlined graph, which computes what the graph before did; that one is left alone."""
+    """Return the outlined graph; check that it computes what the original does, and that the original is unchanged."""
     nodes = list(program.graph.nodes)
     outlined = outline_layers(program)
     assert list(program.graph.nodes) == nodes
@@ -64,7 +64,7 @@ def _flat(value):
     return value if isinstance(value, tuple) else (value,)
 
 
-def test_one_graph_for_all_that_compute_the_same():
+def test_equal_submodules_share_a_graph():
     graph = check(exported(Sequence(Block(), Block(), Block())))
     assert calls(graph) == ["Block"] * 3
     assert [node.op for node in graph.graph.nodes if node.op == "call_function"].count("call_function") == 6
@@ -76,13 +76,13 @@ def test_one_graph_for_all_that_compute_the_same():
     [Block(scale=3.0), Block(tail=lambda y, x: y.neg()), Block(tail=lambda y, x: x - y)],
     ids=["number", "operator", "operand"],
 )
-def test_what_differs_has_its_own_graph(other):
+def test_different_submodules_have_different_graphs(other):
     first, second, *others = calls(check(exported(Sequence(Block(), other, Block(), other))))
     assert {first, second} == {"Block", "Block_2"}
     assert others == [first, second]
 
 
-def test_what_differs_from_all_others_stays_in_place():
+def test_unique_submodule_stays_inline():
     assert calls(check(exported(Sequence(Block(), Block(scale=-0.0), Block(), Block(scale=0.0))))) == ["Block"] * 2
 
 
@@ -98,17 +98,17 @@ def test_shapes_differ():
     assert calls(check(exported(model))) == ["Block", "Block"]
 
 
-def test_one_submodule_called_again_and_again():
+def test_submodule_called_repeatedly():
     block = Block()
     program = exported(Sequence(block, block, block))
     assert calls(check(program)) == ["Block"] * 3
 
 
-def test_what_is_small_stays_in_place():
+def test_small_submodule_stays_inline():
     assert not calls(check(exported(Sequence(*(nn.Linear(4, 4) for _ in range(4))))))
 
 
-def test_calls_return_what_any_of_them_is_asked_for():
+def test_calls_return_the_union_of_used_results():
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
@@ -122,7 +122,7 @@ def test_calls_return_what_any_of_them_is_asked_for():
 
     program = exported(Both())
     graph = check(program)
-    # What the middle one is asked for, the others do not compute: export leaves it out.
+    # Only the middle call uses the second result; export removes its computation from the others.
     assert calls(graph) == ["Block", "Block"]
 
     class All(Both):
@@ -141,7 +141,7 @@ def test_blocks_of_blocks():
     assert calls(graph.get_submodule("Sequence")) == ["Block"] * 2
 
 
-def test_the_last_of_a_row_may_be_another():
+def test_last_layer_may_differ():
     graph = check(exported(Sequence(Sequence(Block(), Block()), Sequence(Block(), Block(scale=1.0)))))
     assert calls(graph) == ["Block"] * 3
 
@@ -154,7 +154,7 @@ def test_branches_are_compared_node_by_node():
     assert calls(check(exported(model))) == ["Block", "Block"]
 
 
-def test_writes_stay_in_place():
+def test_mutations_stay_inline():
     class Counts(Block):
         def forward(self, x):
             return super().forward(x.clone().add_(1))
@@ -174,7 +174,7 @@ def test_dynamic_sizes_are_operands():
     assert calls(check(program, torch.randn(5, 4))) == ["Rows", "Rows"]
 
 
-def test_programs_without_submodules_are_as_they_were():
+def test_program_without_submodules_is_unchanged():
     class Plain(nn.Module):
         def forward(self, x):
             return x.sin()
@@ -205,7 +205,7 @@ def _block(submodule, start, end):
     return [(name, (before[i], end if i == 15 else before[i]), submodule) for i, name in enumerate(names)]
 
 
-def test_what_stands_between_comes_before_or_after():
+def test_interleaved_nodes_move_before_or_after():
     first, second = _block("a", "x", "y"), _block("b", "a15", "y")
     free, depending = ("free", ("x", "x"), None), ("depending", ("a3", "x"), None)
     rows = [*first[:8], free, depending, *first[8:], *second, ("end", ("depending", "b15"), None)]
@@ -215,7 +215,7 @@ def test_what_stands_between_comes_before_or_after():
     assert a.inputs == [nodes["x"], nodes["y"]]
 
 
-def test_what_needs_what_stands_between_stays_in_place():
+def test_dependence_on_interleaved_nodes_prevents_outlining():
     first, second = _block("a", "x", "between"), _block("b", "x", "y")
     graph, _ = _graph(*first[:8], ("between", ("a3", "x"), None), *first[8:], *second)
     assert not repeated_layers(graph, nn.Module())

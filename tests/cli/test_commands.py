@@ -1,4 +1,4 @@
-"""The other commands, and how fast the command line starts."""
+"""Commands other than import, and the start-up time of the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert out.splitlines() == [f"{name} {version(name)}" for name in ("fx-importer", "torch", "torch-mlir")]
 
 
-def test_every_field_of_the_options_is_offered_or_excused():
+def test_every_option_field_has_a_flag_or_an_exemption():
     fields = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)}
     assert fields | {"output_type"} == set(HELP) | NOT_SPELLED
     # Printing goes to standard output.
@@ -81,7 +81,7 @@ def test_pipeline_of_an_unknown_output_type(monkeypatch: pytest.MonkeyPatch, cap
 
 @pytest.mark.new_interpreter
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["import", "--help"]])
-def test_start_up_imports_neither_torch_nor_the_bindings(arguments: list[str]):
+def test_start_up_imports_neither_torch_nor_bindings(arguments: list[str]):
     program = (
         "import atexit, sys\n"
         "atexit.register(lambda: print([m for m in ('torch', 'torch_mlir', 'numpy') if m in sys.modules]))\n"

@@ -26,7 +26,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
     return run
 
 
-def test_the_table_of_an_output_type(run: Run, tmp_path: Path) -> None:
+def test_table_of_an_output_type(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "table.json"
     code, out, _ = run("decompositions", "--output-type", "tosa", "--keep", "aten.gelu", "--json", file)
     rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in out.splitlines()[2:]}
@@ -40,7 +40,7 @@ def test_the_table_of_an_output_type(run: Run, tmp_path: Path) -> None:
     assert kept == {"operator": "aten.gelu.default", "decomposed by": None, "reason": "named in keep"}
 
 
-def test_the_operators_of_a_model(run: Run, tmp_path: Path) -> None:
+def test_operators_of_a_model(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "counts.json"
     code, out, _ = run("decompositions", "examples.mlp:build", "--output-type", "linalg", "--json", file)
     assert code == 0
@@ -56,7 +56,7 @@ def test_an_operator_is_kept(run: Run) -> None:
     assert (code, out.count("torch.aten.linear")) == (0, 2)
 
 
-def test_no_such_operator(run: Run) -> None:
+def test_unknown_operator(run: Run) -> None:
     for command in (("decompositions",), ("import", "examples.mlp:build", "-o", "-")):
         code, out, said = run(*command, "--keep", "aten.liner")
         assert (code, out) == (2, "")

@@ -1,4 +1,4 @@
-"""``fx-importer demo``: the whole of it once, and its parts."""
+"""``fx-importer demo``, as a whole and in parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_demo(tmp_path: Path):
 
 
 class Fixed(torch.nn.Module):
-    """A transformer that answers with given hidden states."""
+    """A transformer that returns given hidden states."""
 
     def __init__(self, hidden: torch.Tensor):
         super().__init__()
@@ -44,14 +44,14 @@ class Fixed(torch.nn.Module):
         return type("Output", (), {"last_hidden_state": self.hidden})
 
 
-def test_the_mean_leaves_padding_out():
+def test_mean_excludes_padding():
     hidden = torch.tensor([[[3.0, 0.0], [3.0, 8.0], [9.0, 9.0]], [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     embeddings = SentenceEncoder(Fixed(hidden))(torch.zeros(2, 3), mask)
     torch.testing.assert_close(embeddings, torch.tensor([[0.6, 0.8], [0.5**0.5, 0.5**0.5]]))
 
 
-def test_sentences_that_mean_the_same_are_the_most_alike():
+def test_paraphrases_are_most_similar():
     encoder, inputs = load_encoder()
     with torch.no_grad():
         values = torch.tensor(similarities(encoder(*inputs)))
@@ -100,7 +100,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
         demo.run_demo(tmp_path)
 
 
-def test_a_place_that_cannot_be_a_directory(tmp_path: Path):
+def test_output_that_is_a_file(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write to '.*file/out': Not a directory"):
         demo.run_demo(tmp_path / "file" / "out")

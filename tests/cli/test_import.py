@@ -1,4 +1,4 @@
-"""``fx-importer import``: what it writes, and what it says of a mistake."""
+"""``fx-importer import``: files written, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_bytecode(run: Run):
         assert "torch.aten.mul" in str(ir.Module.parse(Path("out.mlirbc").read_bytes(), context))
 
 
-def test_text_on_standard_output_and_nothing_else(run: Run):
+def test_standard_output_has_the_text_only(run: Run):
     code, out, err = run("import", "models:args", "-o", "-")
     assert (code, err) == (0, "")
     assert out.startswith("module")
@@ -146,7 +146,7 @@ def test_a_manifest(run: Run):
     assert not list(Path().glob(".out*"))
 
 
-def test_weights_apart_and_back(run: Run):
+def test_external_weights_are_linked(run: Run):
     flags = ["--output-type", "tosa", "--weights", "external", "--weights-file", "w.safetensors"]
     assert run("import", "models:holds", "-o", "out.mlirbc", *flags)[0] == 0
     assert run("import", "models:holds", "-o", "inline.mlir", "--output-type", "tosa")[0] == 0
@@ -174,8 +174,8 @@ def test_weights_apart_and_back(run: Run):
     ],
     ids=["inline", "manifest", "unknown", "suffix", "directory"],
 )
-def test_weights_that_cannot_go_there(run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str):
-    monkeypatch.setattr("fx_importer.cli.commands.import_model.lower_model", lambda *_: 1 / 0)  # said before any work
+def test_weights_that_cannot_be_written(run: Run, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str):
+    monkeypatch.setattr("fx_importer.cli.commands.import_model.lower_model", lambda *_: 1 / 0)  # not called
     assert_mistake(run("import", "models:holds", "-o", "out.mlir", *flags), 2, message)
     assert not list(Path().glob("out*"))
 
@@ -199,7 +199,7 @@ def test_an_existing_file_is_replaced(run: Run):
     assert Path("out.mlir").read_text().startswith("module")
 
 
-def zip_of_something_else(path: Path) -> None:
+def zip_of_other_content(path: Path) -> None:
     torch.save({"weight": torch.zeros(2)}, path)
 
 
@@ -207,7 +207,7 @@ def not_a_zip(path: Path) -> None:
     path.write_text("module {}")
 
 
-def cut_short(path: Path) -> None:
+def truncated_zip(path: Path) -> None:
     torch.export.save(torch.export.export(torch.nn.Tanh(), (torch.zeros(2),)), path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -233,13 +233,13 @@ def from_another_torch(path: Path) -> None:
 @pytest.mark.parametrize(
     "write, sentence",
     [
-        (zip_of_something_else, "it is a zip archive without an exported program"),
+        (zip_of_other_content, "it is a zip archive without an exported program"),
         (not_a_zip, "is not what torch.export.save writes: it is not a whole zip archive"),
-        (cut_short, "is not what torch.export.save writes: it is not a whole zip archive"),
+        (truncated_zip, "is not what torch.export.save writes: it is not a whole zip archive"),
         (from_another_torch, "cannot read 'model.pt2': "),
     ],
 )
-def test_a_file_that_is_no_exported_program(run: Run, write: Callable[[Path], None], sentence: str):
+def test_not_an_exported_program(run: Run, write: Callable[[Path], None], sentence: str):
     write(Path("model.pt2"))
     assert_mistake(run("import", "model.pt2", "-o", "out.mlir"), 2, sentence)
 
@@ -268,7 +268,7 @@ def test_a_file_that_is_no_exported_program(run: Run, write: Callable[[Path], No
         ("models:too_few", "cannot be called with these inputs: missing a required argument: 'x'"),
     ],
 )
-def test_a_model_that_is_none(run: Run, model: str, sentence: str):
+def test_invalid_model(run: Run, model: str, sentence: str):
     assert_mistake(run("import", model, "-o", "out.mlir"), 2, sentence)
 
 
@@ -289,8 +289,8 @@ def test_an_output_that_cannot_be_written(run: Run, output: str, sentence: str):
     assert_mistake(run("import", "models:args", "-o", output), 2, sentence)
 
 
-def test_the_output_is_checked_before_the_work(run: Run):
-    # The model would be refused as well; the output is named first.
+def test_output_is_checked_before_the_model(run: Run):
+    # The model is invalid too; the output is checked first.
     assert_mistake(run("import", "models:raises", "-o", "absent/out.mlir"), 2, "the directory 'absent' does not exist")
 
 
@@ -309,7 +309,7 @@ def test_the_output_is_checked_before_the_work(run: Run):
         (["--output-typ", "tosa"], "No such option: --output-typ"),
     ],
 )
-def test_an_option_that_is_none(run: Run, flags: list[str], sentence: str):
+def test_invalid_option(run: Run, flags: list[str], sentence: str):
     assert_mistake(run("import", "models:args", "-o", "out.mlir", *flags), 2, sentence)
 
 
@@ -338,7 +338,7 @@ def test_debug_shows_the_traceback(run: Run):
 
 
 def assert_mistake(ran: tuple[int, str, str], expected_code: int, sentence: str) -> None:
-    """The exit code, the sentence, no traceback, and no file that was not there before."""
+    """Check the exit code and the message, and that there is no traceback and no new file."""
     code, out, err = ran
     assert sentence in err
     assert (code, out) == (expected_code, "")
@@ -346,7 +346,7 @@ def assert_mistake(ran: tuple[int, str, str], expected_code: int, sentence: str)
     assert not [path for path in Path().iterdir() if path.name not in ("models.py", "broken.py", "model.pt2")]
 
 
-def test_holes_are_listed(run: Run):
+def test_operator_stubs_are_listed(run: Run):
     arguments = ("--output-type", "tosa", "--unsupported", "outline", "-o", "out.mlir", "--manifest", "out.json")
     code, out, err = run("import", "models:foreign", *arguments)
     assert (code, out.startswith("out.mlir: tosa, ")) == (0, True)
@@ -358,7 +358,7 @@ def test_holes_are_listed(run: Run):
     assert stub.operator == "models.frobnicate.default"
 
 
-def test_the_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(tmp_path / "cache"))
     for expected in ("contract", "cache"):
         code, out, _ = run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg")
@@ -371,7 +371,7 @@ def test_the_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert ": 0 lowered programs, " in run("cache")[1]
 
 
-def test_a_cache_that_is_a_file(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_cache_directory_that_is_a_file(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "models.py")
     for flags in ([], ["--clear"]):
         assert_mistake(run("cache", *flags), 2, "'models.py' is no directory: name one in FX_IMPORTER_CACHE_DIR")

@@ -45,7 +45,7 @@ def matrix(monkeypatch, capfd, tmp_path):
     return matrix
 
 
-def test_every_pair_is_a_cell(matrix, tmp_path):
+def test_every_pair_has_a_cell(matrix, tmp_path):
     file = tmp_path / "matrix.json"
     code, out, _ = matrix("matrix_models:fine", "--output-type", "linalg", "--output-type", "stablehlo", "--json", file)
     assert code == 0
@@ -71,7 +71,7 @@ def test_a_dynamic_program_at_several_sizes(matrix, tmp_path):
     assert (code, "passed" in out) == (0, True)
 
 
-def test_what_does_not_lower(matrix):
+def test_unsupported_model(matrix):
     code, out, _ = matrix("matrix_models:missing", "--output-type", "tosa")
     assert code == 1
     assert "not lowered" in out
@@ -91,7 +91,7 @@ def test_a_crash_is_a_cell(matrix):
     [(b"no", "is not what torch.save writes"), ([torch.ones(2)], "does not hold a list of input sets")],
     ids=["bytes", "tensors"],
 )
-def test_inputs_that_are_none(matrix, tmp_path, content, sentence):
+def test_invalid_inputs(matrix, tmp_path, content, sentence):
     file = tmp_path / "inputs.pt"
     if isinstance(content, bytes):
         file.write_bytes(content)
@@ -101,6 +101,6 @@ def test_inputs_that_are_none(matrix, tmp_path, content, sentence):
     assert (code, sentence in said) == (2, True)
 
 
-def test_a_model_that_is_none(matrix):
+def test_invalid_model(matrix):
     code, _, said = matrix("no_such:model", "--output-type", "linalg")
     assert (code, "there is no module 'no_such'" in said) == (2, True)

@@ -28,7 +28,7 @@ def verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
     return verify
 
 
-def test_the_exit_code_is_the_verdict(verify, monkeypatch, tmp_path):
+def test_exit_code_is_the_verdict(verify, monkeypatch, tmp_path):
     monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path))
     eager = ("examples.mlp:build", "--backend", "eager", "--output-type", "raw")
     code, out, _ = verify(*eager)
@@ -39,7 +39,7 @@ def test_the_exit_code_is_the_verdict(verify, monkeypatch, tmp_path):
     assert "the first value that differs once it is decomposed: linear = aten.linear.default" in out
 
 
-def test_a_program_brings_its_inputs(verify, tmp_path):
+def test_example_inputs_of_a_program_are_used(verify, tmp_path):
     program = torch.export.export(torch.nn.Tanh(), (torch.zeros(2),))
     torch.export.save(program, tmp_path / "tanh.pt2")
     assert verify(str(tmp_path / "tanh.pt2"), "--backend", "jit")[0] == 0
@@ -49,6 +49,6 @@ def test_a_program_brings_its_inputs(verify, tmp_path):
     assert (code, "has no example inputs" in said) == (2, True)
 
 
-def test_a_backend_that_is_none_is_found_first(verify):
+def test_unknown_backend_is_reported_first(verify):
     code, _, said = verify("no.such:model", "--backend", "nobody")
     assert (code, "unknown backend 'nobody'" in said) == (2, True)

@@ -1,4 +1,4 @@
-"""The public calls: what they take, what they refuse, what they leave behind."""
+"""The public functions: accepted arguments, errors, and side effects."""
 
 import inspect
 import shutil
@@ -35,7 +35,7 @@ class Affine(torch.nn.Module):
         return self.linear(x).relu() * scale
 
 
-def test_the_signature_is_the_one_that_torch_mlirs_users_call():
+def test_signature_is_compatible_with_torch_mlir():
     from torch_mlir import fx as peer
 
     ours = inspect.signature(export_and_import).parameters
@@ -47,7 +47,7 @@ def test_the_signature_is_the_one_that_torch_mlirs_users_call():
 
 
 @pytest.mark.parametrize("name", ["run_pipeline_with_repro_report", "lower_mlir_module", "stateless_fx_import"])
-def test_functions_take_what_torch_mlirs_take(name):
+def test_functions_accept_torch_mlir_arguments(name):
     from torch_mlir import fx as peer
 
     theirs = list(inspect.signature(getattr(peer, name)).parameters)
@@ -61,7 +61,7 @@ def test_every_output_type(output_type):
     assert module.operation.verify()
 
 
-def test_an_exported_program_a_function_and_a_module_are_the_same():
+def test_program_function_and_module_lower_alike():
     def double(x):
         return x * 2
 
@@ -78,13 +78,13 @@ def test_a_builtin_is_a_function_too():
     assert "torch.aten.relu" in str(export_and_import(torch.relu, X))
 
 
-def test_a_program_read_from_a_file_imports_as_a_fresh_one(tmp_path):
+def test_loaded_program_imports_as_a_fresh_one(tmp_path):
     program = torch.export.export(Affine(), (X,))
     torch.export.save(program, tmp_path / "m.pt2")
     assert str(export_and_import(torch.export.load(tmp_path / "m.pt2"))) == str(export_and_import(program))
 
 
-def test_the_users_program_is_left_as_it_was():
+def test_given_program_is_unchanged():
     program = torch.export.export(Affine(), (X,))
     before = str(program)
     lower(program, output_type="linalg")
@@ -101,16 +101,16 @@ class Strict(torch.nn.Module):
         return x * strict
 
 
-def test_a_keyword_of_both_is_an_error_that_names_the_way_out():
+def test_keyword_of_model_and_options_is_ambiguous():
     with pytest.raises(UsageError, match=r"kwargs=\{'strict'"):
         export_and_import(Strict(), X, strict=False)
 
 
-def test_beside_kwargs_the_keyword_is_the_option():
+def test_keyword_beside_kwargs_is_the_option():
     assert "3.000000e+00" in str(export_and_import(Strict(), X, strict=False, kwargs={"strict": 3.0}))
 
 
-def test_an_unknown_option_is_told_from_a_parameter():
+def test_unknown_option_is_distinguished_from_a_parameter():
     with pytest.raises(UsageError, match="did you mean 'output_type'"):
         export_and_import(Affine(), X, output_typ="tosa")
 
@@ -126,7 +126,7 @@ def test_an_unknown_output_type():
         export_and_import(Affine(), X, output_type="llvm")
 
 
-def test_what_is_not_a_model():
+def test_not_a_model():
     with pytest.raises(UsageError, match="not int"):
         export_and_import(3, X)  # pyright: ignore[reportArgumentType]
 
@@ -136,21 +136,21 @@ class DataDependent(torch.nn.Module):
         return x + 1 if x.sum() > 0 else x - 1
 
 
-def test_a_module_that_does_not_export_says_what_to_try():
+def test_export_error_suggests_a_fix():
     with pytest.raises(ExportError, match="draft_export") as error:
         export_and_import(DataDependent(), X)
     assert "DataDependent" in str(error.value)
     assert error.value.__cause__ is not None
 
 
-def test_weights_without_values_say_what_to_do():
+def test_meta_weights_error_suggests_a_fix():
     with torch.device("meta"):
         model, x = Affine(), torch.rand(2, 3)
     with pytest.raises(UnsupportedProgramError, match=r"linear.weight(.|\n)*materialize"):
         export_and_import(model, x)
 
 
-def test_an_importer_of_ones_own_is_filled():
+def test_given_importer_is_used():
     importer = FxImporter(context=new_context())
     module = export_and_import(Affine(), X, fx_importer=importer, func_name="first")
     assert module is importer.module
@@ -169,14 +169,14 @@ def test_an_empty_decomposition_table_decomposes_nothing():
     assert "torch.aten.layer_norm" in str(module)
 
 
-def test_without_decompositions_a_program_is_made_functional_all_the_same():
+def test_program_is_functionalized_without_decompositions():
     module = export_and_import(lambda x: (x + 1).relu_(), X, decomposition_table={}, output_type="linalg")
     assert "linalg.generic" in str(module)
     with pytest.raises(UnsupportedProgramError, match="num_batches_tracked"):
         export_and_import(torch.nn.BatchNorm1d(3).train(), X, decomposition_table={})
 
 
-def test_backend_legal_ops_stay_whole():
+def test_backend_legal_ops_are_not_decomposed():
     legal = export_and_import(torch.nn.Hardswish(), X, output_type="torch", backend_legal_ops=["aten.hardswish"])
     assert "torch.aten.hardswish" in str(legal)
     assert "torch.aten.hardswish" not in str(export_and_import(torch.nn.Hardswish(), X, output_type="torch"))
@@ -199,7 +199,7 @@ def test_printing_elides_the_weights(capfd):
     assert len(out) + len(err) < 200_000
 
 
-def test_the_record_names_every_stage():
+def test_trace_names_every_stage():
     lowered = lower(Affine(), X, output_type="tosa")
     names = [record.name for record in lowered.trace.stages]
     assert names[:5] == ["export", "decompose", "canonicalize", "legalize", "import"]
@@ -207,7 +207,7 @@ def test_the_record_names_every_stage():
     assert all(record.seconds > 0 and record.snapshot is None for record in lowered.trace.stages)
 
 
-def test_nothing_is_printed_on_the_way(monkeypatch):
+def test_success_prints_nothing(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a module was printed")
 
@@ -235,7 +235,7 @@ def test_unsigned_integers_of_a_stateless_graph_are_unsigned():
 
 
 @pytest.mark.parametrize("suffix", [".mlir", ".mlirbc"])
-def test_a_saved_module_reads_back(tmp_path, suffix):
+def test_saved_module_round_trips(tmp_path, suffix):
     lowered = lower(Affine(), X, output_type="linalg")
     path = tmp_path / f"m{suffix}"
     lowered.save(path)
@@ -244,7 +244,7 @@ def test_a_saved_module_reads_back(tmp_path, suffix):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-def test_saving_where_it_cannot_be_leaves_nothing(tmp_path):
+def test_failed_save_leaves_nothing(tmp_path):
     lowered = lower(Affine(), X)
     with pytest.raises(UsageError, match="does not exist"):
         lowered.save(tmp_path / "no" / "m.mlir")
@@ -256,7 +256,7 @@ def test_saving_where_it_cannot_be_leaves_nothing(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m.mlir"]
 
 
-def test_a_full_or_read_only_disk_is_a_sentence(tmp_path, monkeypatch):
+def test_write_error_has_a_message(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
@@ -265,7 +265,7 @@ def test_a_full_or_read_only_disk_is_a_sentence(tmp_path, monkeypatch):
         lower(Affine(), X).save(tmp_path / "m.mlir")
 
 
-def test_a_disk_too_full_is_a_sentence(tmp_path, monkeypatch):
+def test_full_disk_has_a_message(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6))
     lowered = lower(torch.nn.Linear(1000, 1000), torch.rand(1, 1000))
     with pytest.raises(UsageError, match=r"takes 5,\d{3},\d{3} bytes, and the disk has 1,000,000 left"):
@@ -311,7 +311,7 @@ class Nested(torch.nn.Module):
         return {"sum": (a + b) * scale, "none": None, "list": [a, 3, "text"]}, b
 
 
-def test_running_takes_and_returns_what_the_model_does():
+def test_call_has_the_models_signature():
     inputs = {"pair": (X, X + 1)}
     lowered = lower(Nested(), inputs, output_type="linalg", kwargs={"scale": 2})
     result, expected = lowered.run(inputs, scale=2), Nested()(inputs, scale=2)
@@ -323,12 +323,12 @@ def test_running_takes_and_returns_what_the_model_does():
         lowered.run(X, scale=2)
 
 
-def test_running_keeps_the_sign_of_integers():
+def test_call_keeps_unsigned_dtypes():
     lowered = lower(lambda x: x + 1, torch.tensor([250], dtype=torch.uint8), output_type="linalg")
     assert lowered.run(torch.tensor([253], dtype=torch.uint8)).tolist() == [254]
 
 
 @pytest.mark.parametrize("output_type", ["raw", "torch"])
-def test_what_nothing_runs_by_itself(output_type):
+def test_output_types_without_a_backend(output_type):
     with pytest.raises(UsageError, match="lower to one of linalg-on-tensors, stablehlo, tosa"):
         lower(Affine(), X, output_type=output_type).run(X)

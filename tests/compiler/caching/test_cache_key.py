@@ -1,4 +1,4 @@
-"""The key of a lowering: what changes it, what does not, and what has none."""
+"""The cache key of a lowering: what it depends on, and which lowerings have none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ X = torch.ones(2, 3)
 
 
 class Model(nn.Module):
-    """What can differ between two models; all of it is on one line of ``forward``."""
+    """Every property that can differ between two models; all of it on one line of ``forward``."""
 
     def __init__(
         self, number: Any = 2.0, op: Callable[..., Any] = torch.relu, value: Any = None, wrap: Any = None, **held: Any
@@ -126,7 +126,7 @@ PROGRAMS: Mapping[str, tuple[Callable[[], ExportedProgram], Callable[[], Exporte
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_differs_in_programs_differs_in_keys(name: str):
+def test_different_programs_have_different_keys(name: str):
     one, other = PROGRAMS[name]
     assert text(one()) == text(one())
     assert text(one()) != text(other())
@@ -148,17 +148,17 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_what_differs_in_options_differs_in_keys(name: str):
+def test_different_options_have_different_keys(name: str):
     assert text(options=OPTIONS[name]) != text()
 
 
-def test_the_name_of_the_function_counts():
+def test_key_depends_on_the_function_name():
     exported = program()
     assert key_of({"a": exported}, Options())[0] != key_of({"b": exported}, Options())[0]
 
 
 @pytest.mark.parametrize("name", ["versions", "settings"])
-def test_versions_and_settings_count(monkeypatch: pytest.MonkeyPatch, name: str):
+def test_key_depends_on_versions_and_settings(monkeypatch: pytest.MonkeyPatch, name: str):
     before = text()
     monkeypatch.setattr(cache_key, name, lambda: "others")
     assert text() != before
@@ -169,7 +169,7 @@ def test_versions_and_settings_count(monkeypatch: pytest.MonkeyPatch, name: str)
     [lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_float32_matmul_precision("medium")],
     ids=["default dtype", "precision of products"],
 )
-def test_settings_of_torch_count(setting: Callable[[], None]):
+def test_key_depends_on_torch_settings(setting: Callable[[], None]):
     before, exported = versions.settings(), (torch.get_default_dtype(), torch.get_float32_matmul_precision())
     try:
         setting()
@@ -179,7 +179,7 @@ def test_settings_of_torch_count(setting: Callable[[], None]):
         torch.set_float32_matmul_precision(exported[1])
 
 
-def test_sources_that_were_changed_while_the_process_ran(monkeypatch: pytest.MonkeyPatch):
+def test_sources_changed_during_the_process(monkeypatch: pytest.MonkeyPatch):
     versions.versions.cache_clear()
     monkeypatch.setattr("fx_importer.process.load_time.AT", 0.0)
     with pytest.raises(NotCached, match="was changed while this process ran"):
@@ -188,14 +188,14 @@ def test_sources_that_were_changed_while_the_process_ran(monkeypatch: pytest.Mon
     assert text()
 
 
-def test_elements_of_floating_point_parameters_do_not_count():
+def test_key_is_independent_of_float_parameter_values():
     other = Model()
     with torch.no_grad():
         other.weight.add_(1)
     assert text(program(other)) == text()
 
 
-def test_how_it_runs_does_not_count():
+def test_key_is_independent_of_runtime_options():
     assert text(options=Options(running=RunOptions(isolate=True, dump_dir="there"))) == text()
 
 
@@ -246,13 +246,13 @@ NOT_CACHED: Mapping[str, tuple[Callable[[], ExportedProgram], Options, str]] = {
 
 
 @pytest.mark.parametrize("name", NOT_CACHED)
-def test_what_is_not_understood_has_no_key(name: str):
+def test_uncacheable_lowerings_have_no_key(name: str):
     make, options, reason = NOT_CACHED[name]
     with pytest.raises(NotCached, match=reason):
         text(make(), options)
 
 
-def test_elements_that_are_read_are_not_many(monkeypatch: pytest.MonkeyPatch):
+def test_hashed_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(program_digest, "_LARGEST_READ", 12)  # the buffer's, and not the parameter's
     assert text()
     monkeypatch.setattr(program_digest, "_LARGEST_READ", 11)
@@ -260,14 +260,14 @@ def test_elements_that_are_read_are_not_many(monkeypatch: pytest.MonkeyPatch):
         text()
 
 
-def test_tensors_of_one_name_that_are_not_one():
+def test_different_tensors_of_one_name():
     with pytest.raises(NotCached, match="'weight' is not the same tensor in all programs"):
         key_of({"a": program(), "b": program()}, Options())
     model = Model()
     assert len(key_of({"a": program(model), "b": program(model)}, Options())[0]) == 64
 
 
-def test_a_new_group_of_options_has_to_be_thought_of():
+def test_every_option_group_is_handled():
     # The fields of these are in the key by themselves, or known to change nothing.
     known = {"output_type", "export", "decompositions", "importing", "lowering", "printing", "running"}
     assert {each.name for each in dataclasses.fields(Options)} == known

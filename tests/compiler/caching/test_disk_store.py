@@ -1,4 +1,4 @@
-"""The directory of entries: whole or not there, bounded, and never the cause of an error."""
+"""The cache directory: entries are complete or absent, its size is bounded, and it never raises."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def forked(work: Callable[[], bool]) -> int:
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
-def test_what_was_put_is_there(tmp_path: Path):
+def test_put_and_get(tmp_path: Path):
     store = Store(tmp_path / "new", LARGE)
     assert store.get("a") is None
     assert store.put("a", b"one")
@@ -45,7 +45,7 @@ def test_what_was_put_is_there(tmp_path: Path):
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: data + b"x", lambda data: b"", lambda data: data[:60] + b"?"]
 )
-def test_an_entry_that_is_damaged_is_none(tmp_path: Path, damage: Callable[[bytes], bytes]):
+def test_damaged_entry_is_a_miss(tmp_path: Path, damage: Callable[[bytes], bytes]):
     store = Store(tmp_path, LARGE)
     store.put("a", b"some bytes and more")
     (path, _), *_ = store.entries()
@@ -54,13 +54,13 @@ def test_an_entry_that_is_damaged_is_none(tmp_path: Path, damage: Callable[[byte
     assert store.entries() == []
 
 
-def test_the_least_recently_used_goes_first(tmp_path: Path):
+def test_least_recently_used_is_evicted_first(tmp_path: Path):
     store = Store(tmp_path, 8000)
     for number in range(8):
         assert store.put(str(number), bytes(900))
         (path,) = tmp_path.glob(f"{number}.*")
         os.utime(path, (number, number))
-    assert store.get("0") == bytes(900)  # and is used by that
+    assert store.get("0") == bytes(900)  # a read counts as a use
     assert store.put("new", bytes(900))
     assert store.get("1") is None
     assert store.get("0") is not None
@@ -68,13 +68,13 @@ def test_the_least_recently_used_goes_first(tmp_path: Path):
     assert sum(each.st_size for _, each in store.entries()) <= 8000
 
 
-def test_one_entry_does_not_drive_out_the_others(tmp_path: Path):
+def test_entry_larger_than_the_limit_is_not_stored(tmp_path: Path):
     store = Store(tmp_path, 8000)
     assert not store.put("a", bytes(1001))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path):
+def test_directory_that_cannot_be_created(tmp_path: Path):
     (tmp_path / "file").touch()
     store = Store(tmp_path / "file" / "cache", LARGE)
     assert not store.put("a", b"one")
@@ -83,8 +83,8 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path):
     assert store.clear() == 0
 
 
-def test_a_file_that_cannot_grow_leaves_nothing(tmp_path: Path):
-    """As on a full disk: the system refuses to write more."""
+def test_failed_write_leaves_nothing(tmp_path: Path):
+    """The operating system fails writes, as on a full disk."""
 
     def work() -> bool:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -95,7 +95,7 @@ def test_a_file_that_cannot_grow_leaves_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_that_is_killed_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_killed_writer_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def work() -> bool:
         monkeypatch.setattr(Path, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         return Store(tmp_path, LARGE).put("a", b"half")
@@ -106,13 +106,13 @@ def test_a_writer_that_is_killed_leaves_no_entry(tmp_path: Path, monkeypatch: py
     store = Store(tmp_path, LARGE)
     assert store.get("a") is None
     store.put("b", b"one")
-    assert left.exists()  # it might be somebody's who still writes
+    assert left.exists()  # another process may still be writing it
     os.utime(left, (time.time() - 7200, time.time() - 7200))
     store.put("c", b"one")
     assert not left.exists()
 
 
-def test_many_processes_at_once(tmp_path: Path):
+def test_concurrent_processes(tmp_path: Path):
     def work() -> bool:
         store = Store(tmp_path, 40_000)
         for number in range(150):
@@ -129,7 +129,7 @@ def test_many_processes_at_once(tmp_path: Path):
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 40_000
 
 
-def test_where_it_is_and_how_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_directory_and_limit_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("FX_IMPORTER_CACHE_DIR", raising=False)
     monkeypatch.delenv("FX_IMPORTER_CACHE_BYTES", raising=False)
     assert users_store().limit == 2 << 30
