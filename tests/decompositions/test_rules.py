@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions.complex import complex_numbers
+from fx_importer.decompositions.complex import complex_arithmetic
 from fx_importer.decompositions.elementwise import arithmetic, clamp, comparisons, division, powers, unsigned
 from fx_importer.decompositions.indexing import copies, indexing, shapes, strided_views
 from fx_importer.decompositions.matmul import matmul
@@ -282,38 +282,38 @@ OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
 @pytest.mark.parametrize(
     "rule, arguments",
     [
-        (complex_numbers.add, (NUMBERS, OTHERS)),
-        (complex_numbers.add, (NUMBERS, 2j, 3)),
-        (complex_numbers.add, (NUMBERS.real, OTHERS)),
-        (complex_numbers.sub, (NUMBERS, OTHERS)),
-        (complex_numbers.rsub, (NUMBERS, 1.5)),
-        (complex_numbers.mul, (NUMBERS, 2j)),
-        (complex_numbers.mul, (NUMBERS.real, 1 - 2j)),
-        (complex_numbers.mul, (NUMBERS, OTHERS.real)),
-        (complex_numbers.mul, (NUMBERS.real, OTHERS)),
-        (complex_numbers.div, (NUMBERS, OTHERS)),
-        (complex_numbers.div, (NUMBERS, 2.0)),
-        (complex_numbers.div, (NUMBERS, 1 + 2j)),
-        (complex_numbers.div, (NUMBERS.real, OTHERS)),
-        (complex_numbers.reciprocal, (OTHERS,)),
+        (complex_arithmetic.add, (NUMBERS, OTHERS)),
+        (complex_arithmetic.add, (NUMBERS, 2j, 3)),
+        (complex_arithmetic.add, (NUMBERS.real, OTHERS)),
+        (complex_arithmetic.sub, (NUMBERS, OTHERS)),
+        (complex_arithmetic.rsub, (NUMBERS, 1.5)),
+        (complex_arithmetic.mul, (NUMBERS, 2j)),
+        (complex_arithmetic.mul, (NUMBERS.real, 1 - 2j)),
+        (complex_arithmetic.mul, (NUMBERS, OTHERS.real)),
+        (complex_arithmetic.mul, (NUMBERS.real, OTHERS)),
+        (complex_arithmetic.div, (NUMBERS, OTHERS)),
+        (complex_arithmetic.div, (NUMBERS, 2.0)),
+        (complex_arithmetic.div, (NUMBERS, 1 + 2j)),
+        (complex_arithmetic.div, (NUMBERS.real, OTHERS)),
+        (complex_arithmetic.reciprocal, (OTHERS,)),
         (
-            complex_numbers.absolute,
+            complex_arithmetic.absolute,
             (torch.cat([NUMBERS, OTHERS, torch.tensor([[0j, complex(math.inf, 1), 3e38 + 3e38j]])]),),
         ),
         (polar_coordinates.angle, (NUMBERS,)),
-        (complex_numbers.conjugate, (NUMBERS,)),
-        (complex_numbers.exp, (NUMBERS,)),
-        (complex_numbers.eq, (NUMBERS, 0.25j)),
-        (complex_numbers.eq, (NUMBERS, NUMBERS.clone())),
-        (complex_numbers.ne, (NUMBERS, OTHERS)),
-        (complex_numbers.sum_all, (NUMBERS,)),
-        (complex_numbers.sum_dim, (NUMBERS, [-1], True)),
-        (complex_numbers.mean_dim, (NUMBERS, [0])),
+        (complex_arithmetic.conjugate, (NUMBERS,)),
+        (complex_arithmetic.exp, (NUMBERS,)),
+        (complex_arithmetic.eq, (NUMBERS, 0.25j)),
+        (complex_arithmetic.eq, (NUMBERS, NUMBERS.clone())),
+        (complex_arithmetic.ne, (NUMBERS, OTHERS)),
+        (complex_arithmetic.sum_all, (NUMBERS,)),
+        (complex_arithmetic.sum_dim, (NUMBERS, [-1], True)),
+        (complex_arithmetic.mean_dim, (NUMBERS, [0])),
     ],
     ids=lambda each: str(each.operators[0]) if hasattr(each, "operators") else None,
 )
 def test_complex_numbers(rule, arguments: tuple[Any, ...]) -> None:
-    scaled = {"alpha": arguments[2]} if rule is complex_numbers.add and len(arguments) > 2 else {}
+    scaled = {"alpha": arguments[2]} if rule is complex_arithmetic.add and len(arguments) > 2 else {}
     given = arguments[:2] if scaled else arguments
     assert_close(rule(*given, **scaled), rule.operators[0].overloadpacket(*given, **scaled).resolve_conj())
 
@@ -323,12 +323,12 @@ def test_complex_numbers_as_real_ones() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the imaginary part is lost
             expected = NUMBERS.to(dtype)
-        assert_close(complex_numbers.convert(NUMBERS, dtype=dtype), expected)
+        assert_close(complex_arithmetic.convert(NUMBERS, dtype=dtype), expected)
 
 
 def test_real_numbers_do_not_match() -> None:
     x = torch.ones(2, 3)
-    for rule in complex_numbers.BASIC_ARITHMETIC:
+    for rule in complex_arithmetic.BASIC_ARITHMETIC:
         assert (
             rule(
                 *(

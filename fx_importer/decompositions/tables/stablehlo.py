@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_arithmetic, complex_numbers
+from fx_importer.decompositions.complex import complex_arithmetic, complex_operators
 from fx_importer.decompositions.elementwise import (
     arithmetic,
     bools,
@@ -73,18 +73,18 @@ STABLEHLO = (
     )
     .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
-    .replacing(*FOURIER, complex_numbers.conjugate, because="the dialect lacks most of them")
+    .replacing(*FOURIER, complex_arithmetic.conjugate, because="the dialect lacks most of them")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
-    .preferring(*complex_numbers.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
+    .preferring(*complex_arithmetic.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
     .preferring(error_functions.erf_of_integers, because="the C++ lowering takes floats only")
     .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
-    .replacing(complex_numbers.view_as_complex, because="it has no lowering")
+    .replacing(complex_arithmetic.view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
     .preferring(
         *clamp.BOOL_CLAMPS,
@@ -108,7 +108,7 @@ STABLEHLO = (
         *low_precision.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
         because="the C++ lowerings compute it in half precision",
     )
-    .preferring(*complex_arithmetic.COMPLEX_OPERATORS, because="there is no C++ lowering of complex numbers")
+    .preferring(*complex_operators.COMPLEX_OPERATORS, because="there is no C++ lowering of complex numbers")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
     .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")

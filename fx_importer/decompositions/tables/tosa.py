@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_arithmetic
+from fx_importer.decompositions.complex import complex_operators
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
@@ -125,7 +125,7 @@ TOSA = (
         low_precision.convert_half_precision,
         because="the C++ lowering spells it as TOSA does not",
     )
-    .preferring(*complex_arithmetic.ALL_COMPLEX_OPERATORS, because="TOSA has no complex numbers: a rule for those")
+    .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex numbers: a rule for those")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
 )
