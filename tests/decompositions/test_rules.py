@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from fx_importer.decompositions.complex import complex_arithmetic
+from fx_importer.decompositions.complex import (
+    complex_arithmetic,
+    complex_comparisons,
+    complex_conversions,
+    complex_functions,
+    complex_operators,
+    complex_reductions,
+)
 from fx_importer.decompositions.elementwise import arithmetic, clamp, comparisons, division, powers, unsigned
 from fx_importer.decompositions.indexing import copies, indexing, shapes, strided_views
 from fx_importer.decompositions.matmul import matmul
@@ -302,13 +309,13 @@ OTHERS = torch.tensor([[2 - 1j, 1j, 3], [-1, 1e20 + 1e20j, 0.5 + 0.25j]])
         ),
         (polar_coordinates.angle, (NUMBERS,)),
         (complex_arithmetic.conjugate, (NUMBERS,)),
-        (complex_arithmetic.exp, (NUMBERS,)),
-        (complex_arithmetic.eq, (NUMBERS, 0.25j)),
-        (complex_arithmetic.eq, (NUMBERS, NUMBERS.clone())),
-        (complex_arithmetic.ne, (NUMBERS, OTHERS)),
-        (complex_arithmetic.sum_all, (NUMBERS,)),
-        (complex_arithmetic.sum_dim, (NUMBERS, [-1], True)),
-        (complex_arithmetic.mean_dim, (NUMBERS, [0])),
+        (complex_functions.exp, (NUMBERS,)),
+        (complex_comparisons.eq, (NUMBERS, 0.25j)),
+        (complex_comparisons.eq, (NUMBERS, NUMBERS.clone())),
+        (complex_comparisons.ne, (NUMBERS, OTHERS)),
+        (complex_reductions.sum_all, (NUMBERS,)),
+        (complex_reductions.sum_dim, (NUMBERS, [-1], True)),
+        (complex_reductions.mean_dim, (NUMBERS, [0])),
     ],
     ids=lambda each: str(each.operators[0]) if hasattr(each, "operators") else None,
 )
@@ -323,12 +330,12 @@ def test_complex_numbers_as_real_ones() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that the imaginary part is lost
             expected = NUMBERS.to(dtype)
-        assert_close(complex_arithmetic.convert(NUMBERS, dtype=dtype), expected)
+        assert_close(complex_conversions.convert(NUMBERS, dtype=dtype), expected)
 
 
 def test_real_numbers_do_not_match() -> None:
     x = torch.ones(2, 3)
-    for rule in complex_arithmetic.BASIC_ARITHMETIC:
+    for rule in complex_operators.BASIC_ARITHMETIC:
         assert (
             rule(
                 *(

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.complex.complex_arithmetic import parts_of_tensor
-from fx_importer.decompositions.engine.table import Decomposition
+from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 Parts = tuple[Tensor, Tensor]
+
+
 Function = Callable[[Tensor, Tensor], Parts]
 """From a real and an imaginary part to those of the result."""
 
@@ -162,6 +164,16 @@ def _with_rotated_argument(operator: OpOverload, of: Decomposition) -> Decomposi
         return torch.complex(imaginary, -real)
 
     return Decomposition((operator,), rule)
+
+
+@decomposes(aten.exp.default)
+def exp(x: Tensor) -> Any:
+    """Return ``exp(real) * (cos(imaginary) + i sin(imaginary))``."""
+    if not x.is_complex():
+        return NotImplemented
+    real, imaginary = parts_of_tensor(x)
+    magnitude = torch.exp(real)
+    return torch.complex(magnitude * torch.cos(imaginary), magnitude * torch.sin(imaginary))
 
 
 COMPLEX_FUNCTIONS = (

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop_op
 
-from fx_importer.decompositions.complex.complex_arithmetic import parts_of_tensor
+from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
 
 
 def counted_loop(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_arithmetic, complex_operators
+from fx_importer.decompositions.complex import complex_operators
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
@@ -57,7 +57,7 @@ LINALG = (
         because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
     )
     .preferring(
-        *complex_arithmetic.BASIC_ARITHMETIC, because="the C++ lowering does not know that a number may be complex"
+        *complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not know that a number may be complex"
     )
     .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
     .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")

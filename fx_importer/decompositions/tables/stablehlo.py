@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.decompositions.backward import BACKWARD
-from fx_importer.decompositions.complex import complex_arithmetic, complex_operators
+from fx_importer.decompositions.complex import complex_arithmetic, complex_conversions, complex_operators
 from fx_importer.decompositions.elementwise import (
     arithmetic,
     bools,
@@ -78,13 +78,13 @@ STABLEHLO = (
         *(aten.leaky_relu.default, aten.elu.default),
         because="the C++ lowerings carry the slope and the scales as arith.constants",
     )
-    .preferring(*complex_arithmetic.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
+    .preferring(*complex_operators.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
     .preferring(error_functions.erf_of_integers, because="the C++ lowering takes floats only")
     .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
-    .replacing(complex_arithmetic.view_as_complex, because="it has no lowering")
+    .replacing(complex_conversions.view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
     .preferring(
         *clamp.BOOL_CLAMPS,
