@@ -1,4 +1,4 @@
-"""Runs lowered modules."""
+"""Backends that run lowered modules, and the calling convention of the model."""
 
 from fx_importer.execution.backend import Backend, Loaded, Value
 from fx_importer.execution.backend_table import (

@@ -1,4 +1,4 @@
-"""What anything that runs modules looks like."""
+"""The protocol of backends, which run modules."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from fx_importer.mlir.bindings import ir
 
 Value = torch.Tensor | bool | int | float
-"""What goes into a loaded function and comes out of it."""
+"""An argument or a result of a loaded function."""
 
 Loaded = Callable[..., tuple[Any, ...]]
-"""A function ready to run: it takes a `Value` for each argument, by position, and returns a tuple of its results.
+"""A compiled function: it takes a `Value` for each argument, by position, and returns a tuple of its results.
 
-MLIR's integers have no sign: a tensor of them comes back as a signed one, to be viewed as ``uint8`` where it is that.
+MLIR's integers are signless: results are signed tensors, to be viewed as unsigned where they are.
 """
 
 
@@ -24,14 +24,14 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name that users pass."""
         ...
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Make the function ``func_name`` of ``module`` ready to run. ``module`` stays as it is.
+        """Compile the function ``func_name`` of ``module``, which does not change.
 
         Raises:
-            UsageError: if there is no such function, or it takes or returns what this backend cannot.
+            UsageError: if there is no such function, or its signature is unsupported.
             StageFailed: if the module cannot be compiled.
         """
         ...

@@ -1,4 +1,4 @@
-"""Which backend runs what."""
+"""The table of backends, and of the output types that each runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKENDS: Mapping[str, Callable[[], Backend]] = {
     "iree": IreeBackend,
     "xla": XlaBackend,
 }
-"""What runs a module, by name. ``eager`` needs the programs, and is not among them."""
+"""Backends by name, without ``eager``, which needs the programs."""
 
 RUNS: Mapping[OutputType, tuple[str, ...]] = {
     OutputType.LINALG_ON_TENSORS: ("jit", "iree"),
@@ -31,23 +31,23 @@ RUNS: Mapping[OutputType, tuple[str, ...]] = {
     OutputType.TOSA: ("tosa_reference", "jit", "iree"),
     OutputType.TORCH: ("iree",),
 }
-"""Which backends run an output type, and those of users that are made of it."""
+"""Backends by output type; they also run output types of users that are based on it."""
 
 DEFAULTS: Mapping[OutputType, str] = {
     OutputType.LINALG_ON_TENSORS: "jit",
     OutputType.STABLEHLO: "stablehlo",
     OutputType.TOSA: "tosa_reference",
 }
-"""Which one runs it unless told otherwise."""
+"""The default backend of each output type."""
 
 ISOLATED = frozenset(("stablehlo", "tosa_reference"))
-"""Backends that run each call in a process of its own already."""
+"""Backends that run each call in a new process."""
 
 
 def backend_named(name: str, stubs: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Backend:
-    """Return the backend ``name``; raises `UsageError` with the accepted names.
+    """Return the backend ``name``. Raises `UsageError` with the accepted names.
 
-    ``stubs`` are what PyTorch runs instead of operators, by name, where the backend has it run them.
+    ``stubs`` are functions to call in place of operators, by name, for operator stubs.
     """
     if name not in BACKENDS:
         raise UsageError(f"unknown backend {name!r}: accepted are {', '.join(map(repr, BACKENDS))}, and 'eager'")
@@ -55,12 +55,12 @@ def backend_named(name: str, stubs: Mapping[str, Callable[..., Any]] = MappingPr
 
 
 STUB_BACKEND = "jit"
-"""The backend that has PyTorch run what a module only declares: in this process, which has the operators. It also runs
-modules of several output types."""
+"""The backend that runs operator stubs, in this process, which has the operators. It also runs fallback modules, of
+several output types."""
 
 
 def default_for(manifest: Manifest) -> str:
-    """Return the name of what runs a module unless told otherwise; raises `UsageError` where nothing does."""
+    """Return the name of the default backend of a module. Raises `UsageError` if there is none."""
     output_type = OutputType.get(manifest.output_type)
     if output_type.root not in DEFAULTS:
         runs = ", ".join(each.value for each in DEFAULTS)

@@ -1,4 +1,4 @@
-"""What a function takes and returns, read off its type; checked and packed before compiled code sees it."""
+"""Signatures of compiled functions, read from their types, and the checks of arguments against them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fx_importer.mlir.bindings import func_d, ir
 
 @dataclass(frozen=True)
 class TensorKind:
-    """A tensor of one dtype; ``None`` in ``shape`` is any size."""
+    """A tensor of one of ``dtypes``; None in ``shape`` is a dynamic size."""
 
     dtypes: tuple[torch.dtype, ...]
     shape: tuple[int | None, ...]
     written: bool = False
-    """Whether the function writes to it: an argument that is a memref."""
+    """Whether the function writes to the argument, a memref."""
 
     @property
     def ctype(self) -> type[Descriptor]:
         return descriptor_type(len(self.shape))
 
     def mismatch(self, value: object) -> str | None:
-        """Return what is wrong with ``value``, if anything is."""
+        """Return why ``value`` does not fit; None if it does."""
         if not isinstance(value, torch.Tensor):
             return f"is of type {type(value).__name__}, but the function takes {self}"
         if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
@@ -48,13 +48,13 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class ScalarKind:
-    """A number that is not in a tensor."""
+    """A scalar that is not in a tensor."""
 
     python: type[bool] | type[int] | type[float]
     ctype: type[ctypes.c_bool] | type[ctypes.c_int64] | type[ctypes.c_double]
 
     def mismatch(self, value: Any) -> str | None:
-        """Return what is wrong with ``value``, if anything is."""
+        """Return why ``value`` does not fit; None if it does."""
         if type(value) is not self.python and not (self.python is float and type(value) is int):
             return f"is of type {type(value).__name__}, but the function takes {self}"
         if self.python is int and not -(2**63) <= value < 2**63:
@@ -68,10 +68,10 @@ class ScalarKind:
 Kind = TensorKind | ScalarKind
 
 UNSIGNED = {f"ui{dtype.itemsize * 8}": (dtype,) for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)}
-"""What StableHLO's unsigned integers hold."""
+"""Dtypes of StableHLO's unsigned integers."""
 
 IN_STABLEHLO = {name: dtypes for name, dtypes in DTYPES.items() if name != "complex<f16>"} | UNSIGNED
-"""What its elements hold."""
+"""Dtypes of StableHLO's element types."""
 
 _SCALARS = {
     "i1": ScalarKind(bool, ctypes.c_bool),
@@ -79,21 +79,21 @@ _SCALARS = {
     "f64": ScalarKind(float, ctypes.c_double),
 }
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""Other classes (fake tensors, quantized wrappers, the user's own) need not have memory that compiled code can read."""
+"""Other classes (fake tensors, quantized wrappers, user classes) may lack memory that compiled code can read."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes and returns, in order."""
+    """The arguments and results of a function, in order."""
 
     name: str
     arguments: tuple[Kind, ...]
     results: tuple[Kind, ...]
     names: tuple[str | None, ...] = ()
-    """What the program calls its arguments, as far as the function says so."""
+    """Names of the arguments in the program; None where the function has none."""
 
     def check(self, values: Sequence[object]) -> None:
-        """Raise a `UsageError` that lists every argument that does not fit."""
+        """Raise `UsageError` with every argument that does not fit."""
         if len(values) != len(self.arguments):
             raise UsageError(f"'{self.name}' takes {len(self.arguments)} arguments, but got {len(values)}")
         names = self.names or (None,) * len(self.arguments)
@@ -108,27 +108,27 @@ class Signature:
 
 @dataclass(frozen=True)
 class CallingConvention:
-    """What a backend passes between Python and a function."""
+    """The types that a backend passes between Python and a function."""
 
     runner: str
-    """What people call the backend, in a sentence that it begins."""
+    """The name of the backend at the start of a sentence."""
     output_type: str
-    """What to lower a program to, to run it there."""
+    """The output type that the backend runs."""
     dtypes: Mapping[str, tuple[torch.dtype, ...]] = field(default_factory=lambda: DTYPES)
     scalars: bool = False
     dynamic: bool = True
     torch_dialect: bool = False
-    """Whether the tensors of the torch dialect, with value semantics, are taken too."""
+    """Whether ``!torch.vtensor`` is accepted too."""
 
 
 JIT = CallingConvention("The JIT", "linalg-on-tensors", scalars=True)
 
 
 def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT) -> Signature:
-    """Return what ``function``, on builtin tensors, takes and returns.
+    """Return the signature of ``function``.
 
     Raises:
-        UsageError: listing every type that cannot be passed.
+        UsageError: listing every unsupported type of an argument or a result.
     """
     name = function.name.value
     kinds: dict[str, list[Kind]] = {}

@@ -1,4 +1,4 @@
-"""The calling convention: a model's nested inputs and outputs, and its state, around the flat functions of a module."""
+"""The calling convention of the model, with nested inputs and outputs and state, on flat functions of a module."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fx_importer.output_types import OutputType
 class Caller:
     """Calls a module's functions as the model is called, and keeps the state between calls.
 
-    It needs a manifest and, for each function, something that takes and returns flat tensors and numbers: what a
-    `Backend` loads, or any runtime of your own.
+    It needs a manifest and, for each function, a callable that takes and returns flat tensors and scalars: one that a
+    `Backend` loads, or of any other runtime.
 
     Args:
         manifest: of the module.
-        functions: what runs each function of the manifest, by name.
-        state: what the state is to begin with, by name; a whole state dict may be given. It is copied. Weights that
-            functions take are there too, and are not.
+        functions: a callable for each function of the manifest, by name.
+        state: the initial state by name, which is copied; and the weights that functions take, which are not. A whole
+            state dict may be passed.
 
     Raises:
-        UsageError: if a function or a part of the state is missing, or one of it is no tensor, or has no values.
+        UsageError: if a function or an entry of the state is missing, or an entry is no tensor or on the meta device.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class Caller:
         given = state or {}
         _require("state", manifest.state, given)
         self.state = {name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state}
-        """The state as of now, by its name in the state dict."""
+        """The current state, by name in the state dict."""
         functions_of = manifest.functions.values()
         weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}
         _require("weight", weights, given)
         self._weights = {name: _checked_tensor("weight", name, given[name]) for name in weights}
         self.gradients: dict[str, torch.Tensor] = {}
-        """Of a training program: the gradients that the last call returned, by the name of what they belong to."""
+        """The gradients of the last call of a training program, by name of the parameter or input."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module's function, of which there is only one, with what the model takes.
+        """Call the only function of the module with the inputs of the model.
 
-        Inputs that the model writes to are written to.
+        Inputs that the model mutates are mutated.
 
         Raises:
-            UsageError: for inputs that the program was not exported for; or if there are several functions.
+            UsageError: for inputs that the program was not exported for; or if the module has several functions.
         """
         names = list(self.manifest.functions)
         if len(names) != 1:
@@ -62,7 +62,7 @@ class Caller:
         return self._call(names[0], *args, **kwargs)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        """Return what calls the function ``name``. All functions of a caller share its state."""
+        """Return a callable for the function ``name``. All functions of a caller share its state."""
         if name not in self.manifest.functions:
             there = ", ".join(f"'{each}'" for each in self.manifest.functions)
             raise UsageError(f"the module has no function '{name}': there is {there}")
@@ -101,7 +101,7 @@ class Caller:
         return pytree.tree_unflatten(outputs, function.outputs.spec)
 
     def _as_input(self, value: Any) -> Any:
-        """Return what the function takes for ``value``: StableHLO has no numbers, and takes rank-0 tensors."""
+        """Return ``value`` as the function takes it: in StableHLO, scalars are rank-0 tensors."""
         if type(value) in _SCALAR_DTYPES and OutputType.get(self.manifest.output_type).root is OutputType.STABLEHLO:
             return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)])
         return value
@@ -111,7 +111,7 @@ _SCALAR_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 def _without_result(leaf: Leaf) -> Any:
-    """Return what an output is unless the function returns it: its fixed value, or a tensor without elements."""
+    """Return an output that the function does not return: its constant value, or a tensor without elements."""
     shape = leaf.type.shape if leaf.type is not None else None
     sizes = [size for size in shape or () if isinstance(size, int)]
     if leaf.type is None or shape is None or 0 not in sizes or len(sizes) < len(shape):
@@ -123,8 +123,7 @@ def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     """Return the leaves of the inputs, in the order of the manifest.
 
     Raises:
-        UsageError: if the inputs are not nested as the exported ones were, or differ from a constant that the program
-            was exported for.
+        UsageError: if the inputs are nested differently than at export, or differ from a constant of the export.
     """
     expected = function.inputs.spec
     if expected is None:
@@ -146,7 +145,7 @@ def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _paths(inputs: tuple[Any, Any]) -> list[str]:
-    """Return the leaves of ``(args, kwargs)`` as a manifest spells them."""
+    """Return the paths of the leaves of ``(args, kwargs)`` as in a manifest."""
     roots = ("args", "kwargs")
     return [
         root + pytree.keystr(path)
@@ -156,14 +155,14 @@ def _paths(inputs: tuple[Any, Any]) -> list[str]:
 
 
 def _check_dtype(name: str, value: Any, dtype: str) -> None:
-    """MLIR's integers have no sign: what a signed and an unsigned one mean is told apart here."""
+    """Raise `UsageError` for another dtype. MLIR's signless integers cannot tell signed and unsigned ones apart."""
     if isinstance(value, torch.Tensor) and value.dtype != getattr(torch, dtype, value.dtype):
         met = str(value.dtype).removeprefix("torch.")
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
 
 
 def _as_argument(argument: Argument, value: Any) -> Any:
-    """Return ``value`` as the function takes it: as narrow integers, or as the two parts of complex numbers."""
+    """Return ``value`` as the function takes it: narrowed integers, and complex tensors as real and imaginary parts."""
     if argument.passed_as is None or not isinstance(value, torch.Tensor):
         return value
     if value.is_complex():
@@ -179,7 +178,7 @@ def _as_argument(argument: Argument, value: Any) -> Any:
 
 
 def with_declared_dtype(value: Any, record: Argument | Result) -> Any:
-    """Return what the model has for ``value``: wide integers, complex numbers, and the sign that MLIR does not keep."""
+    """Return ``value`` in the dtype of the model: wide integers, complex numbers, and signed or unsigned integers."""
     if not isinstance(value, torch.Tensor):
         return value
     declared = getattr(torch, record.type.dtype)

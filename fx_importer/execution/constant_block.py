@@ -1,6 +1,6 @@
-"""Large constants stay out of LLVM: compiled code reads them from one block of memory, passed as an argument.
+"""Hoisting of large constants out of LLVM into one block of memory, passed as an argument; and of weights as arguments.
 
-Through LLVM, 400 MB of weights would take 8 s and 1.2 GB; like this they take a copy.
+400 MB of weights would take LLVM 8 s and 1.2 GB; here they take one copy.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.resources import is_held, key_of, resource_bytes, resource_of
 
 _SMALLEST = 1024
-"""In bytes. Smaller ones stay: LLVM may fold them."""
+"""In bytes. Smaller constants are not hoisted: LLVM may fold them."""
 _ALIGNMENT = 64
 _ELEMENT_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-"""Something to move elements as, by their size in bytes."""
+"""A dtype for copies of elements, by their size in bytes."""
 
 
 def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
-    """Move the large ``dense_resource`` constants of ``function`` into a new last argument; return what to pass there.
+    """Move the large ``dense_resource`` constants of ``function`` into a new last argument; return its value.
 
-    The argument is a buffer of bytes; each constant becomes a view into it that is only read. Where a
-    contraction reads rows of another axis than its last (`row_order`), the copy has the axes in that order.
+    The argument is a buffer of bytes; each constant becomes a read-only view of it. For a contraction that reads along
+    another axis than the last (`row_order`), the copy is transposed.
     """
     constants: dict[ir.Attribute, list[ir.Operation]] = {}
 
@@ -63,7 +63,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
                         permute_operand_map(use.owner, use.operand_number, order)
                     use.owner.operands[use.operand_number] = tensor
                 start += size
-        # Only now: one of them is the operation that the views are inserted before.
+        # After all insertions: the views are inserted before one of these operations.
         for value in contents:
             for op in constants[value]:
                 op.erase()
@@ -71,15 +71,15 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
 
 
 def _permute(data: torch.Tensor, shape: Sequence[int], order: Sequence[int]) -> None:
-    """Bring an array of ``shape``, of which ``data`` has the bytes, into another order of axes, in place."""
+    """Permute the axes of the array of ``shape`` with the bytes ``data``, in place."""
     elements = data.view(_ELEMENT_DTYPES[data.numel() // math.prod(shape)])
     elements.copy_(elements.view(*shape).permute(*order).reshape(-1))
 
 
 def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
-    """Return the contents of a resource, or None for one that is to stay, or is not as large as its type says.
+    """Return the bytes of a resource; None for one that is not hoisted, or whose size is not that of its type.
 
-    Raises `UsageError` if it holds nothing.
+    Raises `UsageError` if it has no data.
     """
     tensor_type = ir.RankedTensorType(value.type)
     dtypes = DTYPES.get(str(tensor_type.element_type))
@@ -89,7 +89,7 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     data = resource_bytes(value, size)
     if data is None and not is_held(value):
         raise missing_data(value)
-    stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM takes no complex resource
+    stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM has no complex resources
     return None if stays else data
 
 
@@ -114,19 +114,19 @@ def _view(block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.V
         "bufferization.to_tensor",
         results=[tensor_type],
         operands=[view],
-        attributes={"restrict": ir.UnitAttr.get()},  # without ``writable``: never computed in place
+        attributes={"restrict": ir.UnitAttr.get()},  # without ``writable``: bufferization never writes to it
     ).result
 
 
 def take_resources(
     function: func_d.FuncOp, operation: str, dtypes: Mapping[str, tuple[torch.dtype, ...]]
 ) -> list[torch.Tensor]:
-    """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return what to pass there.
+    """Turn each ``dense_resource`` of the constants named ``operation`` into a new last argument; return their values.
 
-    For runners that read no resources. ``dtypes`` says what the elements are in torch.
+    For runtimes that do not read resources. ``dtypes`` maps element types to torch dtypes.
 
     Raises:
-        UsageError: for a resource that holds nothing.
+        UsageError: for a resource without data.
     """
     tensors: list[torch.Tensor] = []
     for value in name_resources(function, operation):
@@ -140,15 +140,15 @@ def take_resources(
 
 
 def missing_data(value: ir.Attribute) -> UsageError:
-    """Return the error of a module that names what it does not hold."""
+    """Return the error for a resource without data."""
     return UsageError(
-        f"the module names '{key_of(value)}', and does not hold it: put its weights in, with fx_importer.link, or run "
-        "it by Lowered.run and Lowered.caller"
+        f"the weight '{key_of(value)}' is elided from the module: add it with fx_importer.link, or run the module with "
+        "Lowered.run or Lowered.caller"
     )
 
 
 def name_resources(function: func_d.FuncOp, operation: str) -> list[ir.Attribute]:
-    """Make each ``dense_resource`` of the constants named ``operation`` a new last argument; return the resources."""
+    """Turn each ``dense_resource`` of constants named ``operation`` into a new last argument; return the resources."""
     uses: dict[ir.Attribute, list[ir.Operation]] = {}
 
     def visit(op: ir.Operation) -> ir.WalkResult:

@@ -1,4 +1,4 @@
-"""Runs the programs themselves, in PyTorch: what the other backends are held against."""
+"""Backend that runs exported programs in eager PyTorch, the reference for other backends."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _NAMED = {
     OutputKind.GRADIENT_TO_PARAMETER: "gradient",
     OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
 }
-"""The kinds of results that a manifest has by name."""
+"""Kinds of results in a manifest that have a name."""
 
 Named = Mapping[tuple[str, str], Any]
-"""Values by ``(kind, name)``, as a manifest says them: an input and a buffer may have the same name."""
+"""Values by ``(kind, name)`` of a manifest: an input and a buffer may have the same name."""
 
 
 @dataclass(frozen=True)
 class EagerBackend:
-    """PyTorch, running exported programs as functions of a module that was made from them."""
+    """Eager PyTorch, with the exported programs of the functions of a module."""
 
     programs: Mapping[str, ExportedProgram]
-    """By the names of their functions."""
+    """By name of the function."""
     manifest: Manifest
     name: str = "eager"
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Return the program ``func_name``, taking and returning what the function of that name does.
+        """Return the program ``func_name`` as a function with the signature of the function of that name.
 
-        The module is not looked at. Raises `UsageError` if there is no such program.
+        ``module`` is unused. Raises `UsageError` if there is no such program.
         """
         if func_name not in self.programs:
             there = ", ".join(f"'{each}'" for each in self.programs)
@@ -76,10 +76,10 @@ class _Function:
 def results_of(
     program: ExportedProgram, function: Function, returned: Sequence[Any], given: Named
 ) -> tuple[tuple[Any, ...], Named]:
-    """Return those of the values that ``program`` returned which ``function`` does, and all values that have a name.
+    """Return the results of ``function`` among the values that ``program`` returned, and all named values.
 
-    What a program does not return, it has written to what it was ``given``. None, strings and tensors without elements
-    may be no results.
+    Mutated values that the program does not return are in ``given``. None, strings and tensors without elements may be
+    missing from the results of the function.
     """
     outputs: list[Any] = []
     named = dict(given)
@@ -96,9 +96,9 @@ def results_of(
 
 
 def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
-    """Return what goes to the placeholders of ``program``.
+    """Return the values of the placeholders of ``program``.
 
-    ``given`` has the inputs and the state; what it lacks is what the program holds, or an input without elements.
+    ``given`` has the inputs and the state. Other values are held by the program, or are inputs without elements.
     """
     nodes = program.graph.find_nodes(op="placeholder")
     return [
@@ -108,7 +108,7 @@ def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
 
 
 def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named) -> Any:
-    """Return what goes to a placeholder. Python numbers were fixed by the export."""
+    """Return the value of a placeholder. Python scalars are constants of the export."""
     if spec.kind is InputKind.TOKEN:
         return torch.empty(0)
     if spec.kind is InputKind.USER_INPUT:
@@ -125,7 +125,7 @@ def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node,
 
 
 def as_model_argument(argument: Argument, value: Any) -> Any:
-    """Return what the function was passed: a number as one, and with the bits that it has in the model."""
+    """Return ``value`` as the model takes it: Python scalars, and tensors in the declared dtype."""
     if not isinstance(value, torch.Tensor):
         return value
     if argument.type.shape is None:

@@ -1,4 +1,4 @@
-"""Numbers that are computed of numbers: StableHLO's refinement of shapes folds whole ones only."""
+"""Constant folding of scalar arithmetic, also in floats: StableHLO's shape refinement folds only integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int3
 
 
 def _truncated_quotient(a: int, b: int) -> float:
-    """Return the quotient of whole numbers, towards zero; of zero, what is folded nowhere."""
+    """Return the quotient of integers, truncated; NaN, which is not folded, for a division by zero."""
     return math.nan if b == 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -46,7 +46,7 @@ _COMPARISONS = {
 
 
 def fold_scalars(block: ir.Block) -> bool:
-    """Put constants in the places of what computes one number of constants in ``block``; return whether any was."""
+    """Fold operations on constant single-element tensors in ``block``; return whether there was one."""
     folded = False
     for op in list(block.operations):
         operation = op.operation
@@ -72,7 +72,7 @@ def _fold_function(op: ir.Operation) -> Callable[..., Any] | None:
 
 
 def _dtype_of(value: ir.Value) -> Any:
-    """Return the NumPy type of a tensor of one element, if it is one that is folded."""
+    """Return the NumPy dtype of a single-element tensor; None for other values and unsupported dtypes."""
     type_ = value.type
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape or math.prod(type_.shape) != 1:
         return None

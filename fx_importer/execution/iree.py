@@ -1,4 +1,4 @@
-"""Runs modules of every output type but raw through the IREE compiler and its runtime, on this machine's CPU."""
+"""Backend that compiles every output type except raw with IREE, and runs it on the host CPU."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True
 _FLAGS = (
     "--iree-hal-target-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
-    "--iree-input-demote-f64-to-f32=false",  # which it does unless told, and the function's type with it
+    "--iree-input-demote-f64-to-f32=false",  # the default demotes, and changes the type of the function
     "--mlir-print-op-on-diagnostic=false",
 )
 _INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
-"""By a dialect in the module; else it is of those that IREE compiles as they are."""
+"""The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
 _ELEMENTS = {
     torch.float64: "FLOAT_64",
     torch.float32: "FLOAT_32",
@@ -47,7 +47,7 @@ _ELEMENTS = {
     torch.complex128: "COMPLEX_128",
     torch.bool: "BOOL_8",
 }
-"""IREE's names of what is no integer."""
+"""IREE's names of element types that are not integers."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class IreeBackend:
 
     name: str = "iree"
     parameters: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor], hash=False)
-    """What resources that hold nothing stand for, by their names: compiled code reads it where it is."""
+    """The weights of elided resources, by their names. Compiled code reads them in place."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Compile the function ``func_name`` of ``module``, which stays as it is.
+        """Compile the function ``func_name`` of ``module``, which does not change.
 
-        Of dynamic sizes in StableHLO, a static copy is compiled for each set that it is called with.
+        In StableHLO with dynamic sizes, a static specialization is compiled for each set of sizes.
 
         Raises:
             NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
             UsageError: if there is no such function, or it takes or returns anything but tensors.
-            StageFailed: if IREE cannot compile it, with what it said.
+            StageFailed: if IREE cannot compile it, with its errors.
         """
         require(self.name, "iree", "iree.compiler", "iree.runtime")
         copy, function = extract_function(module, func_name)
@@ -74,9 +74,9 @@ class IreeBackend:
         there = dialects_of(copy)
         kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
         if kind == "torch":
-            inline_calls(copy)  # IREE 3.13 finds no function that is called in this dialect
+            inline_calls(copy)  # IREE 3.13 does not resolve calls in this dialect
         if kind == "stablehlo" and is_dynamic(signature):
-            # IREE 3.13 lowers no dynamic_reshape.
+            # IREE 3.13 does not lower dynamic_reshape.
             return Specialized(signature, copy, lambda module, static: _load(module, static, kind, self.parameters))
         return _load(copy, signature, kind, self.parameters)
 
@@ -107,7 +107,7 @@ def _compile(command: Sequence[str | Path]) -> None:
 
 
 def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor]) -> tuple[Any, Any, Any]:
-    """Return IREE's runtime, the device and the function ``main``."""
+    """Return the module ``iree.runtime``, the device, and the function ``main``."""
     runtime = imported("iree", "iree", "iree.runtime")
     config = runtime.Config("local-sync")
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
@@ -128,7 +128,7 @@ class _Function:
     device: Any
     main: Any
     scratch: Scratch
-    """Has the file that the code is in."""
+    """The directory of the compiled code."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
@@ -142,7 +142,7 @@ class _Function:
         )
 
     def _pass(self, value: Value) -> Any:
-        """Return a copy of a tensor on the device; it is passed by its bits, as numpy lacks some dtypes."""
+        """Return a copy of a tensor on the device. It is passed as bits, since numpy lacks some dtypes."""
         if not isinstance(value, torch.Tensor):
             return int(value) if isinstance(value, bool) else value
         bits = dense(value)

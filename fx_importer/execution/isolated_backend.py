@@ -1,4 +1,4 @@
-"""Runs any backend in a process of its own, which serves many modules and calls: a crash there is an exception here."""
+"""Backend that runs another backend in a child process, which serves many modules and calls."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fx_importer.process.worker import Child
 
 @dataclass(frozen=True)
 class IsolatedBackend:
-    """The backend ``name`` in the process of ``worker``."""
+    """The backend ``name`` in the child process of ``worker``."""
 
     name: str
     worker: Worker = field(default_factory=lambda: Worker())
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Make the function ``func_name`` of ``module`` ready to run there; the module goes as bytecode, in a file.
+        """Compile the function ``func_name`` of ``module`` in the child, which gets it as a file of bytecode.
 
         Raises:
-            CrashedError: with the signal and the last words, if the process ends; so does a call. The next module
-                starts a new one, and functions of the old one are lost.
+            CrashedError: with the signal and the output, if the process ends; a call raises it too. The next module
+                starts a new process; functions of the old one are lost.
             FxImporterError: as the backend does.
         """
         written = tuple(
@@ -47,7 +47,7 @@ class IsolatedBackend:
 
 
 class Worker:
-    """At most one process, which starts when it is first needed, and anew after a crash."""
+    """At most one child process, started on demand and restarted after a crash."""
 
     def __init__(self) -> None:
         self._process: _Process | None = None
@@ -59,15 +59,15 @@ class Worker:
 
 
 class _Process:
-    """A process that loads and calls."""
+    """A child process with loaded functions."""
 
     def __init__(self) -> None:
         self.child = Child("fx_importer.execution.isolated_backend_child:Functions")
         self.dropped: list[int] = []
-        """Keys of functions that nobody holds any more; the next request says so."""
+        """Keys of functions without references, which the next request drops."""
 
     def ask(self, what: str, request: tuple[Any, ...]) -> Any:
-        """Return the answer to a request; raise what the process raised."""
+        """Return the answer to a request; raise what the child raised."""
         dropped = self.dropped.copy()
         del self.dropped[: len(dropped)]
         return self.child.ask(what, (dropped, request))
@@ -75,13 +75,13 @@ class _Process:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function that the process holds."""
+    """A function in the child process."""
 
     name: str
     process: _Process
     key: int
     written: Sequence[int]
-    """Which arguments it writes to."""
+    """The positions of the arguments that it writes to."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         request = ("call", self.key, [_without_extra_storage(each) for each in arguments], self.written)
@@ -94,7 +94,7 @@ class _Function:
 
 
 def _without_extra_storage(value: Value) -> Value:
-    """Return a tensor without what is around it in memory, which would be sent too."""
+    """Return a tensor without the rest of its storage, which would be pickled too."""
     if not isinstance(value, torch.Tensor) or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return value
     value = value.detach()

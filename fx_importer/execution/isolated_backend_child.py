@@ -1,4 +1,4 @@
-"""What answers in the process of `IsolatedBackend`."""
+"""The child process of `IsolatedBackend`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fx_importer.process.worker import Note
 
 
 class Functions:
-    """Loads functions, and calls them by their keys."""
+    """Loads functions, and calls them by key."""
 
     def __init__(self, _note: Note):
         self._loaded: dict[int, Loaded] = {}

@@ -1,6 +1,6 @@
-"""Runs linalg on tensors on this machine's CPU, with the just-in-time compiler that the torch-mlir wheel carries.
+"""Backend that runs linalg on tensors on the host CPU with MLIR's ExecutionEngine, a just-in-time compiler.
 
-TOSA and StableHLO too, by way of linalg: MLIR's and StableHLO's own passes carry them there.
+It also runs TOSA and StableHLO, which upstream passes lower to linalg.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ class JitBackend:
 
     name: str = "jit"
     optimization: int = 2
-    """LLVM's level, 0 to 3; below 3, loops that are over in microseconds are not optimized for speed."""
+    """Optimization level of LLVM, 0 to 3. Below 3, loops that run for microseconds are optimized for size."""
     stubs: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]], hash=False)
-    """What PyTorch runs instead of operators, by name, for functions that a module only declares."""
+    """Python functions to call in place of operators, by name, for the operator stubs of a module."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Compile the function ``func_name`` of ``module``, which stays as it is.
+        """Compile the function ``func_name`` of ``module``, which does not change.
 
-        What is returned takes dense tensors on the CPU, and numbers; it returns a tuple of the same. Inputs are never
-        written, memrefs excepted; non-contiguous ones are copied first, the others are read where they are. Calls from
-        several threads take turns. It raises `UsageError` for arguments that do not fit, and where the program meets
-        values it cannot work with: a failed assertion, an index out of range, an integer division by zero.
+        The result takes dense tensors on the CPU, and scalars; it returns a tuple of the same. Only arguments that are
+        memrefs are written. Non-contiguous tensors are copied first; others are read in place. Calls from several
+        threads are serialized. The result raises `UsageError` for arguments that do not fit, and for failed assertions,
+        indices out of range and integer divisions by zero.
 
         Raises:
-            UsageError: if there is no such function, or it takes or returns anything but builtin tensors and numbers,
-                or holds operations that are not for CPUs.
+            UsageError: if there is no such function, or it takes or returns anything but builtin tensors and scalars,
+                or has operations of dialects that are not lowered to CPUs.
             StageFailed: if the module cannot be compiled.
         """
         copy = copy_module(module.operation)
@@ -117,7 +117,7 @@ class JitBackend:
 
 @dataclass(frozen=True)
 class _Function:
-    """Compiled code, with all that has to live as long."""
+    """Compiled code, and the objects that have to outlive it."""
 
     signature: Signature
     constants: torch.Tensor
@@ -126,18 +126,18 @@ class _Function:
     stubs: Stubs
     run: Callable[[int], None]
     packed: ctypes.c_void_p
-    """The function's address. It takes an array of addresses: of the result, if there is one, and of each argument."""
+    """The address of the function. It takes an array of addresses: of the result, if any, and of each argument."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
-        # Compiled code gets bare addresses: in local variables, what they lead to stays alive until it has returned.
+        # Compiled code gets addresses: local variables keep the memory alive until it has returned.
         tensors = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]
         results = _result_type(self.signature)()
         slots = [_slot(kind.ctype, each) for kind, each in zip(self.signature.arguments, tensors, strict=True)]
         slots.append(ctypes.pointer(describe(self.constants.data_ptr(), self.constants.shape)))
-        # A single number is returned as such, and its slot comes last; anything else through a first argument.
-        if _returns_number(self.signature):
+        # A single scalar is returned directly, in the last slot; other results through a first argument.
+        if _returns_scalar(self.signature):
             slots.append(results)
         elif self.signature.results:
             slots.insert(0, ctypes.pointer(results))
@@ -152,7 +152,7 @@ class _Function:
         slots = _addresses([self.packed, address, code])
         with self.lock:
             self.run(ctypes.addressof(slots))
-            failure = self.stubs.taken()
+            failure = self.stubs.take_failure()
         if failure:
             operator, error = failure
             said = f"{type(error).__name__}: {error}"
@@ -162,29 +162,29 @@ class _Function:
 
 
 def _write_back(given: Value, passed: Value) -> None:
-    """Write to an argument what was written to the dense copy that was passed for it, if it was one."""
+    """Copy the contiguous copy ``passed`` of an argument back to it, if there was a copy."""
     if isinstance(given, torch.Tensor) and isinstance(passed, torch.Tensor) and given.data_ptr() != passed.data_ptr():
         given.detach().copy_(passed)
 
 
 def _slot(ctype: Any, value: Value) -> Any:
-    """Return a variable that holds what is passed: a number, or the address of a descriptor."""
+    """Return a variable with a scalar, or with the address of a descriptor."""
     if isinstance(value, torch.Tensor):
         return ctypes.pointer(describe(value.data_ptr(), value.shape))
     return ctype(value)
 
 
 def _addresses(slots: Sequence[Any]) -> ctypes.Array[ctypes.c_void_p]:
-    """Return where each slot is. It does not keep them alive."""
+    """Return the address of each slot. It does not keep the slots alive."""
     return (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
 
 
-def _returns_number(signature: Signature) -> bool:
+def _returns_scalar(signature: Signature) -> bool:
     return len(signature.results) == 1 and not isinstance(signature.results[0], TensorKind)
 
 
 def _result_type(signature: Signature) -> type[ctypes.Structure]:
-    """Return the layout of all results together: a descriptor or a number each."""
+    """Return the layout of the struct of results: a descriptor or a scalar each."""
     fields = [(f"result_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
     return type("Results", (ctypes.Structure,), {"_fields_": fields})
 
@@ -203,7 +203,7 @@ def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
             each.attributes["sym_visibility"] = ir.StringAttr.get("private")
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
         entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        read_only = {"bufferization.writable": ir.BoolAttr.get(False)}  # of tensors; a memref is there to be written
+        read_only = {"bufferization.writable": ir.BoolAttr.get(False)}  # only for tensors: memrefs are written
         said = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [{}] * len(entry.arguments)
         described = [{each.name: each.attr for each in ir.DictAttr(old)} if old else {} for old in said]
         tensors = [isinstance(argument.type, ir.RankedTensorType) for argument in entry.arguments]
@@ -231,9 +231,10 @@ def _compile(
         said.append(diagnostic.message)
         return True
 
-    handler = module.context.attach_diagnostic_handler(keep)  # the engine prints them, and raises without them
+    # The engine prints diagnostics, and raises an error without them.
+    handler = module.context.attach_diagnostic_handler(keep)
     try:
-        # No object is kept for dumping: weights or not, it would be a second copy of the code.
+        # Object dumping would keep a second copy of the code.
         engine = ExecutionEngine(module, opt_level=level, enable_object_dump=False)
         for symbol, callback in stubs.callbacks.items():
             engine.raw_register_runtime(symbol, ctypes.cast(callback, ctypes.c_void_p))

@@ -1,4 +1,4 @@
-"""Loops in an order that suits caches and vector units, and in functions of their own, which LLVM compiles faster."""
+"""Loop interchange of contractions for caches and vector units, and outlining of loops, which LLVM compiles faster."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from fx_importer.mlir.bindings import func_d, ir
 
 _CLONED = ("arith.constant", "memref.get_global")
-"""What a kernel computes for itself instead of taking it as an argument."""
+"""Operations that are cloned into a kernel instead of being passed as arguments."""
 SMALL_TRIP_COUNT = 1 << 16
-"""Of loops that are over in microseconds: LLVM takes tens of milliseconds to unroll and vectorize one."""
+"""The trip count of a loop of microseconds, which takes LLVM tens of milliseconds to unroll and vectorize."""
 
 
 def interchange_loops(module: ir.Module) -> None:
-    """Make the innermost loop of each contraction the one that runs along rows, where another one is.
+    """Make the loop with stride-1 accesses the innermost one of each contraction.
 
-    ``C[m, n] += A[m, k] * B[k, n]`` is written with ``k`` innermost: that walks down the columns of B, and a sum of
-    floats in order is no work for vectors. With ``n`` innermost both are repaired, and the order of every sum is kept.
+    ``C[m, n] += A[m, k] * B[k, n]`` has ``k`` innermost: it reads the columns of B, and an ordered sum of floats cannot
+    be vectorized. With ``n`` innermost it reads rows and vectorizes, with the same order of every sum.
     """
     for op in _operations_named(module, "linalg.generic"):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
         maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
         order = _best_order(["parallel" in kind for kind in kinds], maps)
-        # The body of an op with linalg.index knows its loops by their numbers.
+        # linalg.index in the body refers to loops by their numbers.
         if order == list(range(len(kinds))) or _uses_loop_index(op):
             continue
         with op.context:
@@ -31,10 +31,10 @@ def interchange_loops(module: ir.Module) -> None:
 
 
 def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
-    """Return in which order a contraction had better find the axes of an operand; None, if as they are.
+    """Return the permutation of the axes of an operand by which a contraction reads along rows; None for no change.
 
-    ``C[m, n] += A[m, k] * B[n, k]`` walks down the columns of either B or C, whichever loop is innermost; with B as
-    ``[k, n]``, `interchange_loops` repairs both.
+    ``C[m, n] += A[m, k] * B[n, k]`` reads the columns of B or of C, whichever loop is innermost. With B as ``[k, n]``,
+    `interchange_loops` makes all accesses along rows.
     """
     if op.name != "linalg.generic" or operand >= len(op.operands) - len(op.results) or len(op.operands) < 3:
         return None
@@ -54,7 +54,7 @@ def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
 
 
 def permute_operand_map(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
-    """Let a ``linalg.generic`` read an operand whose axes are in the given order now. The operand is for the caller."""
+    """Permute the indexing map of an operand of a ``linalg.generic`` by ``order``. The caller replaces the operand."""
     maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
     old = ir.AffineMapAttr(maps[operand]).value
     new = ir.AffineMap.get(old.n_dims, 0, [old.results[axis] for axis in order])
@@ -67,11 +67,11 @@ def _uses_loop_index(op: ir.Operation) -> bool:
 
 
 def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[int]:
-    """Return the loops from the outermost to the innermost."""
+    """Return the best order of the loops, outermost first."""
     loops = list(range(len(parallel)))
     if all(parallel) or not any(parallel) or parallel[-1]:
         return loops
-    # How many operands each loop walks along a row: it alone moves in their last axis.
+    # How many operands each loop accesses along rows: their last index depends on it.
     rows = [sum(bool(each.results) and _depends_on(each.results[-1], loop) for each in maps) for loop in loops]
     best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
     if rows[best] < max(rows):
@@ -102,9 +102,9 @@ def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap
 
 
 def read_initial_values(module: ir.Module) -> None:
-    """Let elementwise ops read what they begin with as an input, where they add to it.
+    """Make the initial values of elementwise ops that read them, as a sum over no axes does, additional inputs.
 
-    A sum over no axes is one. MLIR fuses it with an op that has loops, and then adds once in each turn.
+    MLIR would fuse such an op with one that has loops, and then accumulate in each iteration.
     """
     for op in _operations_named(module, "linalg.generic"):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
@@ -137,7 +137,7 @@ def read_initial_values(module: ir.Module) -> None:
 
 
 def split_truncations(module: ir.Module) -> None:
-    """Take float64 to the 16-bit floats by way of float32, as PyTorch does; there is no instruction for it at once."""
+    """Truncate float64 to 16-bit floats through float32, as PyTorch does; there is no single instruction for it."""
     for op in _operations_named(module, "arith.truncf"):
         (value,) = op.operands
         if isinstance(value.type, ir.F64Type) and not isinstance(op.results[0].type, ir.F32Type):
@@ -147,7 +147,7 @@ def split_truncations(module: ir.Module) -> None:
 
 
 def expand_integer_abs(module: ir.Module) -> None:
-    """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm refuses a module that holds one."""
+    """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm fails on it."""
     for op in _operations_named(module, "math.absi"):
         (value,) = op.operands
         integer = [value.type]
@@ -161,10 +161,10 @@ def expand_integer_abs(module: ir.Module) -> None:
 
 
 def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
-    """Move every outermost loop that yields nothing into a function of its own.
+    """Outline every outermost loop without results to a function; equal loops call the same function.
 
-    A model in one function takes LLVM minutes. Equal loops become calls of the same function.
-    Where there are ``small_trip_count`` or less, LLVM is told to make small code, which takes it a tenth of the time.
+    LLVM takes minutes for a model in one function. Functions of at most ``small_trip_count`` iterations are optimized
+    for size, which takes a tenth of the time.
     """
     loops: list[ir.Operation] = []
 
@@ -175,12 +175,12 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    named: dict[str, str] = {}  # by what functions are but for their names
+    named: dict[str, str] = {}  # by text without the name
     for number, loop in enumerate(loops):
         with module.context, loop.location:
             kernel, call = _outline(loop, f"kernel_{number}", module)
             hints = ["noinline", "optsize"] if _trip_count(loop) <= small_trip_count else ["noinline"]
-            # With its dialect's name: what has none is lost on the way to it.
+            # With the prefix of the dialect: attributes without one are lost in the conversion.
             kernel.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(each) for each in hints])
             name = kernel.name.value
             text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
@@ -217,7 +217,7 @@ def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.F
 
 
 def _trip_count(op: ir.Operation) -> float:
-    """Return how often the innermost bodies of a loop run; infinity, where that is not known."""
+    """Return the number of iterations of the innermost bodies of a loop; infinity if it is dynamic."""
     inner = sum(_trip_count(each) for region in op.regions for block in region for each in block if list(each.regions))
     if op.name == "scf.if":
         return inner
@@ -253,7 +253,7 @@ def _defining_name(value: ir.Value) -> str | None:
 
 
 def _is_bare_pointer(value_type: ir.Type) -> bool:
-    """Whether the type tells everything about the memory but its address."""
+    """Whether the address is all that the type leaves open: bare pointers can be passed."""
     if not isinstance(value_type, ir.MemRefType):
         return True
     return value_type.has_static_shape and value_type.layout == ir.AffineMapAttr.get(

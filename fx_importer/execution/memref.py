@@ -1,4 +1,4 @@
-"""Memory as compiled code sees it: a *descriptor* says where a tensor lies and how large it is."""
+"""Memref descriptors, by which compiled code takes and returns tensors."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ DTYPES: dict[str, tuple[torch.dtype, ...]] = {
     "i32": (torch.int32, torch.uint32),
     "i64": (torch.int64, torch.uint64),
 }
-"""What an element type holds. Integers have no sign there, so both fit; a result comes back as the first one."""
+"""Torch dtypes by element type. Integers are signless, so arguments may be of both; results are of the first."""
 
 
 Descriptor = ctypes.Array[ctypes.c_int64]
-"""Address to free, address of the data, offset, then the sizes and the strides, in elements."""
+"""Allocated pointer, aligned pointer, offset, then the sizes and the strides, in elements."""
 
 
 def descriptor_type(rank: int) -> type[Descriptor]:
-    """Return the layout of the descriptor of a tensor with ``rank`` axes."""
+    """Return the layout of the descriptor of a memref of ``rank``."""
     return ctypes.c_int64 * (3 + 2 * rank)
 
 
 def describe(address: int, shape: Sequence[int]) -> Descriptor:
-    """Return the descriptor of ``shape`` elements that lie densely, in row-major order, at ``address``."""
+    """Return the descriptor of a contiguous row-major memref of ``shape`` at ``address``."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return descriptor_type(len(shape))(address, address, 0, *shape, *strides)
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values of ``tensor`` densely in row-major order: itself, where it can be."""
+    """Return ``tensor`` contiguous and without conjugate or negative bits; itself if it is already."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def adopt(results: Sequence[tuple[Descriptor, torch.dtype]]) -> list[torch.Tensor]:
-    """Return the tensors that a call returned, without a copy. Memory is freed when the last tensor in it is gone.
+    """Return the results of a call as tensors, without a copy. Memory is freed with the last tensor that uses it.
 
-    Results that share memory are told apart by a copy: writing to one never shows in another.
+    Results that share memory are copied, so that writing to one does not change another.
     """
     memory: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
     for address, size in sorted((descriptor[0], _allocated_bytes(descriptor, dtype)) for descriptor, dtype in results):
-        memory[address] = (ctypes.c_uint8 * size).from_address(address)  # sorted: the largest extent stays
+        memory[address] = (ctypes.c_uint8 * size).from_address(address)  # sorted: the largest size stays
     for address, block in memory.items():
-        # Not at exit: a tensor may still be in use then.
+        # Not at exit, when a tensor may still be in use.
         weakref.finalize(block, _free, address).atexit = False
     tensors: list[torch.Tensor] = []
     taken: set[int] = set()
@@ -82,16 +82,16 @@ def _view(block: ctypes.Array[ctypes.c_uint8], descriptor: Descriptor, dtype: to
 
 
 def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a copy of the tensor that lies, dense and in row-major order, where ``descriptor`` says."""
+    """Return a copy of the contiguous row-major tensor of ``descriptor``."""
     block = (ctypes.c_uint8 * _allocated_bytes(descriptor, dtype)).from_address(descriptor[0])
     return _view(block, descriptor, dtype).clone()
 
 
 def allocated(tensor: torch.Tensor) -> int:
-    """Return the address of a copy of ``tensor``, which is dense, in memory for compiled code to free.
+    """Return the address of a copy of the contiguous ``tensor``, in memory that compiled code frees.
 
     Raises:
-        MemoryError: if there is none.
+        MemoryError: if the allocation fails.
     """
     address = _malloc(max(tensor.nbytes, 1))
     if not address:
@@ -101,7 +101,7 @@ def allocated(tensor: torch.Tensor) -> int:
 
 
 def _allocated_bytes(descriptor: Descriptor, dtype: torch.dtype) -> int:
-    """Return how many bytes from the allocated address on belong to the tensor."""
+    """Return the bytes from the allocated pointer to the end of the tensor."""
     allocated, aligned, offset = descriptor[:3]
     return aligned - allocated + (offset + math.prod(_sizes(descriptor))) * dtype.itemsize
 

@@ -1,4 +1,4 @@
-"""What backends do to a module before they run it: copy it, find the function, refuse what they do not know."""
+"""Preparation of modules for backends: extraction of a function, inlining, and checks of dialects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def functions_of(module: ir.Module) -> dict[str, func_d.FuncOp]:
 
 
 def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
-    """Return the function ``name``. Raises `UsageError` if there is none."""
+    """Return the function ``name``. Raises `UsageError` if the module has none."""
     functions = functions_of(module)
     if name not in functions:
         there = ", ".join(f"'{each}'" for each in functions) or "none"
@@ -26,7 +26,7 @@ def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
 
 
 def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
-    """Return a copy in which the function ``name`` is called ``main``, with only the functions that it calls.
+    """Return a copy of ``module`` with the function ``name``, renamed to ``main``, and the functions that it calls.
 
     Raises:
         UsageError: if there is no such function, or it calls one that is only declared.
@@ -56,7 +56,7 @@ def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fu
 
 
 def inline_calls(module: ir.Module) -> None:
-    """Inline the functions of ``module`` that others call, for a backend that takes one function."""
+    """Inline all calls, for a backend that takes a single function."""
     REWRITES["fx-importer-allow-inlining"].run(module.operation)
     passmanager.PassManager.parse("builtin.module(inline{default-pipeline=})", module.context).run(module.operation)
 
@@ -67,7 +67,7 @@ def _rename(module: ir.Module, function: func_d.FuncOp, name: str) -> None:
 
 
 def _symbols(operation: ir.Operation) -> set[str]:
-    """Return the names of functions that ``operation`` and what is in it refer to."""
+    """Return the names of the functions that ``operation`` and nested operations call."""
     found: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -80,7 +80,7 @@ def _symbols(operation: ir.Operation) -> set[str]:
 
 
 def check_dialects(module: ir.Module, dialects: Collection[str], convention: CallingConvention) -> None:
-    """Raise a `UsageError` that lists every operation of another dialect."""
+    """Raise `UsageError` with every operation outside of ``dialects``."""
     if found := [name for name in _operations_of(module) if name.partition(".")[0] not in dialects]:
         raise UsageError(
             f"{convention.runner} runs {convention.output_type}, but the module holds {', '.join(found)}, which it "
@@ -89,7 +89,7 @@ def check_dialects(module: ir.Module, dialects: Collection[str], convention: Cal
 
 
 def dialects_of(module: ir.Module) -> set[str]:
-    """Return the names of the dialects that operations of ``module`` are from."""
+    """Return the names of the dialects of the operations of ``module``."""
     return {name.partition(".")[0] for name in _operations_of(module)}
 
 

@@ -1,4 +1,4 @@
-"""Optional packages: found, or asked for by the name of their extra."""
+"""Imports of optional packages, with errors that name their extra."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fx_importer.errors import NotInstalledError
 
 
 def require(backend: str, extra: str, *packages: str) -> None:
-    """Raise `NotInstalledError` unless all ``packages``, by the names that they are imported by, are installed."""
+    """Raise `NotInstalledError` unless all ``packages``, given by import name, are installed."""
     if missing := [name for name in packages if not is_installed(name)]:
         raise NotInstalledError(f"the backend '{backend}'", " and ".join(missing), extra)
 
@@ -18,7 +18,7 @@ def require(backend: str, extra: str, *packages: str) -> None:
 def is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of the package that ``name`` is in
+    except ModuleNotFoundError:  # of the parent package
         return False
 
 

@@ -1,4 +1,4 @@
-"""StableHLO's portable artifact: a module as bytecode that other releases of StableHLO, and XLA, read."""
+"""Portable artifacts: bytecode of StableHLO with compatibility guarantees, which other releases and XLA read."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Weights = Literal["inline", "arguments"]
 
 
 def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = "inline") -> bytes:
-    """Return the artifact of ``module``, which stays as it is.
+    """Return the artifact of ``module``, which does not change.
 
     Args:
         module: in StableHLO.
-        version: the release of StableHLO that it is for, and all later ones: ``"0.9.0"``, or ``"current"``,
-            ``"week-4"``, ``"week-12"`` or ``"minimum"`` for those that the wheel's release names so.
+        version: the minimum release of StableHLO that can read it: ``"0.9.0"``; or ``"current"``, ``"week-4"``,
+            ``"week-12"`` or ``"minimum"``, as the release in the wheel defines them.
         weights: ``"inline"``, as constants; or ``"arguments"``: each becomes a last argument of the functions that read
             it, with the attribute ``fx_importer.constant``, its name.
 
     Raises:
-        UsageError: if there is no such version, or the module cannot be said in it.
+        UsageError: if there is no such version, or the module cannot be converted to it.
     """
     if weights not in ("inline", "arguments"):
         raise UsageError(f"unknown weights {weights!r}: accepted are 'inline', 'arguments'")
@@ -44,7 +44,7 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
         name: take_resources(function, "stablehlo.constant", DTYPES | UNSIGNED)
         for name, function in functions_of(copy).items()
     }
-    # A context keeps its attributes until its end: in one of their own, the weights go when they are written.
+    # Attributes live as long as their context: a separate one frees the inline weights after serialization.
     inlined = carried(copy.operation)
     for name, function in functions_of(inlined).items():
         _inline(function, taken[name])
@@ -52,7 +52,7 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
 
 
 def _name(function: func_d.FuncOp) -> None:
-    """Make the weights of ``function`` arguments, and name these."""
+    """Turn the weights of ``function`` into arguments with their names as attributes."""
     before = len(function.entry_block.arguments)
     weights = name_resources(function, "stablehlo.constant")
     if weights:
@@ -64,7 +64,7 @@ def _name(function: func_d.FuncOp) -> None:
 
 
 def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
-    """Make the last arguments of ``function`` constants that hold ``weights``."""
+    """Turn the last arguments of ``function`` into constants with ``weights``."""
     block = function.entry_block
     first = len(block.arguments) - len(weights)
     with function.context, function.location, ir.InsertionPoint.at_block_begin(block):
@@ -84,6 +84,6 @@ def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
 def elements(tensor: torch.Tensor, kind: ir.RankedTensorType) -> ir.Attribute:
     """Return ``tensor`` as a ``dense`` attribute of the type ``kind``."""
     size = tensor.dtype.itemsize
-    # In elements of the same size, which is what makes an attribute's elements: numpy has no bfloat16.
+    # As integers of the same size, since numpy has no bfloat16: the attribute takes the bits.
     array = dense(tensor).reshape(-1).view(torch.uint8).numpy().view(f"u{size}" if size <= 8 else "c16")
     return ir.DenseElementsAttr.get(array, type=kind.element_type, shape=list(tensor.shape))

@@ -1,21 +1,21 @@
-"""What would end the process becomes an exception: failed assertions, divisions by zero, indices out of range."""
+"""Runtime checks that turn failed assertions, divisions by zero and indices out of range into exceptions."""
 
 from __future__ import annotations
 
 import re
 
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
-from fx_importer.execution.stubs import FINE, operator_stubs_of
+from fx_importer.execution.stubs import STUB_SUCCEEDED, operator_stubs_of
 from fx_importer.mlir.bindings import ir
 
 RUN = "__fx_importer_run"
 """The function that calls compiled code. It takes the addresses of a packed function and of its arguments, and returns
-0, or one more than the position of the failed check's message."""
+0, or the index of the failed check's message plus 1."""
 _CHECK = "__fx_importer_check"
 _JUMP = "__fx_importer_jump"
 
-# A check can fail deep inside of loops: setjmp and longjmp leave them all at once. What was allocated until then is
-# lost. One call at a time: the place to return to is a global.
+# A check may fail inside of nested loops: setjmp and longjmp leave all of them. Memory allocated before is leaked. The
+# jump buffer is a global: calls must be serialized.
 _RUNTIME = f"""
 llvm.mlir.global internal @{_JUMP}() {{alignment = 64 : i64}} : !llvm.array<64 x i64> {{
   %0 = llvm.mlir.zero : !llvm.array<64 x i64>
@@ -47,24 +47,24 @@ llvm.func @{RUN}(%function: !llvm.ptr, %arguments: !llvm.ptr) -> i32 {{
 """
 _CHECK_OPERATOR = "__fx_importer_check_operator"
 _AFTER_OPERATORS = f"""
-llvm.func @{FINE}() -> i1
+llvm.func @{STUB_SUCCEEDED}() -> i1
 func.func private @{_CHECK_OPERATOR}(%code: i32) {{
-  %fine = llvm.call @{FINE}() : () -> i1
+  %fine = llvm.call @{STUB_SUCCEEDED}() : () -> i1
   func.call @{_CHECK}(%fine, %code) : (i1, i32) -> ()
   return
 }}
 """
 _DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"))
 _ACCESSES = {"memref.load": 0, "memref.store": 1}
-"""Where the buffer is among the operands; its indices follow."""
+"""The position of the buffer among the operands; the indices follow it."""
 _SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
 _NE, _ULT = 1, 6  # arith.cmpi's predicates
 
 
 def relax_layout_casts(module: ir.Module) -> None:
-    """Take a buffer whose strides are another layout's, but for axes of one element, as one of that layout unchecked.
+    """Replace each ``memref.cast`` that changes only strides of axes of size 1 by a ``memref.reinterpret_cast``.
 
-    MLIR casts what is returned to the layout of results, and the check that it adds compares those strides as well.
+    MLIR casts results to the layout of the function's results, and its runtime verification compares those strides too.
     """
     casts: list[ir.Operation] = []
 
@@ -93,9 +93,9 @@ def relax_layout_casts(module: ir.Module) -> None:
 
 
 def insert_checks(module: ir.Module) -> list[str]:
-    """Check, in a module of loops, all that depends on the values in tensors; return the message of each check.
+    """Insert the checks that depend on elements of tensors into a module of loops; return the message of each.
 
-    The module gets the function `RUN`.
+    It also adds the function `RUN`.
     """
     suspects: list[ir.Operation] = []
     operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
@@ -116,7 +116,7 @@ def insert_checks(module: ir.Module) -> list[str]:
 
 
 class _Checks:
-    """Puts checks before operations, at the insertion point."""
+    """Inserts checks before operations, at the insertion point."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -152,7 +152,7 @@ class _Checks:
         _call(_CHECK, holds, self._message_code(message, op))
 
     def _message_code(self, message: str, op: ir.Operation) -> ir.Value:
-        """Return the number by which ``message`` is found, a constant."""
+        """Return a constant with the index of ``message`` plus 1."""
         frames, _ = read_location(op.location)
         if frame := user_frame(frames):
             message += f" (at {frame[0]}:{frame[1]})"
@@ -160,7 +160,7 @@ class _Checks:
         return _constant(ir.IntegerType.get_signless(32), len(self.messages))
 
     def _depends_on_data(self, value: ir.Value) -> bool:
-        """Whether ``value`` was computed from what is in tensors, not only from loop counters and sizes."""
+        """Whether ``value`` depends on elements of tensors, not only on induction variables and sizes."""
         if value not in self._data:
             owner = value.owner
             if isinstance(owner, ir.Block):
@@ -180,7 +180,7 @@ def _call(function: str, *operands: ir.Value) -> None:
 
 
 def _failure_message(message: str) -> str:
-    """Return what an assertion says; of the runtime verification's, which quote the operation, the reason alone."""
+    """Return the message of an assertion; those of the runtime verification quote the operation, which is left out."""
     found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
     if found is None:
         return message

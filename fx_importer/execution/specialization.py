@@ -1,4 +1,4 @@
-"""Static copies of a dynamic StableHLO module: one for each set of sizes that it is called with."""
+"""Specialization of StableHLO with dynamic shapes: a static copy for each set of sizes of a call."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicali
 
 @dataclass(frozen=True)
 class Specialized:
-    """A function of dynamic sizes, for a runner that takes static ones. It keeps what it made for each set of them.
+    """A function with dynamic sizes for a runtime of static ones. Specializations are cached.
 
-    Integers that are passed as rank-0 tensors may be sizes too: where they are, there is a copy for each value.
+    Integers passed as rank-0 tensors may be sizes: then there is a specialization for each value too.
     """
 
     signature: Signature
     module: ir.Module
-    """With the one function, ``main``."""
+    """A module with the single function ``main``."""
     load: Callable[[ir.Module, Signature], Loaded]
-    """Makes a static copy ready to run."""
+    """Compiles a static copy."""
     held: dict[Any, Loaded] = field(default_factory=dict)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ class Specialized:
 
 
 def is_dynamic(signature: Signature) -> bool:
-    """Whether a function takes or returns tensors of dynamic sizes."""
+    """Whether a function takes or returns tensors with dynamic sizes."""
     return any(
         isinstance(kind, TensorKind) and None in kind.shape for kind in (*signature.arguments, *signature.results)
     )
@@ -71,7 +71,7 @@ def _is_integer_scalar(tensor: torch.Tensor) -> bool:
 
 
 def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:
-    """Return a copy that takes tensors of ``shapes``, and then more; and takes ``numbers`` for known."""
+    """Return a copy with the first arguments of ``shapes``, and the integers in ``numbers`` as constants."""
     copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
     with copy.context, function.location:
@@ -82,7 +82,7 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
                 _replace_argument(function, argument, number)
         _update_function_type(function)
         passes = passmanager.PassManager.parse(_REFINE, copy.context)
-        passes.enable_verifier(False)  # an operand is more static than its user says, until shapes are refined
+        passes.enable_verifier(False)  # until shapes are refined, operands are more static than their users allow
         passes.run(copy.operation)
         while not _is_static(copy) and fold_scalars(function.entry_block):
             passes.run(copy.operation)
@@ -101,7 +101,7 @@ def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) 
 
 
 def _update_function_type(function: func_d.FuncOp) -> None:
-    """Let the type of ``function`` be what its body takes and returns."""
+    """Set the type of ``function`` to that of its body."""
     block = function.entry_block
     inputs, results = ([each.type for each in values] for values in (block.arguments, block.operations[-1].operands))
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))

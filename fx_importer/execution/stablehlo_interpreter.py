@@ -1,7 +1,7 @@
-"""Runs StableHLO on the interpreter that the torch-mlir wheel carries, in a process of its own.
+"""Backend that runs StableHLO on its reference interpreter, which torch-mlir has, in a new process for each call.
 
-The interpreter ends the process on an operation that it does not know, and reads a ``dense_resource`` as something
-else: so weights become arguments. It is slow, and exact about what StableHLO means.
+The interpreter aborts on an operation that it does not support, and misreads a ``dense_resource``: weights become
+arguments. It is slow and follows the specification.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class StablehloBackend:
     name: str = "stablehlo"
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Make the function ``func_name`` of ``module`` ready to run; ``module`` stays as it is.
+        """Prepare the function ``func_name`` of ``module``, which does not change.
 
-        Each call starts a process. It raises `CrashedError` where the interpreter ends it. Of dynamic sizes there is a
-        static copy for each set that it is called with.
+        Each call starts a process, and raises `CrashedError` where the interpreter aborts. With dynamic sizes there is
+        a static specialization for each set of sizes.
 
         Raises:
-            UsageError: if there is no such function, or it takes or returns anything but tensors, or holds operations
-                of other dialects.
+            UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
+                other dialects.
         """
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, STABLEHLO)
@@ -67,18 +67,18 @@ def _load(module: ir.Module, signature: Signature, weights: Sequence[_File], scr
 
 
 _File = tuple[str, str, Sequence[int]]
-"""Where bytes are, as what numpy is to read them, and the shape."""
+"""Path of the bytes, dtype for numpy to read them, and shape."""
 
 
 @dataclass(frozen=True)
 class _Function:
-    """A module and its weights in files, for as long as this lives."""
+    """A module and its weights in files with the lifetime of this object."""
 
     signature: Signature
     weights: Sequence[_File]
     code: Scratch
     held: Scratch
-    """Has the files of the weights."""
+    """The directory of the weights."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
@@ -97,19 +97,19 @@ def _numbered(folder: str) -> list[Path]:
 
 
 def _write(tensor: torch.Tensor, path: Path) -> _File:
-    # Bytes, since numpy has no bfloat16; in elements of the same size, which is what makes an attribute's elements.
+    # As bytes, since numpy has no bfloat16; the child reads elements of the same size, which give the attribute.
     path.write_bytes(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     size = tensor.dtype.itemsize
     return str(path), f"u{size}" if size <= 8 else "c16", list(tensor.shape)
 
 
-# What an attribute cannot be read out of as, in Python: it comes out as other types of as many bits.
+# Element types of attributes that Python cannot read, and types of as many bits that it can.
 _COMPLEX_PARTS = {"complex<f32>": "f32", "complex<f64>": "f64"}
 _BITS = {"bf16": "i16", "f16": "i16", **dict.fromkeys((each for each in DTYPES if each.startswith("f8")), "i8")}
 
 
 def _return_readable_types(function: func_d.FuncOp) -> None:
-    """Return each complex result as its two parts, and each float of 16 bits or less as an integer of the same bits."""
+    """Return complex results as real and imaginary parts, and floats of at most 16 bits as integers of as many bits."""
     ending = list(function.entry_block.operations)[-1].operation
     returned: list[ir.Value] = []
     with function.context, function.location, ir.InsertionPoint(ending):
@@ -136,7 +136,7 @@ def _convert(operation: str, value: ir.Value, element: str) -> ir.Value:
 
 
 def _as_tensor(bits: Any, kind: TensorKind) -> torch.Tensor:
-    """Return the next tensor that ``bits`` holds, as its own dtype."""
+    """Return the next tensor of ``bits`` in the dtype of ``kind``."""
     (dtype, *_) = kind.dtypes
     if dtype.is_complex:
         return torch.complex(torch.from_numpy(next(bits)), torch.from_numpy(next(bits)))

@@ -1,4 +1,4 @@
-"""What runs in the interpreter's own process: it imports neither torch nor this package, to be ready at once."""
+"""The child process of the StableHLO interpreter. To start fast, it imports neither torch nor this package."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ from torch_mlir._mlir_libs import _stablehlo
 def interpret(module: str, request: str, folder: str) -> None:
     """Run the function of the bytecode ``module``.
 
-    ``request`` is a file with ``[[file, dtype, shape], ...]``: where the bytes of each argument are, as what numpy is
-    to read them, and its shape. The results are written to ``folder``, as ``0.npy``, ``1.npy`` and so on.
+    ``request`` is a JSON file with ``[file, dtype, shape]`` for each argument: the path of its bytes, the dtype for
+    numpy to read them, and the shape. The results are written to ``folder`` as ``0.npy``, ``1.npy`` and so on.
     """
     context = ir.Context()
     _stablehlo.register_dialect(context)

@@ -1,4 +1,4 @@
-"""PyTorch runs what the compiled code of a module lacks: functions that are declared for operators, and not defined."""
+"""Callbacks by which compiled code has PyTorch run operator stubs: functions that a module only declares."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorArgument, OperatorStub, Passed, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 
-FINE = "__fx_importer_fine"
-"""The function that says, right after a call of an operator, whether it returned."""
+STUB_SUCCEEDED = "__fx_importer_fine"
+"""The function that returns whether the last call of a stub succeeded."""
 
 _NUMBERS = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
 
 
 def operator_stubs_of(module: ir.Module) -> dict[str, OperatorStub]:
-    """Return what the functions stand for that ``module`` declares for operators, by name."""
+    """Return the operator stubs of ``module``, by name of the function."""
     return {
         name: OperatorStub.from_json(ir.StringAttr(function.attributes[STUB_ATTRIBUTE]).value)
         for name, function in functions_of(module).items()
@@ -33,7 +33,7 @@ def operator_stubs_of(module: ir.Module) -> dict[str, OperatorStub]:
 
 
 def declare_operator_stubs(module: ir.Module) -> None:
-    """Say of the functions that stand for operators, on tensors, how they are called, and that they only read."""
+    """Mark the functions of operator stubs, on tensors, as C interfaces that only read their arguments."""
     for function in functions_of(module).values():
         if STUB_ATTRIBUTE in function.attributes:
             _declare(function)
@@ -47,10 +47,10 @@ def _declare(function: func_d.FuncOp) -> None:
 
 
 class Stubs:
-    """What compiled code calls for operators. It has to live as long as the code."""
+    """The callbacks of operator stubs. They have to outlive the compiled code."""
 
     def __init__(self, module: ir.Module, instead: Mapping[str, Callable[..., Any]] = MappingProxyType({})):
-        """``module`` is on tensors still. ``instead`` of operators, by name, other functions run."""
+        """Make the callbacks of ``module``, before bufferization; ``instead`` has replacements of operators by name."""
         stubs = operator_stubs_of(module)
         functions = functions_of(module)
         self._failure: tuple[str, Exception] | None = None
@@ -58,25 +58,25 @@ class Stubs:
             f"_mlir_ciface_{name}": self._callback(stub, functions[name].type, instead.get(stub.operator))
             for name, stub in stubs.items()
         }
-        """By symbol."""
+        """Callbacks by symbol."""
         if stubs:
-            self.callbacks[FINE] = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: self._failure is None)
+            self.callbacks[STUB_SUCCEEDED] = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: self._failure is None)
 
-    def taken(self) -> tuple[str, Exception] | None:
-        """Return the operator that failed in the last run, and what it raised, and forget it."""
+    def take_failure(self) -> tuple[str, Exception] | None:
+        """Return, and reset, the operator that failed in the last run and its exception."""
         failure, self._failure = self._failure, None
         return failure
 
     def _callback(self, stub: OperatorStub, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
-        call = prepared(stub, instead)
+        call = operator_function(stub, instead)
         takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
         returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
 
         def callback(results: int, *arguments: int) -> None:
             try:
-                given = [_given(address, *each) for address, each in zip(arguments, takes, strict=True)]
-                _give(results, call(given), returns)
-            except Exception as error:  # must not cross the compiled code, which asks for it
+                given = [_read_argument(address, *each) for address, each in zip(arguments, takes, strict=True)]
+                _write_results(results, call(given), returns)
+            except Exception as error:  # must not propagate through compiled code, which calls STUB_SUCCEEDED
                 self._failure = stub.operator, error
 
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (1 + len(takes)))(callback)
@@ -86,12 +86,13 @@ def _rank(kind: ir.Type) -> int:
     return ir.RankedTensorType(kind).rank
 
 
-def prepared(stub: OperatorStub, instead: Callable[..., Any] | None = None) -> Any:
-    """Return what calls the operator, or another function ``instead``, with a value for each argument of the stub's
-    function, and returns a tensor for each result.
+def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = None) -> Any:
+    """Return a function that calls the operator of ``stub``, or ``instead``.
+
+    It takes a value for each argument of the stub's function, and returns a tensor for each result.
 
     Raises:
-        UsageError: if there is no such operator in this process; so does a call whose results are of other types.
+        UsageError: if this process has no such operator. The function raises it for results of other types.
     """
     overload = operator_named(stub.operator)
     if not isinstance(overload, OpOverload):
@@ -102,7 +103,7 @@ def prepared(stub: OperatorStub, instead: Callable[..., Any] | None = None) -> A
     parameters = overload._schema.arguments
 
     def call(given: Sequence[Any]) -> list[torch.Tensor]:
-        values = [_filled(each, given) for each in stub.arguments]
+        values = [_argument_value(each, given) for each in stub.arguments]
         pairs = [*zip(parameters, values, strict=True)]
         with torch.no_grad():
             found = (instead or overload)(
@@ -114,20 +115,20 @@ def prepared(stub: OperatorStub, instead: Callable[..., Any] | None = None) -> A
             value = found
             for index in each.path:
                 value = value[index]
-            results.append(_checked(value, each.type, stub.operator))
+            results.append(_checked_result(value, each.type, stub.operator))
         return results
 
     return call
 
 
-def _filled(argument: OperatorArgument, given: Sequence[Any]) -> Any:
+def _argument_value(argument: OperatorArgument, given: Sequence[Any]) -> Any:
     if isinstance(argument, tuple):
-        return [_filled(each, given) for each in argument]
+        return [_argument_value(each, given) for each in argument]
     return given[argument.argument] if isinstance(argument, Passed) else argument
 
 
-def _checked(value: Any, kind: ValueType, operator: str) -> torch.Tensor:
-    """Return ``value`` if it is what compiled code was made for, which reads it unseen."""
+def _checked_result(value: Any, kind: ValueType, operator: str) -> torch.Tensor:
+    """Return ``value`` if it has the type that compiled code assumes. Raises `UsageError` otherwise."""
     shape = kind.shape or ()
     met = (str(value.dtype).removeprefix("torch."), tuple(value.shape)) if isinstance(value, torch.Tensor) else value
     fits = isinstance(met, tuple) and len(met[1]) == len(shape) and met[0] == kind.dtype
@@ -138,10 +139,10 @@ def _checked(value: Any, kind: ValueType, operator: str) -> torch.Tensor:
     return value
 
 
-def _given(address: int, kind: ValueType, rank: int) -> Any:
-    """Return a copy of the tensor whose descriptor lies at ``address``; a number, of a tensor that stands for one.
+def _read_argument(address: int, kind: ValueType, rank: int) -> Any:
+    """Return a copy of the tensor with the descriptor at ``address``; a scalar if the model has one there.
 
-    One more than the axes that it has in the model are those of a complex tensor and its two parts.
+    A rank of one more than in the model is that of a complex tensor as real and imaginary parts.
     """
     descriptor = descriptor_type(rank).from_address(address)
     if kind.shape is None:
@@ -152,8 +153,8 @@ def _given(address: int, kind: ValueType, rank: int) -> Any:
     return read(descriptor, dtype)
 
 
-def _give(address: int, tensors: Sequence[torch.Tensor], kinds: Sequence[tuple[ValueType, int]]) -> None:
-    """Write descriptors of copies of ``tensors``, which the compiled code frees, one after another to ``address``."""
+def _write_results(address: int, tensors: Sequence[torch.Tensor], kinds: Sequence[tuple[ValueType, int]]) -> None:
+    """Write descriptors of copies of ``tensors``, which the compiled code frees, to ``address``, in order."""
     for tensor, (kind, rank) in zip(tensors, kinds, strict=True):
         passed = torch.view_as_real(dense(tensor)) if rank > len(kind.shape or ()) else tensor
         described = describe(allocated(dense(passed)), passed.shape)

@@ -1,4 +1,4 @@
-"""Runs TOSA on Arm's reference model, after its validator has seen the module. Both come with ``tosa-tools``."""
+"""Backend that validates TOSA and runs it on Arm's reference model. Both are in the package ``tosa-tools``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from fx_importer.process.scratch import Scratch
 
 _EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"
 TARGET = f"profiles=pro_fp,pro_int extensions={_EXTENSIONS} specification_version=1.1.draft level=8k"
-"""What a module may hold. The reference model knows 64-bit integers as an extension: they go in and out as they are."""
+"""The validation target. 64-bit integers are an extension of the reference model: they are passed unchanged."""
 _ELEMENTS = ("f32", "f16", "bf16", "f8E4M3FN", "f8E5M2", "i1", "i8", "i16", "i32", "i64")
 _AS_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
-"""Of what numpy has no dtype."""
+"""Dtypes that numpy lacks, and integers of as many bits."""
 
 TOSA = CallingConvention("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS}, dynamic=False)
 
@@ -40,15 +40,15 @@ class TosaReferenceBackend:
     name: str = "tosa_reference"
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Validate the function ``func_name`` of ``module``, which stays as it is, and serialize it.
+        """Validate the function ``func_name`` of ``module``, which does not change, and serialize it.
 
-        Each call starts a process. It raises `CrashedError` where the model ends it, and where it finds what the
-        specification leaves open.
+        Each call starts a process, and raises `CrashedError` where the model aborts, or finds unpredictable behavior
+        according to the specification.
 
         Raises:
             NotInstalledError: without ``tosa-tools``.
             UsageError: if there is no such function, or it takes or returns anything but tensors of static shapes, or
-                holds operations of other dialects, or is not valid for `TARGET`: then it lists all that is wrong.
+                has operations of other dialects, or is invalid for `TARGET`, with all errors of the validator.
         """
         require(self.name, "tosa", "tosa_reference_model")
         copy, function = extract_function(module, func_name)
@@ -86,14 +86,14 @@ def _serialize(module: ir.Module, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Function:
-    """A serialized model in a file, for as long as this lives."""
+    """A serialized model in a file with the lifetime of this object."""
 
     signature: Signature
     scratch: Scratch
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
-        if not self.signature.results:  # the model takes no graph without them
+        if not self.signature.results:  # the model does not run a graph without results
             return ()
         tensors = [dense(each) for each in arguments if isinstance(each, torch.Tensor)]
         with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
@@ -107,6 +107,6 @@ class _Function:
 def _load(path: Path, kind: TensorKind) -> torch.Tensor:
     (dtype, *_) = kind.dtypes
     array = np.load(path)
-    if dtype in _AS_BITS:  # comes as bytes without a type
+    if dtype in _AS_BITS:  # an array of untyped bytes
         array = array.view(f"i{dtype.itemsize}")
     return torch.from_numpy(array).view(dtype)

@@ -1,4 +1,4 @@
-"""What runs in the reference model's own process: it imports neither torch nor this package, to be ready at once."""
+"""The child process of TOSA's reference model. To start fast, it imports neither torch nor this package."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import numpy as np
 
 def run_model(model: str, folder: str) -> None:
     """Run the flatbuffer ``model`` on ``folder/0.npy`` and so on, and write ``folder/result_0.npy`` and so on."""
-    import tosa_reference_model  # here: the parent reads this file too
+    import tosa_reference_model  # here: the parent imports this file too
 
     count = len(list(Path(folder).glob("*.npy")))
     inputs = [np.load(Path(folder, f"{number}.npy")) for number in range(count)]

@@ -1,4 +1,4 @@
-"""Runs StableHLO through XLA, which ``jaxlib`` carries and ``jax`` feeds, on this machine's CPU."""
+"""Backend that runs StableHLO with XLA, from the packages ``jax`` and ``jaxlib``, on the host CPU."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class XlaBackend:
     name: str = "xla"
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
-        """Compile the function ``func_name`` of ``module``, which stays as it is, from a portable artifact.
+        """Compile the function ``func_name`` of ``module``, which does not change, from a portable artifact.
 
-        Weights are passed as arguments: an artifact holds no ``dense_resource``. Of dynamic sizes, a static copy is
-        compiled for each set that it is called with.
+        Weights become arguments: an artifact has no ``dense_resource``. With dynamic sizes, a static specialization is
+        compiled for each set of sizes.
 
         Raises:
             NotInstalledError: without ``jax`` and ``jaxlib``.
             UsageError: if there is no such function, or it takes or returns anything but tensors, or
-                holds operations of other dialects.
-            StageFailed: if there is no artifact of the module, or XLA cannot compile it.
+                has operations of other dialects.
+            StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
         """
         require(self.name, "xla", "jax", "jaxlib")
         copy, function = extract_function(module, func_name)
@@ -71,7 +71,7 @@ def _put(jax: Any, device: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
 
 
 def _array(tensor: torch.Tensor) -> Any:
-    """Return a copy of ``tensor`` in numpy, where the dtypes that it lacks have torch's names in ``ml_dtypes``."""
+    """Return a copy of ``tensor`` as an array. ``ml_dtypes`` has the dtypes that numpy lacks, under torch's names."""
     if tensor.dtype in _IN_NUMPY:
         return dense(tensor).numpy().copy()
     types = imported("xla", "xla", "ml_dtypes")

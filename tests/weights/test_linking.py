@@ -272,7 +272,7 @@ def test_any_name_is_a_resource(name):
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
 def test_what_runs_a_module_without_its_weights_says_so(model, output_type):
     hollow = lower(model, X, output_type=output_type, weights="external")
-    with pytest.raises(UsageError, match="the module names '.*', and does not hold it: put its weights in"):
+    with pytest.raises(UsageError, match="the weight '.*' is elided from the module: add it with fx_importer.link"):
         JitBackend().load(hollow.module)
 
 
