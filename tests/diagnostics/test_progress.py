@@ -1,4 +1,4 @@
-"""How far work has come: who is told, how often, and where a line is shown."""
+"""Progress: callbacks and their rate, and when the terminal shows a line."""
 
 from __future__ import annotations
 
@@ -35,51 +35,51 @@ class Long(torch.nn.Module):
         return x
 
 
-def test_a_function_is_told_of_stages_and_of_what_is_counted_in_them(monkeypatch: pytest.MonkeyPatch):
+def test_callback_gets_stages_and_counts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("fx_importer.diagnostics.progress._INTERVAL", 0.0)
-    told: list[Progress] = []
-    lowered = fx_importer.lower(Long(), torch.ones(2), output_type="linalg", progress=told.append)
-    assert list(dict.fromkeys(each.stage for each in told)) == [each.name for each in lowered.trace.stages]
-    nodes = [each for each in told if each.stage == "import" and each.unit == "nodes"]
+    reports: list[Progress] = []
+    lowered = fx_importer.lower(Long(), torch.ones(2), output_type="linalg", progress=reports.append)
+    assert list(dict.fromkeys(each.stage for each in reports)) == [each.name for each in lowered.trace.stages]
+    nodes = [each for each in reports if each.stage == "import" and each.unit == "nodes"]
     assert [each.done for each in nodes] == list(range(202))
     assert {each.total for each in nodes} == {202}
-    passes = [each for each in told if each.stage == "linalg" and each.unit == "passes"]
+    passes = [each for each in reports if each.stage == "linalg" and each.unit == "passes"]
     assert [each.done for each in passes] == list(range(len(passes)))
     assert passes[-1].total == len(passes) > 5
 
 
-def test_what_cannot_be_told_is_refused():
+def test_invalid_progress_option():
     with pytest.raises(UsageError, match="progress='yes': it is True, or a function that is told"):
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2), progress="yes")  # type: ignore[arg-type]
 
 
-def test_it_is_told_a_few_times_a_second():
-    told: list[Progress] = []
-    with reporting_progress(told.append):
+def test_callback_rate_is_limited():
+    reports: list[Progress] = []
+    with reporting_progress(reports.append):
         assert list(counted(range(100_000), "things")) == list(range(100_000))
-    assert 1 <= len(told) <= 5
+    assert 1 <= len(reports) <= 5
 
 
-def test_what_one_thing_holds_is_not_counted_beside_the_things(monkeypatch: pytest.MonkeyPatch):
+def test_nested_counts_are_not_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("fx_importer.diagnostics.progress._INTERVAL", 0.0)
-    told: list[Progress] = []
-    with reporting_progress(told.append):
+    reports: list[Progress] = []
+    with reporting_progress(reports.append):
         for _ in counted([1, 2], "outer"):
             list(counted([1, 2, 3], "inner"))
-    assert [(each.done, each.total, each.unit) for each in told] == [(0, 2, "outer"), (1, 2, "outer")]
+    assert [(each.done, each.total, each.unit) for each in reports] == [(0, 2, "outer"), (1, 2, "outer")]
 
 
-def test_nobody_is_told_when_the_call_is_over():
-    told: list[Progress] = []
-    fx_importer.lower(torch.nn.ReLU(), torch.ones(2), progress=told.append)
-    before = len(told)
+def test_no_callback_after_the_call():
+    reports: list[Progress] = []
+    fx_importer.lower(torch.nn.ReLU(), torch.ones(2), progress=reports.append)
+    before = len(reports)
     assert before
     fx_importer.lower(torch.nn.ReLU(), torch.ones(2))
-    assert len(told) == before
+    assert len(reports) == before
 
 
 @pytest.mark.parametrize("output_type", ["torch", "linalg", "tosa", "stablehlo"])
-def test_the_module_is_the_same(output_type: str):
+def test_module_does_not_depend_on_progress(output_type: str):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Softmax(-1))
     program = torch.export.export(model, (torch.ones(2, 4),))
     modules = [
@@ -100,12 +100,12 @@ def test_the_module_is_the_same(output_type: str):
     ],
     ids=["half", "few", "short", "passes", "nothing counted"],
 )
-def test_the_time_that_is_left_is_said_unless_it_is_a_guess(progress: Progress, remaining: float | None):
+def test_remaining_time_is_shown_once_it_can_be_estimated(progress: Progress, remaining: float | None):
     assert progress.remaining == remaining
 
 
 class Terminal:
-    """Standard error on a pseudo-terminal, and what is written there."""
+    """A pseudo-terminal for standard error, and the output written to it."""
 
     def __init__(self) -> None:
         self._reads, writes = pty.openpty()
@@ -119,7 +119,7 @@ class Terminal:
         try:
             while piece := os.read(self._reads, 4096):
                 self._said += piece
-        except OSError:  # Linux's way to say that the other end is closed
+        except OSError:  # Linux reports a closed other end so
             pass
 
     def read(self) -> str:
@@ -142,7 +142,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Termin
 
 
 def command(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, *arguments: str) -> str:
-    """Run the command line with its standard error on ``terminal``; return what is there."""
+    """Run the command line with its standard error on ``terminal``; return the output."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "argv", ["fx-importer", *arguments])
         patch.setattr(sys, "stderr", terminal.stderr)
@@ -155,7 +155,7 @@ _ERASED = "\x1b[2K"
 IMPORT = ("import", "models_of_progress:build", "--output-type", "linalg", "-o")
 
 
-def test_a_terminal_shows_the_stages_in_a_line_that_is_gone_in_the_end(
+def test_terminal_line_is_erased_at_the_end(
     monkeypatch: pytest.MonkeyPatch, terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ):
     said = command(monkeypatch, terminal, *IMPORT, "out.mlir")
@@ -164,7 +164,7 @@ def test_a_terminal_shows_the_stages_in_a_line_that_is_gone_in_the_end(
     assert "export" not in capsys.readouterr().out.partition("(")[0]
 
 
-def test_the_line_is_gone_before_an_error_is_said(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
+def test_terminal_line_is_erased_before_an_error(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
     said = command(monkeypatch, terminal, "import", "models_of_progress:wrong", "-o", "out.mlir")
     shown, erased, error = said.rpartition(_ERASED)
     assert erased
@@ -172,7 +172,7 @@ def test_the_line_is_gone_before_an_error_is_said(monkeypatch: pytest.MonkeyPatc
     assert error.startswith("error: ")
 
 
-def test_standard_output_holds_the_module_alone(
+def test_standard_output_has_the_module_only(
     monkeypatch: pytest.MonkeyPatch, terminal: Terminal, capfdbinary: pytest.CaptureFixture[bytes]
 ):
     command(monkeypatch, terminal, *IMPORT, "-")
@@ -182,15 +182,13 @@ def test_standard_output_holds_the_module_alone(
 
 
 @pytest.mark.parametrize("name, value", [("CI", "true"), ("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_where_plain_text_is_wanted_there_is_no_line(
-    monkeypatch: pytest.MonkeyPatch, terminal: Terminal, name: str, value: str
-):
+def test_no_line_if_plain_text_is_requested(monkeypatch: pytest.MonkeyPatch, terminal: Terminal, name: str, value: str):
     monkeypatch.setenv(name, value)
     assert command(monkeypatch, terminal, *IMPORT, "out.mlir") == ""
 
 
 @pytest.mark.parametrize("forced", [False, True])
-def test_a_pipe_is_silent(
+def test_no_line_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, terminal: Terminal, capfd: pytest.CaptureFixture[str], forced: bool
 ):
     if forced:
@@ -201,7 +199,7 @@ def test_a_pipe_is_silent(
     assert capfd.readouterr().err == ""
 
 
-def test_python_shows_nothing_unless_asked(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
+def test_python_shows_nothing_by_default(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal.stderr)
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2))
@@ -210,7 +208,7 @@ def test_python_shows_nothing_unless_asked(monkeypatch: pytest.MonkeyPatch, term
     assert "export" in terminal.read()
 
 
-def test_reducing_shows_its_trials(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
+def test_reduce_shows_trials(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
     said = command(monkeypatch, terminal, "reduce", "models_of_progress:build", "--output-type", "linalg")
     assert "trial 1" in said
     error = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.rpartition(_ERASED)[2])

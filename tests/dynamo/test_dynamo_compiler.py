@@ -1,4 +1,4 @@
-"""The door in the shape of Buddy Compiler's."""
+"""`DynamoCompiler`, the interface of Buddy Compiler."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ TWICE = torch.ops.compiler.twice.default
 
 @pytest.fixture
 def registries():
-    """Leave the registries as they were."""
+    """Restore the registries after each test."""
     yield
     for registry in (tosa.ops_registry, linalg.ops_registry, math.ops_registry):
         registry.restore()
 
 
 def imported(fn: Any, *args: Any, **options: Any) -> str:
-    """Import ``fn``, hold it against eager, and return the module's text."""
+    """Import ``fn``, compare its results with eager, and return the module's text."""
     compiler = DynamoCompiler(aot_autograd_decomposition=inductor_decompositions, **options)
     module, params = compiler.importer(fn, *args)
     assert compiler.lowered is not None
@@ -75,7 +75,7 @@ def test_the_module_of_foo():
     torch.testing.assert_close(compiler.lowered.run(x, y)[0], foo(x, y))
 
 
-def test_the_parameters_come_first():
+def test_parameters_come_first():
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.BatchNorm1d(3)).eval()
     compiler = DynamoCompiler()
     x = torch.randn(2, 4)
@@ -98,7 +98,7 @@ def test_each_registry(primary):
     assert ("math.exp %arg" in text) == (primary is math.ops_registry)
 
 
-def test_what_the_primary_one_cannot_take_goes_to_the_others():
+def test_operators_unsupported_by_the_primary_registry_use_the_others():
     text = imported(lambda x: (x.double().sin() + 1).float() * 2, torch.randn(3, 4))
     assert "tosa.mul" in text
     assert "math.sin" in text
@@ -141,7 +141,7 @@ COVERED = {
 
 
 @pytest.mark.parametrize("name", COVERED)
-def test_tosa_covers(name: str):
+def test_tosa_registry_covers(name: str):
     text = imported(COVERED[name], torch.linspace(0.5, 3, 24).reshape(6, 4))
     assert not {"linalg", "torch"} & {word.partition(".")[0] for word in text.split()}
     if name == "permute":
@@ -149,7 +149,7 @@ def test_tosa_covers(name: str):
         assert "-> tensor<4x2x3xf32>" in text
 
 
-def test_a_registry_is_a_mapping():
+def test_registry_is_a_mapping():
     registry = tosa.ops_registry
     names = ("add.Tensor", "aten.bmm", aten.relu.default, "prims.iota", prims.convert_element_type.default, "conv2d")
     assert all(each in registry for each in names)
@@ -161,7 +161,7 @@ def test_a_registry_is_a_mapping():
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_rule_of_the_users():
+def test_user_rule():
     asked: list[Any] = []
 
     def rule(node, symbol_table):
@@ -185,7 +185,7 @@ def test_a_rule_of_the_users():
 
 
 @pytest.mark.usefixtures("registries")
-def test_a_rule_in_another_registry_than_the_primary_one():
+def test_user_rule_in_a_secondary_registry():
     linalg.ops_registry[TWICE] = lambda node, table: table.emit.add(table[node.args[0], 0], table[node.args[0], 0])
     text = imported(lambda x: torch.relu(twice(x)), torch.randn(3, 4))
     assert "arith.addf" in text
@@ -193,7 +193,7 @@ def test_a_rule_in_another_registry_than_the_primary_one():
 
 
 @pytest.mark.usefixtures("registries")
-def test_mistakes():
+def test_usage_errors():
     def branches(x):
         print("a break")
         return x + 1

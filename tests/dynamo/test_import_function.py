@@ -1,4 +1,4 @@
-"""`import_function`: graphs of what torch.export refuses, run one after the other, and what is between them."""
+"""`import_function`: functions with graph breaks, run graph by graph with Python between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fx_importer import ExportError, StageFailed, UnsupportedProgramError, UsageError, lower
 from fx_importer.dynamo import import_function
 
-# torch's own, of a value between two graphs
+# from torch, for a value between two graphs
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 
@@ -46,7 +46,7 @@ class Printing(nn.Module):
 
 
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
-def test_a_branch_on_values(output_type: str) -> None:
+def test_data_dependent_branch(output_type: str) -> None:
     x, y = torch.ones(2, 3), torch.arange(12.0).reshape(3, 4)
     with pytest.raises(ExportError):
         lower(branches, x, y)
@@ -70,7 +70,7 @@ def test_a_branch_on_values(output_type: str) -> None:
     )
 
 
-def test_a_module_keeps_the_names_of_its_weights_and_its_state() -> None:
+def test_weights_and_state_keep_their_names() -> None:
     model, x = Printing(), torch.ones(5, 3)
     found = import_function(model, x, output_type="linalg", mutation="functional")
     first, second = (each.manifest for each in found.graphs)
@@ -84,12 +84,12 @@ def test_a_module_keeps_the_names_of_its_weights_and_its_state() -> None:
     assert found.breaks[0].source == 'print("halfway")'
 
 
-def test_state_that_is_written_to_is_refused_as_ever() -> None:
+def test_mutated_state_is_an_error_by_default() -> None:
     with pytest.raises(UnsupportedProgramError, match="the buffer 'calls'"):
         import_function(Printing(), torch.ones(5, 3), output_type="linalg")
 
 
-def test_sizes_and_numbers_that_are_symbolic() -> None:
+def test_symbolic_sizes_and_scalars() -> None:
     def scaled(x: Tensor, n: int) -> Any:
         return x.cumsum(0) * n, x.shape[0]
 
@@ -100,13 +100,13 @@ def test_sizes_and_numbers_that_are_symbolic() -> None:
     assert not found.breaks
 
 
-def test_what_has_no_graph() -> None:
+def test_function_without_a_graph() -> None:
     found = import_function(lambda x: x, 3)
     assert found.result == 3
     assert str(found) == "0 graphs, 0 breaks"
 
 
-def test_what_cannot_be_lowered_names_the_line() -> None:
+def test_lowering_error_names_the_line() -> None:
     def doubles(x: Tensor) -> Tensor:
         return x.double().atan2(x)
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_lowered_names_the_line() -> None:
         ({"output_type": "llvm"}, "unknown output type 'llvm'"),
     ],
 )
-def test_options_that_are_none_stop_it_before_the_function_runs(options: Any, said: str) -> None:
+def test_invalid_options_are_reported_before_the_function_runs(options: Any, said: str) -> None:
     ran: list[Tensor] = []
     with pytest.raises(UsageError) as caught:
         import_function(ran.append, torch.ones(3), **options)
@@ -132,11 +132,11 @@ def test_options_that_are_none_stop_it_before_the_function_runs(options: Any, sa
         import_function(3)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_function_is_imported_as_often_as_one_likes():
+def test_function_imported_repeatedly():
     def broken(x):
         y = x + 1
         torch._dynamo.graph_break()
         return y * 2
 
-    found = [import_function(broken, torch.ones(2)) for _ in range(10)]  # more often than Dynamo looks at a function
+    found = [import_function(broken, torch.ones(2)) for _ in range(10)]  # more than Dynamo's recompile limit
     assert [(len(each.graphs), len(each.breaks)) for each in found] == [(2, 1)] * 10

@@ -1,4 +1,4 @@
-"""What every backend does: all dtypes, weights of every size, functions by name, and sentences."""
+"""Common behavior of all backends: dtypes, weights of every size, functions by name, and error messages."""
 
 import importlib.util
 
@@ -72,7 +72,7 @@ def test_dtypes(parse, name, kind, element, dtypes):
 
 
 class Weights(nn.Module):
-    """A large weight, a small one, one of two bytes each, and a state."""
+    """A large weight, a small one, one of a two-byte dtype, and state."""
 
     def __init__(self):
         super().__init__()
@@ -162,7 +162,7 @@ def test_eager_writes_in_place():
     assert torch.equal(caller.state["calls"], model.calls)
 
 
-def test_a_function_by_name_and_what_it_calls(parse):
+def test_function_by_name_and_its_callees(parse):
     module = parse("""
         func.func private @twice(%a: tensor<2xf32>) -> tensor<2xf32> {
           %0 = stablehlo.add %a, %a : tensor<2xf32>
@@ -184,7 +184,7 @@ def test_a_function_by_name_and_what_it_calls(parse):
     assert str(module) == before
 
 
-def test_an_operation_that_aborts_the_interpreter(parse):
+def test_operation_that_aborts_the_interpreter(parse):
     text = """func.func @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {
         %0 = "stablehlo.cholesky"(%a) {lower = true} : (tensor<2x2xf32>) -> tensor<2x2xf32>
         return %0 : tensor<2x2xf32> }"""
@@ -195,7 +195,7 @@ def test_an_operation_that_aborts_the_interpreter(parse):
 
 
 @pytest.mark.parametrize("name", ["stablehlo", pytest.param("tosa_reference", marks=needs_tosa)])
-def test_what_is_not_theirs_is_refused(parse, name):
+def test_unsupported_modules_are_errors(parse, name):
     kind = "tensor<2xf32>"
     text = f"func.func @main(%a: {kind}) -> {kind} {{ %0 = math.exp %a : {kind} return %0 : {kind} }}"
     with pytest.raises(UsageError, match="holds math.exp, which it does not know"):
@@ -206,7 +206,7 @@ def test_what_is_not_theirs_is_refused(parse, name):
         backend_named(name).load(parse(text), "other")
 
 
-def test_a_size_of_its_own_for_each_call(parse):
+def test_dynamic_size_differs_between_calls(parse):
     loaded = StablehloBackend().load(parse(transpose("stablehlo", "f32", ("?", 3))))
     for rows in (0, 1, 4):
         x = torch.randn(rows, 3)
@@ -216,7 +216,7 @@ def test_a_size_of_its_own_for_each_call(parse):
 
 
 @needs_tosa
-def test_tosa_takes_static_shapes_and_what_its_validator_accepts(parse):
+def test_tosa_requires_static_shapes_and_valid_tosa(parse):
     with pytest.raises(UsageError, match=r"argument 0 is tensor<\?x3xf32>.* of static shapes"):
         TosaReferenceBackend().load(parse(transpose("tosa", "f32", ("?", 3))))
     text = """func.func @main(%a: tensor<1x1x1x1x1x1x2xf32>) -> tensor<1x1x1x1x1x1x2xf32> {
@@ -227,7 +227,7 @@ def test_tosa_takes_static_shapes_and_what_its_validator_accepts(parse):
 
 
 @pytest.mark.parametrize("name, extra", [("tosa_reference", "tosa"), ("iree", "iree"), ("xla", "xla")])
-def test_a_backend_that_is_not_installed_names_its_extra(parse, monkeypatch, name, extra):
+def test_missing_backend_names_its_extra(parse, monkeypatch, name, extra):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotInstalledError, match=rf"pip install 'fx-importer\[{extra}\]'$") as raised:
         backend_named(name).load(parse(transpose("stablehlo", "f32")))
@@ -235,7 +235,7 @@ def test_a_backend_that_is_not_installed_names_its_extra(parse, monkeypatch, nam
 
 
 @pytest.mark.parametrize("backend", ["jit", "eager", pytest.param("iree", marks=needs_iree)])
-def test_numbers(backend):
+def test_python_scalars(backend):
     def program(x, count, factor, flag):
         return x * count + factor, count + 1, factor * 2, flag
 
@@ -248,7 +248,7 @@ def test_numbers(backend):
 @pytest.mark.parametrize(
     "backend", ["stablehlo", "eager", pytest.param("iree", marks=needs_iree), pytest.param("xla", marks=needs_xla)]
 )
-def test_sizes_and_numbers_in_stablehlo(backend):
+def test_sizes_and_scalars_in_stablehlo(backend):
     def program(x, count, factor):
         return (x * factor).view(x.shape[0] * 2, -1) + torch.arange(count).sum(), torch.ones(count), count + x.shape[0]
 
@@ -274,7 +274,7 @@ def test_unsigned_integers_in_stablehlo(backend):
 
 
 @needs_iree
-def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
+def test_iree_takes_dynamic_sizes_and_reports_compile_errors(parse):
     model, example = nn.Softmax(1), torch.randn(4, 10)
     lowered = lower(model, example, output_type="linalg", dynamic_shapes=({0: torch.export.Dim("rows")},))
     caller = lowered.caller(backend="iree")
@@ -288,7 +288,7 @@ def test_iree_takes_any_size_and_says_what_it_cannot_compile(parse):
         backend_named("iree").load(parse(text))
 
 
-def test_names():
+def test_backend_names():
     for name in BACKENDS:
         assert backend_named(name).name == name
     with pytest.raises(UsageError, match="unknown backend 'cuda': accepted are 'jit', 'stablehlo'"):

@@ -1,4 +1,4 @@
-"""What a function takes and returns, and what is said about a call that does not fit."""
+"""Signatures of functions, and messages for calls that do not fit them."""
 
 import pytest
 import torch
@@ -44,11 +44,11 @@ def test_kinds(signature):
         (3, float("nan")),
     ],
 )
-def test_what_fits(signature, position, value):
+def test_valid_arguments(signature, position, value):
     signature.check([value if i == position else good for i, good in enumerate(GOOD)])
 
 
-class Odd(torch.Tensor):
+class Subclass(torch.Tensor):
     pass
 
 
@@ -71,8 +71,8 @@ class Odd(torch.Tensor):
         ),
         (
             0,
-            torch.ones(3, 4).as_subclass(Odd),
-            "argument 0 is Odd (torch.strided) on cpu, but the function takes de",
+            torch.ones(3, 4).as_subclass(Subclass),
+            "argument 0 is Subclass (torch.strided) on cpu, but the function takes de",
         ),
         (1, torch.ones(2, dtype=torch.bool), "argument 1 is bool, but the function takes int8 or uint8"),
         (2, 1.0, "argument 2 is of type float, but the function takes an int of 64 bits"),
@@ -83,14 +83,14 @@ class Odd(torch.Tensor):
         (4, 1, "argument 4 is of type int, but the function takes a bool"),
     ],
 )
-def test_what_does_not_fit(signature, position, value, sentence):
+def test_invalid_arguments(signature, position, value, sentence):
     with pytest.raises(UsageError) as caught:
         signature.check([value if i == position else good for i, good in enumerate(GOOD)])
     assert sentence in str(caught.value)
     assert ";" not in str(caught.value)
 
 
-def test_all_misfits_are_listed(signature):
+def test_all_invalid_arguments_are_listed(signature):
     with pytest.raises(UsageError) as caught:
         signature.check([None, *GOOD[1:4], None])
     assert str(caught.value) == (
@@ -99,7 +99,7 @@ def test_all_misfits_are_listed(signature):
     )
 
 
-def test_the_number_of_arguments(signature):
+def test_number_of_arguments(signature):
     with pytest.raises(UsageError, match="^'run' takes 5 arguments, but got 2$"):
         signature.check(GOOD[:2])
 

@@ -1,4 +1,4 @@
-"""Weights that stay out of LLVM."""
+"""Weights that are passed as arguments rather than compiled by LLVM."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("element_type", DTYPES)
-def test_bytes_arrive_unchanged(element_type):
+def test_constants_are_bit_exact(element_type):
     dtype = DTYPES[element_type][0]
     large, odd = random_bytes(40, 60, dtype=dtype), random_bytes(1031, dtype=dtype)
     first, second = JitBackend().load(returning([(large, element_type), (odd, element_type)]))()
@@ -67,7 +67,7 @@ def test_bytes_arrive_unchanged(element_type):
     assert same_bytes(second, odd)
 
 
-def test_large_ones_become_views_of_one_argument_once_each():
+def test_large_constants_become_views_of_one_argument():
     values = [(torch.ones(300), "f32"), (torch.ones(3), "f32"), (torch.ones(17, 19).double(), "f64")]
     module = returning(values, sharing=True)
     function = module.body.operations[0]
@@ -85,24 +85,24 @@ def test_large_ones_become_views_of_one_argument_once_each():
     assert returned[0] == returned[3]
 
 
-def test_a_resource_that_is_not_as_large_as_its_type_is_left_alone():
+def test_resource_of_another_size_than_its_type_is_kept():
     module = returning([(torch.ones(2000, dtype=torch.float16), "f32")])
     assert hoist_constants(module.body.operations[0]).numel() == 0
     assert "dense_resource<w0>" in str(module)
 
 
-def test_no_constants_at_all(jit):
+def test_no_large_constants(jit):
     (result,) = jit(RETURNS.format("tensor<2xf32>", "[1.5, 2.5]"))()
     assert result.tolist() == [1.5, 2.5]
 
 
-def test_writing_to_a_returned_weight_does_not_show_in_the_next_call():
+def test_returned_weight_is_a_copy():
     function = JitBackend().load(returning([(torch.ones(500), "f32")]))
     function()[0].zero_()
     assert torch.equal(function()[0], torch.ones(500))
 
 
-def test_small_constants_are_not_shared_either(jit):
+def test_returned_small_constant_is_a_copy(jit):
     function = jit(RETURNS.format("tensor<2xi32>", "[7, 8]"))
     function()[0].zero_()
     assert function()[0].tolist() == [7, 8]

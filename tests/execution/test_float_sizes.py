@@ -1,4 +1,4 @@
-"""Numbers that are computed of constants are constants; what has no number stays."""
+"""Folding of scalar StableHLO arithmetic on constants."""
 
 import pytest
 
@@ -10,7 +10,7 @@ I64, F64, I1 = "tensor<i64>", "tensor<f64>", "tensor<i1>"
 
 
 def folded(body: str, result: str) -> str:
-    """Return what the function of ``body``, which ends in ``%r``, is by now."""
+    """Return the defining text of ``%r`` in the function of ``body`` after folding."""
     text = f"func.func @main() -> {result} {{\n{body}\nreturn %r : {result}\n}}"
     load_dialects(context := new_context())
     with context:
@@ -51,17 +51,17 @@ def constant(name: str, value: str, type_: str) -> str:
     ],
     ids=["a-size-times-a-float", "towards-zero", "floats", "a-choice", "a-shape"],
 )
-def test_a_number_of_constants_is_a_constant(body, type_, value):
+def test_scalar_arithmetic_is_folded(body, type_, value):
     found = folded(body, type_)
     assert "stablehlo.constant" in found
     assert f"dense<{value}" in found
 
 
-def test_what_divides_by_zero_stays():
+def test_division_by_zero_is_not_folded():
     body = constant("a", "7", I64) + constant("b", "0", I64) + f"%r = stablehlo.divide %a, %b : {I64}"
     assert "stablehlo.divide" in folded(body, I64)
 
 
-def test_more_than_one_number_stays():
+def test_tensors_of_several_elements_are_not_folded():
     body = constant("a", "7", "tensor<2xi64>") + "%r = stablehlo.add %a, %a : tensor<2xi64>"
     assert "stablehlo.add" in folded(body, "tensor<2xi64>")

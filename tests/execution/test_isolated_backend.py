@@ -1,4 +1,4 @@
-"""What becomes of the process that runs for another one, when that other one is killed."""
+"""The worker process of a backend ends when its parent is killed."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def cpu_time(process: int) -> float:
 
 
 @pytest.mark.new_interpreter
-def test_it_ends_in_the_middle_of_native_code():
+def test_worker_ends_during_native_code():
     parent = subprocess.Popen([sys.executable, "-W", "ignore", "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())

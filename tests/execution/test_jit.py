@@ -1,4 +1,4 @@
-"""Compiled functions: what goes in comes out, whatever its dtype, and nothing else changes."""
+"""JIT-compiled functions: arguments and results of every dtype and layout, and their memory."""
 
 import gc
 import resource
@@ -74,7 +74,7 @@ def test_shapes(jit, shape):
     ],
     ids=["transposed", "strided", "expanded", "grad", "negated", "offset", "empty"],
 )
-def test_inputs_in_any_layout_and_never_written(jit, value):
+def test_inputs_of_any_layout_are_not_modified(jit, value):
     before = value.detach().clone()
     function = jit(ADD_ONE)
     for _ in range(2):
@@ -85,7 +85,7 @@ def test_inputs_in_any_layout_and_never_written(jit, value):
     assert torch.equal(value, before)
 
 
-def test_numbers(jit):
+def test_python_scalars(jit):
     function = jit(
         """func.func @main(%n: i64, %x: f64, %b: i1) -> (i1, i64, tensor<f64>, f64) {
           %t = tensor.from_elements %x : tensor<f64>
@@ -100,7 +100,7 @@ def test_numbers(jit):
 
 
 @pytest.mark.parametrize("kind, value", [("i64", -3), ("f64", 0.25), ("i1", True)])
-def test_a_single_number(jit, kind, value):
+def test_single_scalar(jit, kind, value):
     (result,) = jit(f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}")(value)
     assert result == value
     assert type(result) is type(value)
@@ -128,7 +128,7 @@ def test_arguments_and_constants_as_results_are_independent(jit):
     assert value.tolist() == [1, 2]
 
 
-def test_results_that_are_parts_of_one_tensor(jit):
+def test_results_that_are_views_of_one_tensor(jit):
     """The strides of an axis of one element may be any; both results are the caller's own."""
     function = jit(
         """func.func @main(%a: tensor<6x4xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>, tensor<2x2xf32>) {
@@ -146,7 +146,7 @@ def test_results_that_are_parts_of_one_tensor(jit):
         assert same.tolist() == [[0, 1]]
 
 
-def test_a_result_outlives_the_function(jit):
+def test_result_outlives_the_function(jit):
     function = jit(ADD_ONE)
     (result,) = function(torch.zeros(30, 40))
     del function
@@ -154,7 +154,7 @@ def test_a_result_outlives_the_function(jit):
     assert torch.equal(result, torch.ones(30, 40))
 
 
-def test_memory_is_given_back(jit):
+def test_memory_is_freed(jit):
     function = jit(ADD_ONE)
     value = torch.zeros(512, 1024)  # 2 MB
 
@@ -177,7 +177,7 @@ def test_threads_take_turns(jit):
     assert all(torch.equal(result, value + 1) for (result,), value in zip(results, values, strict=True))
 
 
-def test_the_module_stays_as_it_is(parse):
+def test_module_is_unchanged(parse):
     module = parse(ADD_ONE)
     before = str(module)
     JitBackend().load(module)
@@ -203,19 +203,19 @@ def test_functions_by_name(parse):
     assert str(caught.value) == "the module has no function 'main': there is 'twice', 'four_times', 'broken'"
 
 
-def test_a_module_that_was_not_lowered():
+def test_module_that_is_not_lowered():
     module = export_and_import(torch.nn.ReLU(), torch.ones(2))
     with pytest.raises(UsageError, match=r"'main' cannot be run: argument 0 is !torch.vtensor<\[2\],f32>"):
         JitBackend().load(module)
 
 
-def test_what_cannot_be_compiled(parse):
+def test_uncompilable_module(parse):
     module = parse("func.func private @elsewhere()\nfunc.func @main() { call @elsewhere() : () -> ()\n return }")
     with pytest.raises(StageFailed, match="stage 'compile' failed"):
         JitBackend().load(module)
 
 
-def test_operations_that_are_not_for_cpus(parse):
+def test_operations_without_a_cpu_lowering(parse):
     kind = "tensor<2x2xf32>"
     body = f"%q = stablehlo.cholesky %a, lower = true : {kind}\n"
     body += f"%r = stablehlo.custom_call @own(%q) : ({kind}) -> {kind}\n return %r : {kind}"
@@ -247,7 +247,7 @@ def test_conversions_between_floats_are_bit_exact(jit, dtype, target):
         body = "linalg.yield %x : " + source
     else:
         op = "truncf" if target.itemsize < dtype.itemsize else "extf"
-        if target.itemsize == dtype.itemsize:  # f16 and bf16: by way of f32
+        if target.itemsize == dtype.itemsize:  # f16 and bf16: through f32
             body = f"%w = arith.extf %x : {source} to f32\n %s = arith.truncf %w : f32 to {to}\n linalg.yield %s : {to}"
         else:
             body = f"%s = arith.{op} %x : {source} to {to}\n linalg.yield %s : {to}"
@@ -315,7 +315,7 @@ def test_functions_are_accurate(jit, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_not_a_number_wins(jit, dtype):
+def test_nan_propagates(jit, dtype):
     t = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
     function = jit(
         f"""#map = affine_map<(i) -> (i)>
@@ -338,7 +338,7 @@ def test_not_a_number_wins(jit, dtype):
     torch.testing.assert_close(smallest, torch.minimum(left, right), rtol=0, atol=0, equal_nan=True)
 
 
-def test_state_is_kept_from_call_to_call():
+def test_state_persists_between_calls():
     # The random number generator's seed is a global of the module.
     function = JitBackend().load(export_and_import(Noise(), torch.zeros(4), output_type="linalg"))
     (first,), (second,) = function(torch.zeros(4)), function(torch.zeros(4))
@@ -352,6 +352,6 @@ class Noise(torch.nn.Module):
         return x + torch.rand_like(x)
 
 
-def test_it_is_a_backend():
+def test_jit_is_a_backend():
     backend: Backend = JitBackend()
     assert backend.name == "jit"

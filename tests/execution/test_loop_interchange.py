@@ -1,4 +1,4 @@
-"""Loops that are put in order, and in functions of their own."""
+"""Loop interchange of linalg operations, and loops as functions."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ MATMUL = reduction("m, n, k", "ppr", "3x4", "4x5", "3x5", ("m, k", "k, n", "m, n
     [
         # m, k, n: the last loop runs along rows of B and C.
         (MATMUL, "prp", ["(d0, d1)", "(d1, d2)", "(d0, d2)"]),
-        # A product with a transposed B: k runs along rows of A and B, and stays.
+        # A product with a transposed B: k runs along rows of A and B, and stays innermost.
         (
             reduction("m, n, k", "ppr", "3x4", "5x4", "3x5", ("m, k", "n, k", "m, n")),
             "ppr",
@@ -70,7 +70,7 @@ MATMUL = reduction("m, n, k", "ppr", "3x4", "4x5", "3x5", ("m, k", "k, n", "m, n
             "rp",
             ["(d0, d1)", "(d0, d1)", "(d1)"],
         ),
-        # The body counts on the order.
+        # The body depends on the order.
         (
             reduction("m, n, k", "ppr", "3x4", "4x5", "3x5", ("m, k", "k, n", "m, n"), "%i = linalg.index 2 : index"),
             "ppr",
@@ -95,12 +95,12 @@ def test_the_innermost_loop_runs_along_rows(parse, text, kinds, maps):
 @pytest.mark.parametrize(
     "b, maps, order",
     [
-        ("4x5", ("m, k", "k, n", "m, n"), None),  # as it should be
+        ("4x5", ("m, k", "k, n", "m, n"), None),  # already in order
         ("5x4", ("m, k", "n, k", "m, n"), (1, 0)),
-        ("4x5", ("m, k", "k, n", "n, m"), None),  # it has no axis of the result's rows
+        ("4x5", ("m, k", "k, n", "n, m"), None),  # no dimension runs along the result's rows
     ],
 )
-def test_a_contraction_had_better_find_rows_of_what_it_writes(parse, b, maps, order):
+def test_contraction_prefers_rows_of_its_result(parse, b, maps, order):
     c = "5x3" if maps[2] == "n, m" else "3x5"
     module = parse(reduction("m, n, k", "ppr", "3x4", b, c, maps))
     (op,) = [
@@ -116,7 +116,7 @@ def test_a_contraction_had_better_find_rows_of_what_it_writes(parse, b, maps, or
         assert "(d2, d1)" in str(ir.ArrayAttr(op.attributes["indexing_maps"])[1])
 
 
-def test_a_contraction_in_another_order_gives_the_same(jit):
+def test_interchanged_contraction_computes_the_same(jit):
     a, b, c = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
     (result,) = jit(MATMUL)(a, b, c)
     torch.testing.assert_close(result, c + a @ b)
@@ -156,8 +156,8 @@ def test_equal_loops_become_one_function(parse):
     assert "llvm.bareptr" in kernel.attributes
 
 
-@pytest.mark.parametrize("rows, said", [(4, ["noinline", "optsize"]), (1 << 20, ["noinline"]), ("?", ["noinline"])])
-def test_llvm_is_told_which_loops_are_soon_over(parse, rows, said):
+@pytest.mark.parametrize("rows, expected", [(4, ["noinline", "optsize"]), (1 << 20, ["noinline"]), ("?", ["noinline"])])
+def test_short_loops_are_optimized_for_size(parse, rows, expected):
     text = TWO_SUMS.replace("tensor<4xf32>", f"tensor<{rows}xf32>")
     if rows == "?":
         size = "%i0 = arith.constant 0 : index\n %n = tensor.dim %a, %i0 : tensor<?xf32>\n"
@@ -169,10 +169,10 @@ def test_llvm_is_told_which_loops_are_soon_over(parse, rows, said):
     for stage in (SCALARS, LLVM_DIALECT):
         run_stage(stage, module)
     (kernel,) = (each for each in module.body.operations if str(each.attributes["sym_name"]).startswith('"kernel_'))
-    assert [ir.StringAttr(each).value for each in ir.ArrayAttr(kernel.attributes["passthrough"])] == said
+    assert [ir.StringAttr(each).value for each in ir.ArrayAttr(kernel.attributes["passthrough"])] == expected
 
 
-def test_memory_of_unknown_size_is_passed_with_its_sizes(parse):
+def test_dynamic_memrefs_are_passed_with_their_sizes(parse):
     size = "%i0 = arith.constant 0 : index\n %n = tensor.dim %a, %i0 : tensor<?xf32>\n"
     text = TWO_SUMS.replace("tensor<4xf32>", "tensor<?xf32>").replace(
         "%e = tensor.empty()", f"{size} %e = tensor.empty(%n)"
@@ -199,7 +199,7 @@ def test_absolute_values_of_integers(parse, jit):
 @pytest.mark.parametrize(
     "source, target, steps", [("f64", "f16", 2), ("f64", "bf16", 2), ("f64", "f32", 1), ("f32", "f16", 1)]
 )
-def test_truncations_pass_float32(parse, source, target, steps):
+def test_truncations_go_through_float32(parse, source, target, steps):
     body = f"%r = arith.truncf %a : {source} to {target}\n return %r : {target}"
     module = parse(f"func.func @main(%a: {source}) -> {target} {{ {body} }}")
     split_truncations(module)

@@ -1,4 +1,4 @@
-"""Descriptors of memory, and who frees it."""
+"""Memref descriptors, and ownership of their memory."""
 
 import ctypes
 import gc
@@ -24,7 +24,7 @@ def allocate(tensor: torch.Tensor, *, before: int = 0) -> ctypes.Array:
 
 @pytest.fixture
 def freed(monkeypatch):
-    """Return the list of the addresses that are freed while the test runs."""
+    """Return the list of addresses that are freed during the test."""
     addresses: list[int] = []
     free = memref._free
 
@@ -39,11 +39,11 @@ def freed(monkeypatch):
 @pytest.mark.parametrize(
     "shape, strides", [((), []), ((3,), [1]), ((2, 3, 4), [12, 4, 1]), ((2, 0, 4), [0, 4, 1]), ((1, 1), [1, 1])]
 )
-def test_a_descriptor_is_dense_and_row_major(shape, strides):
+def test_descriptor_is_dense_and_row_major(shape, strides):
     assert list(describe(64, shape)) == [64, 64, 0, *shape, *strides]
 
 
-def test_a_result_is_not_copied_and_is_freed_with_its_last_view(freed):
+def test_result_is_not_copied_and_is_freed_with_its_last_view(freed):
     descriptor = allocate(torch.arange(6.0).reshape(2, 3), before=16)
     (tensor,) = adopt([(descriptor, torch.float32)])
     assert tensor.data_ptr() == descriptor[1]
@@ -58,14 +58,14 @@ def test_a_result_is_not_copied_and_is_freed_with_its_last_view(freed):
     assert freed == [descriptor[0]]
 
 
-def test_the_offset_counts_elements(freed):
+def test_offset_is_in_elements(freed):
     descriptor = allocate(torch.arange(5, dtype=torch.int16))
     descriptor[2], descriptor[3] = 2, 3
     (tensor,) = adopt([(descriptor, torch.int16)])
     assert tensor.tolist() == [2, 3, 4]
 
 
-def test_results_in_the_same_memory_are_told_apart_and_freed_once(freed):
+def test_results_in_the_same_memory_are_freed_once(freed):
     whole = allocate(torch.arange(4.0))
     part = describe(whole[0], (2,))
     first, second, third = adopt([(part, torch.float32), (whole, torch.float32), (whole, torch.float32)])

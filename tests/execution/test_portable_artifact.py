@@ -1,4 +1,4 @@
-"""StableHLO's portable artifact: read back by the wheel and by XLA, it computes what eager does."""
+"""StableHLO's portable artifact, loaded by the wheel and by XLA, agrees with eager."""
 
 import importlib.util
 from pathlib import Path
@@ -20,7 +20,7 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 class Weights(nn.Module):
-    """Of many dtypes; large, small, empty, and all alike."""
+    """Of many dtypes; large, small, empty, and splat."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ def same(found, expected):
         assert one.shape == other.shape
         if other.shape[-1] == 16:
             torch.testing.assert_close(one, other)
-        else:  # what is only moved: any bits, some of them of a NaN
+        else:  # only moved: any bit pattern, including NaNs
             assert torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)))
 
 
@@ -90,7 +90,7 @@ def test_weights_as_arguments(lowered, model, tmp_path):
     same(BACKENDS["stablehlo"]().load(module)(x, *(model.state_dict()[name] for name in names)), model(x))
 
 
-def test_the_suffix_makes_one(lowered, tmp_path):
+def test_suffix_selects_the_artifact(lowered, tmp_path):
     lowered.save(tmp_path / "m.stablehlo")
     assert (tmp_path / "m.stablehlo").read_bytes().startswith(b"ML\xefR")
     assert b"StableHLO_v1." in (tmp_path / "m.stablehlo").read_bytes()
@@ -105,7 +105,7 @@ def test_the_suffix_makes_one(lowered, tmp_path):
         ({"weights": "apart"}, "unknown weights 'apart': accepted are 'inline', 'arguments'"),
     ],
 )
-def test_refused(lowered, tmp_path, options, sentence):
+def test_invalid_options(lowered, tmp_path, options, sentence):
     with pytest.raises(UsageError, match=sentence):
         lowered.save_artifact(tmp_path / "m.stablehlo", **options)
     assert not list(tmp_path.iterdir())

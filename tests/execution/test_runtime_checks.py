@@ -1,4 +1,4 @@
-"""What would end the process, and does not."""
+"""Errors that would abort the process are exceptions."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ func.func @main(%a: tensor<3xf32>, %b: i1, %c: i1) -> tensor<3xf32> {
 """
 
 
-def test_a_failed_assertion_is_an_error_and_the_next_call_works(jit):
+def test_failed_assertion_is_an_error_and_the_next_call_works(jit):
     function = jit(ASSERTION)
     for _ in range(3):
         with pytest.raises(UsageError, match=r"^'main' stopped: the first"):
@@ -59,7 +59,7 @@ def test_division_by_a_constant_is_not_checked(jit):
     assert not [message for message in function.messages if "division" in message]
 
 
-def test_sizes_that_do_not_match(jit):
+def test_mismatched_sizes(jit):
     function = jit(ELEMENTWISE.format(t="f32", body="%s = arith.addf %x, %y : f32"))
     assert function(torch.ones(2), torch.ones(2))[0].tolist() == [2, 2]
     with pytest.raises(
@@ -85,7 +85,7 @@ func.func @main(%table: tensor<{n}xf32>, %where: tensor<2xi64>) -> tensor<2xf32>
 
 
 @pytest.mark.parametrize("size", ["5", "?"])
-def test_an_index_out_of_range(jit, size):
+def test_index_out_of_range(jit, size):
     function = jit(GATHER.format(n=size))
     table = torch.arange(5.0)
     assert function(table, torch.tensor([4, 0]))[0].tolist() == [4, 0]
@@ -115,7 +115,7 @@ func.func @main(%out: tensor<4xf32>, %updates: tensor<2xf32>, %where: tensor<2x1
 """
 
 
-def test_a_scatter_out_of_range(jit):
+def test_scatter_out_of_range(jit):
     function = jit(SCATTER)
     ones = torch.ones(4)
     assert function(ones, torch.tensor([2.0, 3.0]), torch.tensor([[1], [1]], dtype=torch.int32))[0].tolist() == [
@@ -140,7 +140,7 @@ func.func @main(%out: tensor<4x3xf32>, %row: tensor<1x3xf32>, %where: tensor<i64
 """
 
 
-def test_a_slice_out_of_range(jit):
+def test_slice_out_of_range(jit):
     function = jit(SLICES)
     assert function(torch.zeros(4, 3), torch.ones(1, 3), torch.tensor(3))[0].sum(1).tolist() == [0, 0, 0, 3]
     for wrong in (4, -1):

@@ -45,21 +45,21 @@ def test_an_operator_is_replaced() -> None:
     assert operators(program) == [aten.silu.default]
 
 
-def test_a_packet_stands_for_its_overloads_and_an_exact_key_goes_first() -> None:
+def test_overload_key_precedes_packet_key() -> None:
     program = exported(lambda x: (x > 0, x > x), torch.ones(2))
     table = {aten.gt.Tensor: lambda a, b: torch.lt(b, a), aten.gt: lambda a, b: torch.ge(a, b)}
     assert operators(decompose(program, table)) == [aten.ge.Scalar, aten.lt.Tensor]
 
 
 @pytest.mark.parametrize("table", [{"aten.silu": F.silu}, {aten.silu.default: None}])
-def test_what_is_no_table(table) -> None:
+def test_invalid_table(table) -> None:
     with pytest.raises(UsageError, match="decomposition"):
         decompose(exported(F.silu, torch.ones(2)), table)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_view_of_what_has_other_strides_now(dynamic: bool) -> None:
-    # Eager's attention leaves its result in the layout that this view needs; a decomposed one need not.
+def test_view_of_a_decomposition_with_other_strides(dynamic: bool) -> None:
+    # Eager's attention returns the layout that this view needs; a decomposed one may return another.
     def attend(x):
         heads = x.view(x.shape[0], 5, 4, 8).transpose(1, 2)
         joined = F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2)
@@ -73,7 +73,7 @@ def test_a_view_of_what_has_other_strides_now(dynamic: bool) -> None:
     assert [node.format_node() for node in program.graph.nodes] == nodes
 
 
-def test_a_view_that_is_written_through() -> None:
+def test_write_through_a_view() -> None:
     def write(x):
         x = x.transpose(0, 1).contiguous()
         x.view(-1)[1:3].mul_(10)
@@ -106,16 +106,16 @@ DIALECT = {
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_what_torch_mlir_decomposes_is_decomposed_here_or_known_to_the_dialect(table) -> None:
+def test_torch_mlir_decompositions_are_covered_by_tables_or_dialect(table) -> None:
     theirs = [key for key in get_peers_table() if isinstance(key, OpOverload) and not key._schema.is_mutable]
-    theirs = [key for key in theirs if key.namespace in ("aten", "prims")]  # others come with what was imported before
+    theirs = [key for key in theirs if key.namespace in ("aten", "prims")]  # other imports register more
     assert not [key for key in theirs if key not in table and key.name().replace("::", ".") not in DIALECT]
 
 
 @pytest.mark.parametrize("table", ["linalg", "stablehlo"])
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.filterwarnings("ignore:The tensor attributes .* were assigned during export:UserWarning")
-def test_models_keep_their_numbers_and_end_in_aten(name: str, table: str) -> None:
+def test_decomposed_models_agree_with_eager_and_are_aten(name: str, table: str) -> None:
     model, args, kwargs = ZOO[name].build()
     decomposed = decompose(export(model, args, kwargs, strict=False), TABLES[table])
     assert_close(decomposed.module()(*args, **kwargs), model(*args, **kwargs), rtol=1e-4, atol=1e-4)

@@ -40,7 +40,7 @@ def targets(program: ExportedProgram) -> list[Any]:
 
 
 def assert_same_as_torch(program: ExportedProgram, table: Any) -> None:
-    """The graph is that of ``run_decompositions``, but for how sizes are computed and what is in normal form anyway."""
+    """Check that the graph equals that of ``run_decompositions``, up to size computations and normal form."""
     program = prepare(program)
     ours = canonicalize(decompose_locally(program, {**table}))
     theirs = canonicalize(retrace(program, {**table}))
@@ -49,7 +49,7 @@ def assert_same_as_torch(program: ExportedProgram, table: Any) -> None:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", ["bert_small", "gpt2_small", "resnet_small", "swin_small", "lstm"])
-def test_models_become_the_graphs_that_torch_makes_of_them(name: str, dynamic: bool) -> None:
+def test_models_decompose_as_by_torch(name: str, dynamic: bool) -> None:
     model, args, kwargs = ZOO[name].build()
     shapes = ZOO[name].dynamic_shapes if dynamic else None
     assert_same_as_torch(export(model, args, kwargs, dynamic_shapes=shapes, strict=False), LINALG)
@@ -70,17 +70,17 @@ def test_models_become_the_graphs_that_torch_makes_of_them(name: str, dynamic: b
         pytest.param(lambda x: torch.where(x > 0, x, 2.0).clamp(-0.0, 3).nan_to_num(), id="constants"),
         pytest.param(lambda x: torch.zeros(x.shape[0], 2).fill_(3) + x[:, :2].cumsum(0), id="factories"),
         pytest.param(lambda x: torch.einsum("ij,kj->ik", x, x + 1) @ x, id="products"),
-        pytest.param(lambda x: (F.dropout(x, 0.5, False).contiguous().to(torch.float64), x), id="nothing"),
+        pytest.param(lambda x: (F.dropout(x, 0.5, False).contiguous().to(torch.float64), x), id="no-ops"),
         pytest.param(lambda x: F.relu(x + 1, inplace=True).add_(x).mul_(2).add_(x), id="in place"),
-        pytest.param(lambda x: (y := x * 2, y[:, 1:3].add_(x[:, :2]), y[0].mul_(2), y * 3)[3], id="parts"),
-        pytest.param(lambda x: (x[1].copy_(x[0]), x.sum())[1], id="a part of an input"),
-        pytest.param(lambda x: (y := x * 2, y[:, :2][0].relu_(), y[0][1].fill_(3), y)[3], id="parts of parts"),
+        pytest.param(lambda x: (y := x * 2, y[:, 1:3].add_(x[:, :2]), y[0].mul_(2), y * 3)[3], id="write to views"),
+        pytest.param(lambda x: (x[1].copy_(x[0]), x.sum())[1], id="write to a view of an input"),
+        pytest.param(lambda x: (y := x * 2, y[:, :2][0].relu_(), y[0][1].fill_(3), y)[3], id="nested views"),
         pytest.param(lambda x: (found := x.topk(2), found[0].div_(3), x[:, :2] + found[1])[2], id="one of two results"),
         pytest.param(lambda x: torch.stft(x.flatten(), 4, return_complex=True, pad_mode="constant").abs(), id="stft"),
-        pytest.param(lambda x: (x * 2).index_fill_(1, torch.tensor([1]), 3.0).sub_(1), id="a tensor of numbers"),
+        pytest.param(lambda x: (x * 2).index_fill_(1, torch.tensor([1]), 3.0).sub_(1), id="tensor literal"),
     ],
 )
-def test_operators_become_what_torch_makes_of_them(function: Callable[..., Any], dynamic: bool, table: Any) -> None:
+def test_operators_decompose_as_by_torch(function: Callable[..., Any], dynamic: bool, table: Any) -> None:
     assert_same_as_torch(exported(function, X.clone(), dynamic=dynamic), table)
 
 
@@ -91,28 +91,28 @@ def _two_views(x: Tensor) -> Tensor:
     return first + y
 
 
-def _two_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def _two_disjoint_views(x: Tensor) -> tuple[Tensor, Tensor]:
     y = x + 1
     first = y[0]
     y[1].add_(1)
     return first, y
 
 
-def _a_result_of_before(x: Tensor) -> tuple[Tensor, Tensor]:
+def _earlier_view(x: Tensor) -> tuple[Tensor, Tensor]:
     y = x + 1
     z = y.view(-1)
     y.relu_()
     return y, z
 
 
-def _a_view_of_an_input(x: Tensor) -> tuple[Tensor, Tensor]:
+def _view_of_an_input(x: Tensor) -> tuple[Tensor, Tensor]:
     flat = x.view(-1)
     x.relu_()
     return x, flat
 
 
 @decomposes(aten.relu.default)
-def of_another_type(x: Tensor) -> Tensor:
+def with_another_dtype(x: Tensor) -> Tensor:
     return x.double()
 
 
@@ -132,11 +132,11 @@ NORM = nn.BatchNorm1d(4)
 @pytest.mark.parametrize(
     ("function", "rule", "reason"),
     [
-        pytest.param(lambda x: x.t().mul_(2), None, r"mul_ .*: it writes to the memory of '\w+'", id="turned input"),
-        pytest.param(_two_parts, None, "it writes to memory that is read as 'select' later", id="two parts"),
-        pytest.param(_a_view_of_an_input, None, "it writes to memory that is read as 'view' later", id="input"),
+        pytest.param(lambda x: x.t().mul_(2), None, r"mul_ .*: it writes to the memory of '\w+'", id="transposed"),
+        pytest.param(_two_disjoint_views, None, "it writes to memory that is read as 'select' later", id="disjoint"),
+        pytest.param(_view_of_an_input, None, "it writes to memory that is read as 'view' later", id="input"),
         pytest.param(_two_views, None, "it writes to memory that is read as 'select' later, by add", id="two views"),
-        pytest.param(_a_result_of_before, None, "it writes to memory that is read as 'view' later", id="result"),
+        pytest.param(_earlier_view, None, "it writes to memory that is read as 'view' later", id="result"),
         pytest.param(
             lambda x: (x + 1).squeeze_(0), None, "it writes to memory, and has no form that returns", id="metadata"
         ),
@@ -152,29 +152,29 @@ NORM = nn.BatchNorm1d(4)
         ),
         pytest.param(NORM, None, "writes to the memory of|it updates running statistics", id="statistics"),
         pytest.param(lambda x: x[x > 0].relu(), LINALG, "its rule makes sizes that depend on values", id="values"),
-        pytest.param(torch.relu, of_another_type, "its rule computes a result of another type", id="type"),
+        pytest.param(torch.relu, with_another_dtype, "its rule computes a result of another type", id="type"),
         pytest.param(torch.relu, with_a_branch, "its rule calls cond, an operator of higher order", id="branch"),
         pytest.param(torch.relu, with_an_error, "its rule raises ValueError: no such luck", id="error"),
     ],
 )
-def test_what_is_not_decomposed_alone(function: Callable[..., Any], rule: Any, reason: str) -> None:
+def test_retrace_required(function: Callable[..., Any], rule: Any, reason: str) -> None:
     table = rule if rule is LINALG else {} if rule is None else {aten.relu.default: rule}
     with pytest.raises(RetraceRequired, match=reason):
         decompose_locally(exported(function, X.clone()), table)
 
 
 class Wrapped(Tensor):
-    """A tensor that might be anything inside."""
+    """A tensor subclass of unknown content."""
 
 
-def test_tensors_that_tracing_takes_apart_are_declined() -> None:
+def test_wrapper_subclasses_require_retracing() -> None:
     program = exported(lambda x: x + 1, X)
     program.constants["wrapped"] = X.as_subclass(Wrapped)
     with pytest.raises(RetraceRequired, match="'wrapped' is of type Wrapped"):
         decompose_locally(program, {})
 
 
-def test_programs_without_example_values_are_declined() -> None:
+def test_programs_without_example_values_require_retracing() -> None:
     program = exported(lambda x: x + 1, X)
     for node in program.graph.nodes:
         node.meta.pop("val", None)
@@ -182,7 +182,7 @@ def test_programs_without_example_values_are_declined() -> None:
         decompose_locally(program, {})
 
 
-def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
+def test_trace_has_the_reason_of_retracing() -> None:
     lowered = lower(Model(lambda x: x.t().add_(1)), X.clone(), mutation="functional")
     remarks = {stage.name: stage.remarks for stage in lowered.trace.stages}
     assert len(remarks["decompose"]) == 1
@@ -190,7 +190,7 @@ def test_why_the_whole_program_was_traced_again_is_in_the_trace() -> None:
     assert remarks["canonicalize"] == []
 
 
-def _a_part_and_all(x: Tensor) -> tuple[Tensor, Tensor]:
+def _view_and_base(x: Tensor) -> tuple[Tensor, Tensor]:
     y = x + 1
     first = y[0]
     first.mul_(2)
@@ -201,20 +201,20 @@ def _a_part_and_all(x: Tensor) -> tuple[Tensor, Tensor]:
     "function",
     [
         pytest.param(lambda x: (x + 1).view(-1).add_(1).view_as(x), id="through a view"),
-        pytest.param(lambda x: (x + 1)[0].mul_(2), id="a part"),
-        pytest.param(_a_part_and_all, id="a part and all of it"),
-        pytest.param(lambda x: (x > 0).to(torch.int32).add_(torch.ones(4, dtype=torch.int64)), id="of another dtype"),
-        pytest.param(lambda x: (x + 1).relu_().neg_().copy_(x[0]).add_(1), id="one after the other"),
+        pytest.param(lambda x: (x + 1)[0].mul_(2), id="a view"),
+        pytest.param(_view_and_base, id="a view and its base"),
+        pytest.param(lambda x: (x > 0).to(torch.int32).add_(torch.ones(4, dtype=torch.int64)), id="another dtype"),
+        pytest.param(lambda x: (x + 1).relu_().neg_().copy_(x[0]).add_(1), id="chained"),
     ],
 )
-def test_what_writes_to_memory_of_its_own_returns_it(function: Callable[..., Any]) -> None:
+def test_writes_to_intermediate_tensors_become_functional(function: Callable[..., Any]) -> None:
     program = decompose(exported(function, X), LINALG)
     assert not any(target._schema.is_mutable for target in targets(program))
     torch.testing.assert_close(program.module()(X), function(X))
 
 
 class Decoder(nn.Module):
-    """Keeps keys, values and a count in buffers, as a model that generates does; one of its inputs is scratch."""
+    """Keeps keys, values and a counter in buffers, as in generation; one of its inputs is scratch memory."""
 
     keys: Tensor
     values: Tensor
@@ -238,7 +238,7 @@ class Decoder(nn.Module):
 
 
 @pytest.mark.parametrize("table", [{}, LINALG, TOSA, STABLEHLO], ids=["nothing", "linalg", "tosa", "stablehlo"])
-def test_buffers_and_inputs_that_are_written_to_are_results(table: Any) -> None:
+def test_mutated_buffers_and_inputs_are_results(table: Any) -> None:
     inputs = torch.randn(1, 1, 4), torch.tensor([3]), torch.ones(3)
     program = export(Decoder(), inputs, strict=False)
     assert_same_as_torch(program, table)
@@ -247,7 +247,7 @@ def test_buffers_and_inputs_that_are_written_to_are_results(table: Any) -> None:
         assert [*result.graph_signature.user_inputs_to_mutate.values()] == ["scratch"]
 
 
-def test_what_buffers_become_is_what_eager_makes_of_them() -> None:
+def test_mutated_buffers_agree_with_eager() -> None:
     torch.manual_seed(0)
     model = Decoder()
     first = torch.randn(1, 1, 4), torch.tensor([3]), torch.ones(3)
@@ -259,14 +259,14 @@ def test_what_buffers_become_is_what_eager_makes_of_them() -> None:
         torch.testing.assert_close(inputs[2], again[2])
 
 
-def test_the_given_program_is_left_alone() -> None:
+def test_given_program_is_unchanged() -> None:
     program = exported(lambda x: F.silu(x + 1, inplace=True), X)
     before = str(program)
     decompose_locally(program, BASE)
     assert str(program) == before
 
 
-def test_a_rule_is_traced_once_for_all_that_are_alike() -> None:
+def test_rule_is_traced_once_per_kind_of_call() -> None:
     seen = []
 
     def rule(x: Tensor, alpha: float = 1.0) -> Tensor:
@@ -283,7 +283,7 @@ def test_a_rule_is_traced_once_for_all_that_are_alike() -> None:
     torch.testing.assert_close(program.module()(X), model(X))
 
 
-def test_arguments_that_are_one_tensor_are_not_confused_with_two() -> None:
+def test_same_tensor_twice_is_another_kind_of_call() -> None:
     @decomposes(aten.dot.default)
     def dot(x: Tensor, y: Tensor) -> Tensor:
         return (x * y).sum()
@@ -296,7 +296,7 @@ def test_arguments_that_are_one_tensor_are_not_confused_with_two() -> None:
     torch.testing.assert_close(program.module()(*inputs), model(*inputs))
 
 
-def test_nodes_know_where_they_come_from_and_their_types() -> None:
+def test_nodes_have_stack_traces_and_types() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -332,7 +332,7 @@ def test_sizes_are_nodes_and_make_no_guards() -> None:
         torch.testing.assert_close(result.module()(x), F.softplus(x).mean(0))
 
 
-def test_a_view_recorded_with_other_strides_is_a_reshape() -> None:
+def test_view_of_other_strides_becomes_a_reshape() -> None:
     @decomposes(aten.relu.default)
     def transposed(x: Tensor) -> Tensor:
         return x.t().clamp(0).t()
@@ -342,7 +342,7 @@ def test_a_view_recorded_with_other_strides_is_a_reshape() -> None:
     torch.testing.assert_close(program.module()(X), torch.relu(X).view(-1) + 1)
 
 
-def test_a_tensor_made_of_numbers_becomes_a_constant_of_the_program() -> None:
+def test_tensor_literal_becomes_a_constant() -> None:
     @decomposes(aten.relu.default)
     def rule(x: Tensor) -> Tensor:
         return torch.maximum(x, torch.tensor([0.0, 0.0, 0.0, -1.0]))

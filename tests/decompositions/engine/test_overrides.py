@@ -46,19 +46,19 @@ def test_an_operator_is_kept(call: Any, keep: Any) -> None:
 
 @pytest.mark.parametrize("call", [(Model(), X), (PROGRAM,)], ids=["model", "program"])
 @pytest.mark.parametrize("key", ["aten.silu", aten.silu, aten.silu.default], ids=str)
-def test_a_rule_goes_before_the_tables(call: Any, key: Any) -> None:
+def test_extra_rule_precedes_the_table(call: Any, key: Any) -> None:
     found = operators(*call, extra={key: silu}, output_type="linalg")
     assert "aten.exp.default" in found
     assert "aten.sigmoid.default" not in found
 
 
-def test_a_rule_for_one_overload_goes_before_one_for_all() -> None:
+def test_overload_rule_precedes_packet_rule() -> None:
     for extra in ({"aten.silu": torch.neg, aten.silu.default: silu}, {aten.silu.default: silu, "aten.silu": torch.neg}):
         assert "aten.exp.default" in operators(PROGRAM, extra=extra)
 
 
-def test_a_rule_for_what_torch_keeps_whole_is_applied() -> None:
-    """Torch runs the kernel of an operator that is a composite and has one, whatever the table says."""
+def test_rule_for_a_composite_with_a_kernel_is_applied() -> None:
+    """torch.export runs the kernel of a composite operator that has one, whatever the table says."""
 
     class Backward(torch.nn.Module):
         def forward(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -71,7 +71,7 @@ def test_a_rule_for_what_torch_keeps_whole_is_applied() -> None:
     assert found == {"aten.cos.default", "aten.mul.Tensor"}
 
 
-def test_changes_apply_to_a_table_that_is_given_too() -> None:
+def test_overrides_apply_to_a_given_table() -> None:
     table = {aten.linear: F.linear, aten.silu: torch.neg}
     found = operators(PROGRAM, decomposition_table=table, keep=[aten.linear], extra={aten.silu.default: silu})
     assert found == {
@@ -83,7 +83,7 @@ def test_changes_apply_to_a_table_that_is_given_too() -> None:
     }
 
 
-def test_what_the_table_does_not_have_may_be_kept() -> None:
+def test_keep_of_an_operator_without_a_rule() -> None:
     assert operators(PROGRAM, keep=["aten.convolution"]) == operators(PROGRAM)
 
 
@@ -93,7 +93,7 @@ def test_results_are_the_same() -> None:
     assert compare_decompositions(PROGRAM, extra={"aten.silu": silu}) is None
 
 
-def test_a_wrong_rule_is_found_and_written_down(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bisection_of_a_wrong_rule(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path))
     found = compare_decompositions(PROGRAM, keep=["aten.linear"], extra={"aten.silu": torch.neg})
     assert found is not None
@@ -121,6 +121,6 @@ def test_a_wrong_rule_is_found_and_written_down(tmp_path: Any, monkeypatch: pyte
     ],
     ids=["name", "namespace", "overload", "unlike", "string", "value", "key", "both", "all"],
 )
-def test_mistakes_are_sentences(options: dict[str, Any], sentence: str) -> None:
+def test_invalid_overrides(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         export_and_import(PROGRAM, **options)

@@ -1,4 +1,4 @@
-"""Rules that ask a symbolic size for its number are declined: their graphs would be right for the example only."""
+"""Rules that specialize a symbolic size are not applied: their graphs would hold for the example size only."""
 
 import logging
 
@@ -23,30 +23,30 @@ def operators(program):
     return [node.target for node in program.graph.nodes if node.op == "call_function"]
 
 
-def added_up(x):
+def sum_of_rows(x):
     total = x[0]
     for row in range(1, x.shape[0]):
         total = total + x[row]
     return total
 
 
-def test_a_rule_that_counts_up_to_a_size_leaves_the_operator_whole():
+def test_rule_that_loops_over_a_dynamic_size_is_not_applied():
     program = exported(torch.sin, 3, 4)
-    assert operators(decompose(program, {aten.sin.default: added_up})) == [aten.sin.default]
+    assert operators(decompose(program, {aten.sin.default: sum_of_rows})) == [aten.sin.default]
 
 
-def test_it_may_count_up_to_a_size_that_is_known():
+def test_rule_that_loops_over_a_static_size_is_applied():
     class Model(torch.nn.Module):
         def forward(self, x):
             return torch.sum(x, 0)
 
     program = torch.export.export(Model(), (torch.randn(3, 4),), dynamic_shapes=({1: Dim.AUTO},))
-    found = operators(decompose(program, {aten.sum.dim_IntList: lambda x, dim: added_up(x)}))
+    found = operators(decompose(program, {aten.sum.dim_IntList: lambda x, dim: sum_of_rows(x)}))
     assert aten.sum.dim_IntList not in found
     assert found.count(aten.add.Tensor) == 2
 
 
-def test_a_rule_that_branches_on_a_size_is_declined_and_nothing_is_logged(caplog):
+def test_rule_that_branches_on_a_size_is_not_applied_or_logged(caplog):
     def by_size(x):
         return torch.cos(x) if x.shape[0] < 10 else torch.tan(x)
 
@@ -54,14 +54,14 @@ def test_a_rule_that_branches_on_a_size_is_declined_and_nothing_is_logged(caplog
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_whether_there_is_more_than_one_needs_no_asking():
+def test_comparison_with_one_adds_no_guard():
     def by_rank(x):
         return torch.cos(x) if x.shape[0] != 1 and x.shape[1] > 0 else torch.tan(x)
 
     assert operators(decompose(exported(torch.sin, 3, 4), {aten.sin.default: by_rank})) == [aten.cos.default]
 
 
-def test_the_rule_that_is_next_in_the_table_is_asked():
+def test_next_rule_of_the_table_is_tried():
     from fx_importer.decompositions.engine.table import Decomposition, DecompositionTable
 
     def by_size(x):

@@ -30,12 +30,12 @@ def test_a_decomposition_is_its_rule() -> None:
     assert square(3) == 9
 
 
-def test_a_packet_stands_for_its_overloads() -> None:
+def test_packet_key_covers_its_overloads() -> None:
     both = decomposes(aten.eye)(lambda *args: None)
     assert {aten.eye.default, aten.eye.m} <= set(both.operators)
 
 
-def test_each_method_returns_a_new_table() -> None:
+def test_methods_return_new_tables() -> None:
     empty = DecompositionTable()
     one = empty.adding(square)
     assert len(empty) == 0
@@ -45,12 +45,12 @@ def test_each_method_returns_a_new_table() -> None:
     assert aten.square.default in one
 
 
-def test_two_rules_for_an_operator_are_an_error_that_names_both() -> None:
+def test_two_rules_for_an_operator_are_an_error() -> None:
     with pytest.raises(UsageError, match=r"aten.square.default .*\.square and .*\.another_square: .*replacing"):
         DecompositionTable().adding(square, another_square)
 
 
-def test_replacing_says_so() -> None:
+def test_replacing() -> None:
     table = DecompositionTable().adding(square).replacing(another_square)
     assert table[aten.square.default] is another_square.rule
 
@@ -63,19 +63,19 @@ def test_rules_of_torch() -> None:
         DecompositionTable().from_torch(aten.convolution.default)
 
 
-def test_a_name_is_no_operator() -> None:
+def test_key_that_is_a_string_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"keyed by an operator, such as .*, not by 'aten\.square'"):
         BASE.keeping("aten.square")  # type: ignore[arg-type]
 
 
-def test_the_table_handed_out_is_the_callers_own() -> None:
+def test_returned_table_is_a_copy() -> None:
     table = get_decomposition_table()
     assert table == dict(LINALG)
     table.clear()
     assert get_decomposition_table()
 
 
-def test_a_line_has_its_reason() -> None:
+def test_reason_of_a_line() -> None:
     table = DecompositionTable({aten.square.default: square.rule}, because="for the test").keeping(
         aten.relu.default, because="it is fine"
     )

@@ -1,4 +1,4 @@
-"""The directory that a failed stage leaves behind."""
+"""The report directory of a failed stage."""
 
 import json
 import os
@@ -28,7 +28,7 @@ FILES = ["before.mlir", "before.mlirbc", "command.sh", "report.json", "report.md
 
 @pytest.fixture(autouse=True)
 def dump(tmp_path, monkeypatch) -> Path:
-    """Let reports go to a directory that does not exist yet."""
+    """Direct reports to a directory that does not exist yet."""
     monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path / "dump" / "here"))
     return tmp_path / "dump" / "here"
 
@@ -54,8 +54,8 @@ def run(stages: tuple[Stage, ...], given: ir.Module) -> Trace:
 
 
 @contextmanager
-def a_report() -> Iterator[list[Path]]:
-    """Expect a failure with a report; after the block, its directory is the one item of what was yielded."""
+def expect_report() -> Iterator[list[Path]]:
+    """Expect a failure with a report; after the block, the yielded list holds its directory."""
     found: list[Path] = []
     with pytest.raises(StageFailed) as caught:
         yield found
@@ -64,8 +64,8 @@ def a_report() -> Iterator[list[Path]]:
     found.append(caught.value.report)
 
 
-def test_what_is_in_it(dump):
-    with a_report() as found:
+def test_files_of_a_report(dump):
+    with expect_report() as found:
         lower(LINALG, module(CUSTOM_OP))
     (directory,) = found
     assert directory.parent == dump
@@ -135,8 +135,8 @@ SORT_THEN_CUSTOM_OP = f"""
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_command_fails_as_the_stage_did(into, given, stage, tool):
-    with a_report() as found:
+def test_command_reproduces_the_failure(into, given, stage, tool):
+    with expect_report() as found:
         lower(into, given())
     assert_repeats(found[0], stage, tool)
 
@@ -150,11 +150,11 @@ def test_the_command_fails_as_the_stage_did(into, given, stage, tool):
     ],
     ids=["a pass that torch-mlir-opt does not know", "a dialect that it does not know", "an odd name"],
 )
-def test_the_command_for_stages_not_of_ours(text, step, tool):
+def test_command_for_stages_of_the_user(text, step, tool):
     left_over = '%z = torch.operator "torch.mylib.make"() : () -> !torch.int'
     given = ir.Module.parse(f"func.func @f(%x: tensor<2xf64>) {{ {text} {left_over} return }}", new_context())
     stage = Stage("somebody's\n$(own)", "", (step,))
-    with a_report() as found:
+    with expect_report() as found:
         run((stage,), given)
     assert_repeats(found[0], stage.name, tool)
 
@@ -167,14 +167,14 @@ def assert_repeats(directory: Path, stage: str, tool: str) -> None:
     ran = subprocess.run([directory / "command.sh"], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert ran.stdout == ""
-    # What is ours to add to MLIR's diagnostics, torch-mlir-opt does not say.
+    # torch-mlir-opt lacks what this package adds to MLIR's diagnostics.
     messages = [each["message"] for each in facts["diagnostics"] if not each["message"].startswith("nothing lowered")]
     assert messages
     assert all(message.splitlines()[0] in ran.stderr for message in messages)
 
 
 def with_weight(weight: np.ndarray) -> ir.Module:
-    """Return a module that calls a custom op on ``weight``, held as a resource."""
+    """Return a module that calls a custom op on ``weight``, which is a resource."""
     context = new_context()
     with context, ir.Location.unknown():
         shape = ir.RankedTensorType.get(weight.shape, ir.F32Type.get())
@@ -190,9 +190,9 @@ def with_weight(weight: np.ndarray) -> ir.Module:
     return made
 
 
-def test_weights_survive_in_the_bytecode_and_are_left_out_of_the_text():
+def test_weights_are_in_the_bytecode_and_not_in_the_text():
     weight = np.arange(10_000, dtype=np.float32).reshape(100, 100)
-    with a_report() as found:
+    with expect_report() as found:
         lower(LINALG, with_weight(weight))
     (directory,) = found
     text = (directory / "before.mlir").read_text()
@@ -206,9 +206,9 @@ def test_weights_survive_in_the_bytecode_and_are_left_out_of_the_text():
     assert again.read_bytes() == stored
 
 
-def test_the_text_is_bounded(monkeypatch):
+def test_text_is_bounded(monkeypatch):
     monkeypatch.setattr(report_contents, "READABLE_LIMIT", 300)
-    with a_report() as found:
+    with expect_report() as found:
         lower(LINALG, module("\n".join(f"%x{n} = torch.constant.int {n}" for n in range(100)) + CUSTOM_OP))
     text = (found[0] / "before.mlir").read_text()
     assert len(text) < 450
@@ -217,7 +217,7 @@ def test_the_text_is_bounded(monkeypatch):
 
 def test_parallel_failures_do_not_collide(dump):
     def fail(number: int) -> Path:
-        with a_report() as found:
+        with expect_report() as found:
             lower(LINALG, module(CUSTOM_OP.replace("twice", f"op{number}")))
         assert f"torch.mylib.op{number}" in (found[0] / "before.mlir").read_text()
         return found[0]
@@ -228,7 +228,7 @@ def test_parallel_failures_do_not_collide(dump):
     assert all(sorted(path.name for path in directory.iterdir()) == FILES for directory in directories)
 
 
-def test_where_no_report_can_be_written_the_failure_says_so(dump):
+def test_failure_mentions_that_no_report_was_written(dump):
     dump.parent.mkdir()
     dump.write_text("a file is in the way")
     with pytest.raises(StageFailed) as caught:
@@ -243,14 +243,14 @@ def test_where_no_report_can_be_written_the_failure_says_so(dump):
     assert str(dump) in last
 
 
-def test_nothing_half_written_is_left_behind(dump, monkeypatch):
+def test_incomplete_report_is_removed(dump, monkeypatch):
     monkeypatch.setattr(bundle, "versions", lambda: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(StageFailed, match="no report of it could be written: no space left"):
         lower(LINALG, module(CUSTOM_OP))
     assert list(dump.iterdir()) == []
 
 
-def test_a_full_disk_does_not_end_the_process():
+def test_full_disk():
     with pytest.raises(OSError, match="No space left on device"):
         report_contents.save_bytecode(module(CUSTOM_OP).operation, Path("/dev/full"))
 
@@ -268,7 +268,7 @@ def test_success_prints_and_writes_nothing(dump, monkeypatch, capfd):
     assert not dump.exists()
 
 
-def test_a_stage_without_a_program_leaves_a_page():
+def test_report_without_a_program():
     trace = Trace(reporter=Reporter(), planned=("export", "decompose"))
     with pytest.raises(StageFailed) as caught, trace.stage("export"):
         raise ValueError("no")
