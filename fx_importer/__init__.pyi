@@ -3,12 +3,12 @@ from .api.lower import compare_decompositions as compare_decompositions
 from .api.lower import export_and_import as export_and_import
 from .api.lower import lower as lower
 from .api.lower import stateless_fx_import as stateless_fx_import
+from .api.lower_module import BackendLoweringOptions as BackendLoweringOptions
+from .api.lower_module import lower_mlir_module as lower_mlir_module
+from .api.lower_module import pipeline_for as pipeline_for
+from .api.lower_module import run_pipeline_with_repro_report as run_pipeline_with_repro_report
 from .api.lowered import Lowered as Lowered
 from .api.reduce import reduce as reduce
-from .compiler.stages import BackendLoweringOptions as BackendLoweringOptions
-from .compiler.stages import lower_mlir_module as lower_mlir_module
-from .compiler.stages import pipeline_for as pipeline_for
-from .compiler.stages import run_pipeline_with_repro_report as run_pipeline_with_repro_report
 from .decompositions import decomposes as decomposes
 from .decompositions import get_decomposition_table as get_decomposition_table
 from .diagnostics.causes import Cause as Cause

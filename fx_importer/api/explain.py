@@ -11,8 +11,9 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
-from fx_importer.compiler.diagnose import causes_of, prober_for
-from fx_importer.compiler.driver import canonical, import_canonical
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.diagnose import expected_of
+from fx_importer.compiler.steps import canonicalize_programs, decompose_programs
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.explanation import Expected, Explanation
 from fx_importer.diagnostics.trace import Trace
@@ -21,7 +22,6 @@ from fx_importer.exporting import export_program
 from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.lowerings import LoweringRule, Lowerings, listed
-from fx_importer.mlir.bindings import ir
 from fx_importer.options import (
     DecompositionOptions,
     ExportOptions,
@@ -32,7 +32,8 @@ from fx_importer.options import (
     Weights,
 )
 from fx_importer.output_types import OutputType
-from fx_importer.probing import BACKENDS, Prober, Store, expected
+from fx_importer.probing import BACKENDS, Prober, Store
+from fx_importer.targets import target_for
 
 
 def explain(
@@ -89,21 +90,18 @@ def explain_program(
     program: ExportedProgram, options: Options, output_types: Sequence[OutputType], store: Store | None = None
 ) -> Explanation:
     """Say what each of ``output_types`` will refuse of ``program``. Raises `UsageError` for wrong options."""
-    prober = prober_for(options, store or Store())
+    prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or Store())
     return Explanation({each: _expected(program, replace(options, output_type=each), prober) for each in output_types})
 
 
 def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Expected:
-    trace = Trace()
+    """Return what of ``program`` cannot be imported or lowered to the output type, wrong options among it."""
     progress.enter(f"look into {options.output_type.value}")
-
-    def imported(programs: Mapping[str, ExportedProgram]) -> ir.Operation:
-        importer = FxImporter()
-        import_canonical(programs, importer, options, trace)
-        return importer.module.operation
-
+    exported, trace = {options.importing.func_name: program}, Trace()
     try:
-        programs = canonical({options.importing.func_name: program}, options, trace)
-        return expected(programs, imported, lambda module: causes_of(module, options, prober))
+        compilation = Compilation.of(options)
+        decomposed = decompose_programs(exported, compilation, trace)
+        canonical = canonicalize_programs(decomposed, exported, compilation, trace)
+        return expected_of(canonical, FxImporter(), compilation, prober)
     except FxImporterError as error:
         return Expected((UnsupportedNode("the program", str(error)),))

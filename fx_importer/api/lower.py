@@ -1,115 +1,42 @@
-"""What users call: `lower` and its kin. Each makes options, and hands them to `compilation`."""
+"""What users call: `lower` and its kin. Each makes options of its keywords, and has the driver compile."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
+from fx_importer.api.keywords import KEYWORDS, Keywords, options_of, split_keywords
 from fx_importer.api.lowered import Lowered
 from fx_importer.canonicalization import legalize_graph
-from fx_importer.compiler.driver import Call, compile_programs
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.driver import compile_programs
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
-from fx_importer.diagnostics.progress import ProgressCallback, reporting_progress
+from fx_importer.compiler.steps import Call
+from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
-from fx_importer.exporting.example_inputs import check_inputs, parameters_of
+from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.importing import FxImporter, FxImporterHooks
-from fx_importer.lowerings import LoweringRule, Lowerings, listed
 from fx_importer.mlir.bindings import ir
-from fx_importer.options import (
-    Contract,
-    DecompositionOptions,
-    ExportOptions,
-    ImportOptions,
-    LoweringOptions,
-    Mutation,
-    Options,
-    PrintOptions,
-    RunOptions,
-    TosaTarget,
-    Unsupported,
-    Weights,
-)
+from fx_importer.options import Contract, Mutation, Options, TosaTarget
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Change
 from fx_importer.pipelines.isolated_runner import stage_runner
-from fx_importer.targets import target_for
 from fx_importer.verification import Divergence
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-def _apart_from_the_model(function: Callable[P, R]) -> Callable[P, R]:
-    """Keep a call's options and its model's keyword arguments from mixing.
-
-    A keyword that is both an option and a parameter of the model's ``forward`` is an error, unless the call says which
-    keywords are the model's, in ``kwargs={...}``.
-    """
-    parameters = inspect.signature(function).parameters.values()
-    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-    @functools.wraps(function)
-    def call(*args: P.args, **keywords: P.kwargs) -> R:
-        if args and keywords.get("kwargs") is None and not isinstance(args[0], ExportedProgram):
-            for name in parameters_of(args[0]):
-                if name in options and name in keywords:
-                    raise UsageError(
-                        f"'{name}' is both an option of fx_importer and a parameter of the model: pass the model's own "
-                        f"keyword arguments in kwargs={{...}}, for example kwargs={{'{name}': ...}}; beside kwargs=, "
-                        f"{name}= is the option"
-                    )
-        return function(*args, **keywords)
-
-    return call
-
-
-@_apart_from_the_model
 def lower(
     f: torch.nn.Module | ExportedProgram | Callable[..., Any] | Mapping[str, ExportedProgram],
     *args: Any,
-    output_type: str | OutputType = OutputType.RAW,
-    fx_importer: FxImporter | None = None,
-    dynamic_shapes: Any = None,
-    strict: bool = False,
-    mutation: str | Mutation = Mutation.ERROR,
-    weights: str | Weights = Weights.INLINE,
-    experimental_support_mutation: bool = False,
-    import_symbolic_shape_expressions: bool = False,
-    runtime_asserts: bool = False,
-    outline_layers: bool = False,
-    hooks: FxImporterHooks | None = None,
-    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
-    keep: Sequence[str | OpOverload | OpOverloadPacket] = (),
-    extra: Mapping[Any, Callable[..., Any]] | None = None,
-    func_name: str = "main",
-    enable_graph_printing: bool = False,
-    verbose: bool = False,
-    enable_ir_printing: bool = False,
-    backend_legal_ops: Sequence[str] | None = None,
-    allow_non_finites: bool = True,
-    contract: str | Contract = Contract.ERROR,
-    unsupported: str | Unsupported = Unsupported.ERROR,
-    lowerings: LoweringRule | Lowerings | str | Iterable[LoweringRule | Lowerings | str] = (),
-    fallback: str | OutputType | Iterable[str | OutputType] = (),
-    narrow_integers: bool = False,
-    tosa_target: str | TosaTarget | None = None,
-    pipeline: Change | None = None,
-    isolate: bool = False,
-    time_limit: float | None = None,
-    memory_limit: int | None = None,
-    dump_dir: str | os.PathLike[str] | None = None,
-    dump_ir: str | None = None,
-    progress: bool | ProgressCallback = False,
-    cache: bool | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    **model_kwargs: Any,
+    **keywords: Unpack[Keywords],
 ) -> Lowered:
     """Export ``f`` and lower it to ``output_type``, keeping the program and a record of the stages.
 
@@ -177,65 +104,34 @@ def lower(
         StageFailed: if a stage of the lowering fails; it names a directory that reproduces the failure.
         CrashedError: if a stage ends its own process; likewise.
     """
-    if fx_importer is not None and hooks is not None:
+    ours, inputs = split_keywords(f, keywords)
+    importer, hooks = ours.get("fx_importer"), ours.get("hooks")
+    if importer is not None and hooks is not None:
         raise UsageError("pass the hooks to the FxImporter, or pass hooks= without fx_importer=")
-    options = Options(
-        output_type=OutputType.get(output_type),
-        export=ExportOptions(dynamic_shapes, strict),
-        importing=ImportOptions(
-            func_name=func_name,
-            mutation=Mutation.MUTABLE if experimental_support_mutation else Mutation.get(mutation),
-            symbolic_shapes=import_symbolic_shape_expressions,
-            runtime_asserts=runtime_asserts,
-            weights=Weights.get(weights),
-            outline_layers=outline_layers,
-        ),
-        lowering=LoweringOptions(
-            tuple(backend_legal_ops or ()),
-            allow_non_finites,
-            Contract.get(contract),
-            Unsupported.get(unsupported),
-            listed(lowerings),
-            tuple(OutputType.get(each) for each in listed(fallback)),
-            narrow_integers,
-            None if tosa_target is None else TosaTarget.get(tosa_target),
-            pipeline,
-        ),
-        printing=PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing),
-        decompositions=_decomposing(decomposition_table, keep, extra),
-        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir, False if fx_importer else cache),
-    )
-    inputs = {**model_kwargs, **(kwargs or {})}
-    importer = fx_importer or FxImporter(hooks=hooks)
+    options = options_of(ours)
+    if importer is not None:
+        options = replace(options, running=replace(options.running, cache=False))
+    func_name = options.importing.func_name
     if isinstance(f, Mapping):
         calls = _entry_points(f, args, inputs, func_name)
     else:
         if not isinstance(f, ExportedProgram):
-            check_inputs(f, args, inputs, options=inspect.signature(lower).parameters)
+            check_inputs(f, args, inputs, options=KEYWORDS)
         calls = {func_name: (f, args, inputs)}
-    with reporting_progress(progress):
-        return compile_programs(calls, importer, options)
+    with reporting_progress(ours.get("progress", False)):
+        return Lowered.of(compile_programs(calls, importer or FxImporter(hooks=hooks), options))
 
 
-def _running(
-    isolate: bool,
-    time_limit: float | None,
-    memory_limit: int | None,
-    dump_dir: str | os.PathLike[str] | None,
-    dump_ir: str | None,
-    cache: bool | None = False,
-) -> RunOptions:
-    return RunOptions(isolate, time_limit, memory_limit, os.fspath(dump_dir) if dump_dir else None, dump_ir, cache)
+def export_and_import(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any] | Mapping[str, ExportedProgram],
+    *args: Any,
+    **keywords: Unpack[Keywords],
+) -> ir.Module:
+    """Export ``f`` and lower it to ``output_type``; return only the module.
 
-
-def _decomposing(
-    table: Mapping[Any, Callable[..., Any]] | None,
-    keep: Sequence[str | OpOverload | OpOverloadPacket],
-    extra: Mapping[Any, Callable[..., Any]] | None,
-) -> DecompositionOptions:
-    if isinstance(keep, str):
-        raise UsageError(f"keep is a list of operators: keep=[{keep!r}]")
-    return DecompositionOptions(table, tuple(map(str, keep)), dict(extra or {}))
+    Takes what `lower` takes, and raises what it raises.
+    """
+    return lower(f, *args, **keywords).module
 
 
 def _entry_points(
@@ -249,24 +145,6 @@ def _entry_points(
     if args or kwargs or func_name != "main":
         raise UsageError("with programs by name, inputs and func_name have no place: each is exported with its own")
     return {name: (program, (), {}) for name, program in programs.items()}
-
-
-def _returning_the_module(function: Callable[P, Lowered]) -> Callable[P, ir.Module]:
-    """Return ``function`` with only the module of what it returns."""
-
-    @functools.wraps(function)
-    def export_and_import(*args: P.args, **keywords: P.kwargs) -> ir.Module:
-        return function(*args, **keywords).module
-
-    export_and_import.__name__ = export_and_import.__qualname__ = "export_and_import"
-    export_and_import.__doc__ = (
-        "Export ``f`` and lower it to ``output_type``: `lower`, for the module alone.\n"
-        + (inspect.getdoc(function) or "").partition("\n")[2]
-    )
-    return export_and_import
-
-
-export_and_import = _returning_the_module(lower)
 
 
 def compare_decompositions(
@@ -344,29 +222,39 @@ def stateless_fx_import(
         CrashedError: if a stage ends its own process.
     """
     importer = fx_importer or FxImporter(hooks=hooks)
-    printing = PrintOptions(graph=enable_graph_printing, stages=verbose, passes=enable_ir_printing)
-    if printing.graph:
-        gm.print_readable()
-    options = Options(
-        output_type=OutputType.get(output_type),
-        lowering=LoweringOptions(
-            tuple(backend_legal_ops or ()),
-            allow_non_finites,
-            Contract.get(contract),
-            narrow_integers=narrow_integers,
-            tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
-            pipeline=pipeline,
-        ),
-        running=_running(isolate, time_limit, memory_limit, dump_dir, dump_ir),
-    )
-    target = target_for(options.output_type)
-    stages = target.pipeline(options.lowering)
-    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in stages.stages)])
+    keywords = {
+        "output_type": output_type,
+        "enable_graph_printing": enable_graph_printing,
+        "verbose": verbose,
+        "enable_ir_printing": enable_ir_printing,
+        "backend_legal_ops": backend_legal_ops,
+        "allow_non_finites": allow_non_finites,
+        "contract": contract,
+        "narrow_integers": narrow_integers,
+        "tosa_target": tosa_target,
+        "pipeline": pipeline,
+        "isolate": isolate,
+        "time_limit": time_limit,
+        "memory_limit": memory_limit,
+        "dump_dir": dump_dir,
+        "dump_ir": dump_ir,
+        "cache": False,
+    }
+    return import_graph(gm, importer, model_name, options_of(keywords))
+
+
+def import_graph(graph: torch.fx.GraphModule, importer: FxImporter, name: str, options: Options) -> ir.Module:
+    """Import a graph as the function ``name`` of the importer's module, and lower the module."""
+    if options.printing.graph:
+        graph.print_readable()
+    compilation = Compilation.of(options)
+    pipeline = compilation.pipeline
+    trace = new_trace(options, ["legalize", "import", *(stage.name for stage in pipeline.stages)])
     admit(options.output_type, importer.module.context)
     run = stage_runner(importer.module, options.running)
     with trace.stage("legalize"):
-        legal = legalize_graph(gm, target.dtypes)
+        legal = legalize_graph(graph, compilation.target.dtypes)
     with trace.stage("import", importer.module):
-        importer.import_graph_module(legal, func_name=model_name)
-    run_pipeline(stages, importer.module, trace, run, printing)
+        importer.import_graph_module(legal, func_name=name)
+    run_pipeline(pipeline, importer.module, trace, run, options.printing)
     return importer.module

@@ -14,7 +14,8 @@ import torch
 
 from fx_importer.api.lowered import Lowered
 from fx_importer.api.reproduce import facts_of
-from fx_importer.compiler.diagnose import causes_of, prober_for
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
@@ -95,8 +96,8 @@ def lower_as(
     calls = {options.importing.func_name: (f, args, {})}
     trace = Trace(entering=entering)
     if explain:
-        trace.investigate = lambda imported: causes_of(imported, options, prober_for(options))
-    lowered = compile_programs(calls, FxImporter(), options, report=False, trace=trace)
+        trace.investigate = investigator(Compilation.of(options))
+    lowered = Lowered.of(compile_programs(calls, FxImporter(), options, report=False, trace=trace))
     if setting.backend is not None:
         entering(StageRecord(f"on {setting.backend}", snapshot=lowered.module.operation))
         rtol, atol = setting.tolerance.rtol, setting.tolerance.atol

@@ -19,7 +19,7 @@ MODULES: Mapping[str, str] = {
     "explaining": "api.explain",
     "explanation": "diagnostics.explanation",
     "lowered": "api.lowered",
-    "lowering": "compiler.stages",
+    "lowering": "api.lower_module",
     "pipelines.isolated": "pipelines.isolated_runner",
     "progress": "diagnostics.progress",
     "reducing": "api.reduce",

@@ -1,41 +1,60 @@
-"""Why a lowering fails: the operators that the output type refuses, found by lowering each alone."""
+"""Why a program fails to lower: the operators that the output type does not take, found by lowering each alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.steps import Programs, import_legal, legalize_programs
 from fx_importer.diagnostics.causes import Cause
-from fx_importer.diagnostics.trace import Investigator
+from fx_importer.diagnostics.explanation import Expected
+from fx_importer.diagnostics.trace import Investigator, Trace
+from fx_importer.errors import UnsupportedProgramError, not_imported
+from fx_importer.importing import FxImporter
 from fx_importer.mlir.bindings import ir
-from fx_importer.options import Options
-from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline
-from fx_importer.probing import Prober, Store, causes_in
-from fx_importer.targets import target_for
+from fx_importer.options import Unsupported
+from fx_importer.probing import Prober, Store, causes_in, expected
 
 
-def investigator(options: Options) -> Investigator:
-    """Return what finds the operators that a lowering with ``options`` fails for."""
-
-    def investigate(imported: ir.Operation) -> tuple[Cause, ...]:
-        return causes_of(imported, options, prober_for(options))
-
-    return investigate
+def investigator(compilation: Compilation) -> Investigator:
+    """Return a function that finds the operators of an imported module that fail to lower."""
+    return lambda imported: causes_of(imported, compilation, prober_for(compilation))
 
 
-def prober_for(options: Options, store: Store | None = None) -> Prober:
-    """Return what lowers small modules with ``options`` to any output type; by its own pipeline to any other."""
-    others = replace(options.lowering, pipeline=None)
-
-    def pipeline(output_type: OutputType) -> Pipeline:
-        chosen = options.lowering if output_type is options.output_type else others
-        return target_for(output_type).pipeline(chosen)
-
-    return Prober(pipeline, store)
+def prober_for(compilation: Compilation, store: Store | None = None) -> Prober:
+    """Return a prober that lowers small modules to any output type, with the options of ``compilation``."""
+    return Prober(compilation.pipeline_of, store)
 
 
-def causes_of(imported: ir.Operation, options: Options, prober: Prober) -> tuple[Cause, ...]:
-    """Return what of a module, as it was imported, the output type refuses."""
-    target = target_for(options.output_type)
-    kept = {str(operator) for operator in target.decompositions.keys() - target.table(options, None).keys()}
-    return tuple(causes_in(imported, options.output_type, prober, kept))
+def causes_of(imported: ir.Operation, compilation: Compilation, prober: Prober) -> tuple[Cause, ...]:
+    """Return the operators of a module, as it was imported, that the output type does not take."""
+    target = compilation.target
+    kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().keys()}
+    return tuple(causes_in(imported, target.output_type, prober, kept))
+
+
+def expected_of(canonical: Programs, importer: FxImporter, compilation: Compilation, prober: Prober) -> Expected:
+    """Return what of canonical programs cannot be imported, and which operators then fail to lower."""
+
+    def imported(programs: Programs) -> ir.Operation:
+        legal = legalize_programs(programs, compilation, Trace())
+        return import_legal(legal, importer.fresh(), compilation, Trace()).module.operation
+
+    return expected(canonical, imported, lambda module: causes_of(module, compilation, prober))
+
+
+def all_unsupported(
+    error: UnsupportedProgramError, canonical: Programs, importer: FxImporter, compilation: Compilation
+) -> UnsupportedProgramError:
+    """Return ``error`` with everything in the programs that cannot be imported or lowered."""
+    headline = error.headline
+    if compilation.options.lowering.unsupported is Unsupported.OUTLINE:
+        headline = f"{headline.removesuffix(':')} (unsupported='outline' is for what can be imported):"
+    if not any(each.node for each in error.unsupported_nodes):
+        return UnsupportedProgramError(headline, error.unsupported_nodes)
+    # Without outlined layers, what is unsupported is listed for each layer.
+    inlined = replace(compilation, importing=replace(compilation.importing, outline_layers=False))
+    found = expected_of(canonical, importer, inlined, prober_for(compilation))
+    if headline == not_imported(len(error.unsupported_nodes)):
+        headline = not_imported(len(found.unsupported_nodes))
+    return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes)

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.stages import new_trace, run_pipeline
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType, taken_by_fallback
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import CrashedError, StageFailed, UsageError
+from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import Defined, places_of_calls
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import VERIFIERS
 from fx_importer.pipelines.isolated_runner import stage_runner
 from fx_importer.pipelines.runner import run_text
-from fx_importer.probing import BACKENDS
-from fx_importer.targets import target_for
 
 _INLINE = "builtin.module(inline{default-pipeline=},symbol-dce)"
 """Nothing is simplified on the way: what the stages have put in order stays so."""
-
-
-def check_fallback(options: Options) -> None:
-    """Raise `UsageError` unless the output types of the fallback, and the one they help, are such that can be mixed."""
-    given, able = options.lowering.fallback, ", ".join(each.value for each in BACKENDS)
-    if wrong := [each.value for each in (*given, options.output_type) if given and each.root not in BACKENDS]:
-        raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
-    if options.output_type in given:
-        raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")
 
 
 @dataclass(frozen=True)
@@ -51,7 +40,7 @@ class Taken:
 class Fallback:
     """The output types that operators go to which are refused."""
 
-    options: Options
+    compilation: Compilation
     modules: dict[str, ir.Module] = field(default_factory=dict[str, ir.Module])
     """What it has taken: the function of an operator, lowered, by its name."""
     operator_output_types: list[OperatorOutputType] = field(default_factory=list[OperatorOutputType])
@@ -80,17 +69,17 @@ class Fallback:
         if not defined:
             return
         places = places_of_calls(module)
-        reason = f"no rule lowers it into {self.options.output_type.value}"
+        reason = f"no rule lowers it into {self.compilation.options.output_type.value}"
         for name, each in defined.items():
             assert each.module is not None
             assert each.into is not None
-            self.modules[name] = self._run(each.module, each.into, new_trace(self.options, ()))
+            self.modules[name] = self._run(each.module, each.into, new_trace(self.compilation.options, ()))
             found = tuple(places[name])
             self.operator_output_types.append(OperatorOutputType(each.call, each.into, len(found), reason, found))
 
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
         """Return the first output type that takes a function, and the function lowered."""
-        for output_type in self.options.lowering.fallback:
+        for output_type in self.compilation.options.lowering.fallback:
             with suppress(StageFailed, CrashedError):
                 return output_type, self._run(defined, output_type, Trace())
         return None
@@ -98,11 +87,10 @@ class Fallback:
     def _run(self, defined: ir.Module, output_type: OutputType, trace: Trace) -> ir.Module:
         """Return a function of the torch dialect lowered."""
         module = copy_module(defined.operation)
-        own = replace(self.options.lowering, pipeline=None)  # the user's is for the output type that was asked for
-        pipeline = target_for(output_type).pipeline(own)
-        if own.lowerings:
+        pipeline = self.compilation.pipeline_of(output_type)
+        if self.compilation.rules:
             pipeline = pipeline.without_passes(*VERIFIERS)
-        run_pipeline(pipeline, module, trace, stage_runner(module, self.options.running))
+        run_pipeline(pipeline, module, trace, stage_runner(module, self.compilation.options.running))
         return module
 
     def link(self, module: ir.Module) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.fallback import Fallback
 from fx_importer.compiler.stages import run_pipeline
@@ -12,11 +13,12 @@ from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType, operators_lowered_to
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed
+from fx_importer.importing import ImportResult
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.declarations import Defined, declared_in
+from fx_importer.mlir.declarations import declared_in
 from fx_importer.mlir.module_contents import replace_contents
-from fx_importer.options import Options, Unsupported
+from fx_importer.options import Unsupported
 from fx_importer.pipelines import VERIFIERS, Pipeline
 from fx_importer.pipelines.isolated_runner import RunStage, stage_runner
 from fx_importer.probing import outline
@@ -40,29 +42,50 @@ class Outcome:
         return tuple(dict.fromkeys(each.output_type.value for each in self.operator_output_types if each.reason))
 
 
-def lower_imported(
-    module: ir.Module,
-    defined: Mapping[str, Defined],
-    pipeline: Pipeline,
-    options: Options,
-    trace: Trace,
-    run: RunStage,
-) -> Outcome:
-    """Lower ``module`` in place: where it fails, again, with what was refused left to the fallback, or to PyTorch.
+def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trace, run: RunStage) -> Outcome:
+    """Lower the module in place. Operators that fail are left to the fallback or to PyTorch, if the options say so.
 
-    ``defined`` are functions that it calls, and that go to the fallback from the beginning. ``run`` runs stages on
-    ``module`` as it is now.
+    ``run`` runs stages on the module, in the process that the options ask for.
+
+    Raises:
+        StageFailed: if a stage fails, and nothing that can be outlined is the cause.
+        CrashedError: if a stage ends its own process; likewise.
     """
-    fallback, outlines = Fallback(options), options.lowering.unsupported is Unsupported.OUTLINE
-    fallback.take_defined(defined, module.operation)
+    module, options = imported.module, compilation.options
+    fallback = Fallback(compilation)
+    fallback.take_defined(imported.defined, module.operation)
+    pipeline = compilation.pipeline
     if options.lowering.lowerings or options.importing.outline_layers or declared_in(module.operation):
         pipeline = pipeline.without_passes(*VERIFIERS)  # which refuse calls, and what rules emit is ours to judge
-    done = False
-    for _ in range(_ROUNDS if outlines or options.lowering.fallback else 0):
+    if options.lowering.fallback or options.lowering.unsupported is Unsupported.OUTLINE:
+        _lower_in_rounds(module, pipeline, fallback, compilation, trace, run)
+    else:
+        run_pipeline(pipeline, module, trace, run, options.printing)
+    stubs = declared_in(module.operation if trace.imported is None else trace.imported)
+    stubs = {name: stub for name, stub in stubs.items() if name not in fallback.modules}
+    if not options.lowering.fallback:
+        return Outcome(stubs)
+    with trace.stage("fallback", module):
+        fallback.link(module)
+    taken = operators_lowered_to(options.output_type, trace.imported) if trace.imported else []
+    return Outcome(stubs, (*fallback.operator_output_types, *taken))
+
+
+def _lower_in_rounds(
+    module: ir.Module,
+    pipeline: Pipeline,
+    fallback: Fallback,
+    compilation: Compilation,
+    trace: Trace,
+    run: RunStage,
+) -> None:
+    """Lower ``module``; when it fails, outline the operators that caused it and lower the module again."""
+    options = compilation.options
+    outlines = options.lowering.unsupported is Unsupported.OUTLINE
+    for _ in range(_ROUNDS):
         # Of an attempt that fails, no report is written.
-        attempt = replace(
-            trace, reporter=None, investigate=investigator(options), stages=[*trace.stages], imported=None
-        )
+        investigate = investigator(compilation)
+        attempt = replace(trace, reporter=None, investigate=investigate, stages=[*trace.stages], imported=None)
         try:
             run_pipeline(pipeline, module, attempt, run, options.printing)
         except (StageFailed, CrashedError) as error:
@@ -74,18 +97,9 @@ def lower_imported(
                 break
             pipeline = pipeline.without_passes(*VERIFIERS)
         else:
-            trace.stages, trace.imported, done = attempt.stages, attempt.imported, True
-            break
-    if not done:
-        run_pipeline(pipeline, module, trace, run, options.printing)
-    stubs = declared_in(module.operation if trace.imported is None else trace.imported)
-    stubs = {name: stub for name, stub in stubs.items() if name not in fallback.modules}
-    if not options.lowering.fallback:
-        return Outcome(stubs)
-    with trace.stage("fallback", module):
-        fallback.link(module)
-    taken = operators_lowered_to(options.output_type, trace.imported) if trace.imported else []
-    return Outcome(stubs, (*fallback.operator_output_types, *taken))
+            trace.stages, trace.imported = attempt.stages, attempt.imported
+            return
+    run_pipeline(pipeline, module, trace, run, options.printing)  # and report why it fails
 
 
 def _outlined(

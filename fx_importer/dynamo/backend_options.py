@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fx_importer.api.lower import lower
+from fx_importer.api.keywords import KEYWORDS
 from fx_importer.errors import UsageError
 from fx_importer.execution import DEFAULTS, RUNS, Backend, backend_named
 from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
 
 _NOT_HERE = frozenset(
     (
-        *("output_type", "dynamic_shapes", "fx_importer", "hooks", "strict", "kwargs", "func_name"),
+        *("output_type", "dynamic_shapes", "fx_importer", "hooks", "strict", "kwargs", "options"),
+        "func_name",
         *("mutation", "experimental_support_mutation", "import_symbolic_shape_expressions", "weights"),
     )
 )
 """Options of `lower` that say how a model is exported, or what becomes of its state and weights: TorchDynamo and
 AOTAutograd see to these."""
 
-LOWERING = frozenset(
-    name
-    for name, parameter in inspect.signature(lower).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name not in _NOT_HERE
-)
+LOWERING = frozenset(KEYWORDS) - _NOT_HERE
 """Options of `lower` that hold for a graph too."""
 
 
@@ -62,8 +59,7 @@ class Settings:
                 f"{', '.join(map(repr, sorted(LOWERING)))}"
             )
         output_type = OutputType.get(given.get("output_type", cls.output_type))
-        # TOSA has sizes as numbers.
-        dynamic = given.get("dynamic_shapes", output_type.root is not OutputType.TOSA)
+        dynamic = given.get("dynamic_shapes", target_for(output_type).dynamic_shapes)
         cache = given.get("cache", True)
         for name, value in (("dynamic_shapes", dynamic), ("cache", cache)):
             if not isinstance(value, bool):

@@ -9,7 +9,8 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.programs import held_value, storage_key
-from fx_importer.importing.program_signature import HELD, mutated_state
+from fx_importer.importing.program_results import mutated_state
+from fx_importer.importing.signature import HELD
 
 
 def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,18 +13,19 @@ from torch.export import ExportedProgram
 
 from fx_importer import manifest
 from fx_importer.errors import UsageError
-from fx_importer.importing.function_entry import add_arguments, bind_constant, info_of
+from fx_importer.importing.function_body import import_body
 from fx_importer.importing.graph_walker import Walker
 from fx_importer.importing.handlers import HIGHER_ORDER, Handler
 from fx_importer.importing.hooks import FxImporterHooks
+from fx_importer.importing.import_result import ImportedFunction, ImportResult
 from fx_importer.importing.locations import Locations
-from fx_importer.importing.manifest_records import held_in, name_values, weights_outside
+from fx_importer.importing.manifest_records import held_in, weights_outside
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
-from fx_importer.importing.program_signature import Signature, plain_signature, read_signature
-from fx_importer.importing.size_guards import InputGuards
-from fx_importer.importing.subgraph_functions import Callees, give_type
-from fx_importer.importing.symbolic_shapes import Symbols
-from fx_importer.importing.types import TypeCache, static_dimension
+from fx_importer.importing.program_inputs import SignaturePolicy
+from fx_importer.importing.program_signature import plain_signature, read_signature
+from fx_importer.importing.signature import Signature
+from fx_importer.importing.subgraph_functions import Callees
+from fx_importer.importing.types import TypeCache
 from fx_importer.importing.weight_attributes import TensorAttributes
 from fx_importer.mlir.bindings import func_d, ir, load_dialects, new_context
 from fx_importer.mlir.declarations import Defined
@@ -62,32 +64,18 @@ class FxImporter:
         self.weights = TensorAttributes(self.context, self.types)
         self.resolves_inputs = False
         """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
-        self.functions: dict[str, manifest.Function] = {}
-        """What each imported program's function takes and returns, by the function's name."""
-        self.state: dict[str, dict[str, manifest.Held]] = {}
-        """By function, the state that it takes, by its name in the state dict."""
-        self.constants: dict[str, dict[str, manifest.Held]] = {}
-        """By function, the tensors that it holds, by name."""
-        self.external: dict[str, manifest.Weight] = {}
-        """What is not in the module, by the names of resources or arguments."""
         self.defined: dict[str, Defined] = {}
         """What functions compute that stand for operators which rules lower into another output type, by name."""
+        self._external: dict[str, manifest.Weight] = {}
+        """The weights that the module does not hold, by the names of resources or arguments."""
         self._registered: dict[str, bool] = {}
         self.callees = Callees(self)
         """What is called by the function that is being imported."""
         self.hooks.prepare_module(self._module.operation)
 
-    @contextmanager
-    def handling(self, handlers: Mapping[Any, Handler]) -> Iterator[None]:
-        """Have more handlers for a while, which go before those that are there, and may emit any dialect."""
-        before = self.handlers
-        if handlers:
-            load_dialects(self.context)
-        self.handlers = {**before, **handlers}
-        try:
-            yield
-        finally:
-            self.handlers = before
+    def fresh(self) -> FxImporter:
+        """Return an importer with the hooks and handlers of this one, and a new module in a context of its own."""
+        return FxImporter(hooks=self.hooks, handlers=self.handlers)
 
     @property
     def is_plain(self) -> bool:
@@ -141,39 +129,75 @@ class FxImporter:
             prog, ImportOptions(func_name, func_visibility, Mutation.ERROR, import_symbolic_shape_expressions)
         )
 
-    def import_exported_program(
-        self,
-        program: ExportedProgram,
-        options: ImportOptions,
-        state: Collection[str] = (),
-        *,
-        tensors_only: bool = False,
-    ) -> ir.Operation:
+    def import_exported_program(self, program: ExportedProgram, options: ImportOptions) -> ir.Operation:
         """Import ``program`` and return its function.
-
-        ``state`` names parameters and buffers that other functions of the module mutate: they are arguments here too.
-        ``tensors_only`` leaves numbers, which the export fixed, and tensors without elements out of arguments and
-        results; the manifest says what they are.
 
         Raises:
             UnsupportedProgramError: listing everything in the program that cannot be imported.
         """
+        return self._import_exported(program, options).operation
+
+    def import_programs(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        options: ImportOptions,
+        *,
+        state: Collection[str] = (),
+        handlers: Mapping[Any, Handler] = MappingProxyType({}),
+        tensors_only: bool = False,
+        elided: Mapping[object, int] = MappingProxyType({}),
+    ) -> ImportResult:
+        """Import programs as functions of these names, and return them with the module.
+
+        Args:
+            programs: the programs, by the names of their functions.
+            options: for all of them, apart from the name.
+            state: parameters and buffers that any of the functions mutates: they are arguments of all that hold them.
+            handlers: more handlers, for these programs only. They go before the others, and may emit any dialect.
+            tensors_only: leave numbers, which the export fixed, and empty tensors out of arguments and results; the
+                manifest says what they are.
+            elided: the numbers of weights whose values are left out of the module; see `TensorAttributes.elided`.
+
+        Raises:
+            UnsupportedProgramError: listing everything in the first program with anything that cannot be imported.
+        """
+        before = self.handlers
+        if handlers:
+            load_dialects(self.context)
+        self.handlers = {**before, **handlers}
+        self.weights.elided = elided
+        try:
+            functions = {
+                name: self._import_exported(
+                    program, replace(options, func_name=name), state=state, tensors_only=tensors_only
+                )
+                for name, program in programs.items()
+            }
+        finally:
+            self.handlers = before
+        return ImportResult(self._module, functions, dict(self._external), dict(self.defined))
+
+    def _import_exported(
+        self,
+        program: ExportedProgram,
+        options: ImportOptions,
+        *,
+        state: Collection[str] = (),
+        tensors_only: bool = False,
+    ) -> ImportedFunction:
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
-        signature = read_signature(
-            program, options.mutation, stores, state, tensors_only=tensors_only, weights=options.weights
-        )
+        policy = SignaturePolicy(options.mutation, stores, state, tensors_only, options.weights)
+        signature = read_signature(program, policy)
         self.resolves_inputs = mutable
         try:
-            function = self._import(program.graph, program.graph_module, signature, options, program)
+            operation = self._import(program.graph, program.graph_module, signature, options, program)
         finally:
             self.resolves_inputs = False
-        assert signature.function is not None
-        self.functions[options.func_name] = signature.function
-        self.state[options.func_name], self.constants[options.func_name] = held_in(program, signature)
         for key, weight in weights_outside(program, signature, self.weights):
-            self.external.setdefault(key, weight)
-        return function
+            self._external.setdefault(key, weight)
+        assert signature.function is not None
+        return ImportedFunction(operation, signature.function, *held_in(program, signature))
 
     def import_graph_module(
         self,
@@ -235,9 +259,9 @@ class FxImporter:
         unknown = self.locations.unknown
         with self.context, unknown, ir.InsertionPoint(self._module.body):
             function = func_d.FuncOp(options.func_name, ([], []), visibility=options.func_visibility)
-            block = function.add_entry_block()
+            function.add_entry_block()
         try:
-            self._fill(function, block, graph, owner, signature, options, program)
+            import_body(self, function, graph, owner, signature, options, program)
         except BaseException:
             for each in (function, *self.callees.functions):
                 each.erase()
@@ -245,56 +269,6 @@ class FxImporter:
         finally:
             self.callees = Callees(self)
         return function.operation
-
-    def _fill(
-        self,
-        function: func_d.FuncOp,
-        block: ir.Block,
-        graph: fx.Graph,
-        owner: torch.nn.Module | None,
-        signature: Signature,
-        options: ImportOptions,
-        program: ExportedProgram | None,
-    ) -> None:
-        build = NodeBuilder(self, owner, block)
-        build.runtime_asserts = options.runtime_asserts
-        build.outlines = options.func_name if options.outline_layers else None
-        ranges = program.range_constraints if program else {}
-        symbols = Symbols(build, ranges) if options.symbolic_shapes else None
-        walker = Walker(build, self.locations, symbols)
-        mutable = add_arguments(signature.arguments, build, walker)
-        for constant in signature.constants:
-            assert program is not None
-            bind_constant(constant, build, walker, program)
-        if options.runtime_asserts and not walker.unsupported_nodes:
-            InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
-        walker.walk(graph.nodes)
-        walker.finish()
-
-        build.location = self.locations.unknown
-        for argument, value in mutable:
-            assert argument.overwritten_by is not None
-            build.op("torch.overwrite.tensor.contents", [], [build.value(argument.overwritten_by), value])
-        for constant in signature.constants:
-            if constant.stored is not None:
-                assert program is not None
-                with build.ambient():
-                    info = info_of(program, constant, build)
-                    self.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
-        results = build.values(signature.results)
-        build.op("func.return", [], results)
-        give_type(function, [argument.type for argument in block.arguments], results)
-        if signature.function is not None:
-            name_values(function, signature.function)
-        if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
-            # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
-            for each in (function, *self.callees.functions):
-                each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(self.context)
-
-
-def _is_dynamic(nodes: Iterable[fx.Node]) -> bool:
-    examples = (node.meta.get("val") for node in nodes)
-    return any(static_dimension(d) is None for e in examples if isinstance(e, torch.Tensor) for d in e.shape)
 
 
 def import_program(

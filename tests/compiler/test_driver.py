@@ -19,9 +19,11 @@ from fx_importer import (
     lower,
     stateless_fx_import,
 )
+from fx_importer.api.keywords import KEYWORDS, options_of
 from fx_importer.execution import JitBackend
 from fx_importer.exporting.export import FunctionModule
 from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.options import LoweringOptions, Options
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -35,15 +37,31 @@ class Affine(torch.nn.Module):
         return self.linear(x).relu() * scale
 
 
-def test_signature_is_compatible_with_torch_mlir():
+def test_keywords_are_compatible_with_torch_mlir():
     from torch_mlir import fx as peer
 
-    ours = inspect.signature(export_and_import).parameters
     for name, theirs in inspect.signature(peer.export_and_import).parameters.items():
         if theirs.kind is theirs.KEYWORD_ONLY:
-            assert ours[name].kind is theirs.kind, name
-            assert name == "output_type" or ours[name].default == theirs.default, name
-    assert ours["output_type"].default is OutputType.RAW
+            assert name in KEYWORDS
+            assert name == "output_type" or options_of({name: theirs.default}) == Options(), name
+    assert options_of({}) == Options()
+    assert Options().output_type is OutputType.RAW
+
+
+def test_options_are_equivalent_to_keywords():
+    options = Options(output_type=OutputType.TOSA, lowering=LoweringOptions(narrow_integers=True))
+    by_options = lower(Affine(), X, options=options)
+    by_keywords = lower(by_options.exported["main"], output_type="tosa", narrow_integers=True)
+    assert by_options.options == by_keywords.options
+    assert str(by_options.module) == str(by_keywords.module)
+
+
+def test_keyword_beside_options_is_an_error():
+    with pytest.raises(UsageError, match="'output_type', 'weights' are passed beside it"):
+        lower(Affine(), X, options=Options(), output_type="raw", weights="inline")
+    with pytest.raises(UsageError, match=r"of type str: pass fx_importer.options.Options"):
+        lower(Affine(), X, options="tosa")  # pyright: ignore[reportArgumentType]
+    assert "5.000000e+00" in str(lower(Affine(), X, options=Options(), kwargs={"scale": 5.0}).module)
 
 
 @pytest.mark.parametrize("name", ["run_pipeline_with_repro_report", "lower_mlir_module", "stateless_fx_import"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from fx_importer import FxImporter, lower
+from fx_importer import lower
 
 X = torch.tensor([[255, 1, 2], [3, 128, 200]], dtype=torch.uint8)
 Y = torch.tensor([[2, 254, 7], [3, 5, 129]], dtype=torch.uint8)
@@ -39,9 +39,8 @@ def test_uint8(name):
 
 
 def test_the_manifest_says_what_the_model_takes():
-    importer = FxImporter()
-    lower(Model(lambda x, y: (x, x + y)), X, Y, output_type="linalg", fx_importer=importer)
-    function = importer.functions["main"]
+    lowered = lower(Model(lambda x, y: (x, x + y)), X, Y, output_type="linalg")
+    function = lowered.manifest.functions["main"]
     assert [argument.type.dtype for argument in function.arguments] == ["uint8", "uint8"]
     assert [result.type.dtype for result in function.results] == ["uint8", "uint8"]
 

@@ -17,6 +17,7 @@ from fx_importer.cli.commands.import_model import export_model
 from fx_importer.decompositions import Overrides, decompose
 from fx_importer.decompositions.engine.op_diff import OpDiff, diff_operators
 from fx_importer.decompositions.engine.table import TableLine
+from fx_importer.lowerings import layers
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.targets import target_for
@@ -38,14 +39,14 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
     if json_file is not None:
         check_writable(json_file)
     Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
-    target = target_for(options.output_type)
+    target, rules = target_for(options.output_type), layers(options.lowering.lowerings)
     found = None
     if model is None:
-        lines = target.table(options, None).lines
+        lines = target.table(options, rules).lines
         _print(_table(lines), _summary(lines))
     else:
         program = export_model(model, options)
-        table = target.table(options, program)
+        table = target.table(options, rules, program)
         lines, found = table.lines, diff_operators(program, decompose(program, table))
         _print(_comparison(found, lines), str(found))
     if json_file is not None:

@@ -12,7 +12,8 @@ from torch.export import ExportedProgram
 
 from fx_importer.api.lowered import Lowered
 from fx_importer.cli.model_loading import load_model
-from fx_importer.compiler.driver import Call, compile_programs
+from fx_importer.compiler.driver import compile_programs
+from fx_importer.compiler.steps import Call
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
@@ -21,7 +22,7 @@ from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import ARTIFACT, SUFFIXES, check_writable, holds_weights, manifest_path, save_text
 from fx_importer.options import Options
-from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
 from fx_importer.weights import check_place
 
 STDOUT = "-"
@@ -41,7 +42,7 @@ def import_model(
     """
     if output != STDOUT:
         check_writable(output, SUFFIXES)
-        if Path(output).suffix == ARTIFACT and options.output_type.root is not OutputType.STABLEHLO:
+        if Path(output).suffix == ARTIFACT and not target_for(options.output_type).portable_artifacts:
             raise UsageError(f"'{output}' is to be a portable artifact, which holds StableHLO: --output-type stablehlo")
     policy = options.importing.weights
     beside = None if output == STDOUT or holds_weights(output, policy) else manifest_path(output)
@@ -77,7 +78,7 @@ def import_model(
 
 def lower_model(model: str, options: Options) -> Lowered:
     """Lower what ``model`` names. Raises `FxImporterError` where that cannot be done."""
-    return compile_programs({options.importing.func_name: _loaded(model)}, FxImporter(), options)
+    return Lowered.of(compile_programs({options.importing.func_name: _loaded(model)}, FxImporter(), options))
 
 
 def export_model(model: str, options: Options) -> ExportedProgram:

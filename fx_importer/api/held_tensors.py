@@ -1,0 +1,81 @@
+"""The tensors of lowered programs: weights that the module does not hold, and state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+
+from fx_importer.compiler.compiled import Compiled
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.programs import with_tensors
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import Weights
+from fx_importer.weights import Source, linked, read_weights
+
+C = TypeVar("C", bound=Compiled)
+
+
+def held_tensors(compiled: Compiled, names: Collection[str]) -> dict[str, torch.Tensor]:
+    """Return the tensors that the programs hold under ``names`` in the state dict."""
+    if not names:
+        return {}
+    return {
+        name: tensor
+        for program in compiled.programs.values()
+        for name, tensor in {**program.constants, **program.state_dict}.items()
+        if name in names
+    }
+
+
+def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
+    """Return the weights that the module does not hold, and the programs do, by name.
+
+    Raises:
+        UsageError: listing those without values.
+    """
+    held = held_tensors(compiled, compiled.manifest.weights_by_name)
+    if empty := [name for name, each in held.items() if each.is_meta]:
+        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+        raise UsageError(
+            f"the model has no values for {', '.join(map(repr, empty[:3]))}{more}: it is on the meta device. Take "
+            "Lowered.with_weights(...), of a state dict, a model or a file"
+        )
+    return held
+
+
+def initial_state(compiled: Compiled) -> dict[str, torch.Tensor]:
+    """Return the state that the programs were exported with; with the weights, where functions take them."""
+    state = held_tensors(compiled, compiled.manifest.state)
+    return {**weight_values(compiled), **state} if compiled.options.importing.weights is Weights.ARGS else state
+
+
+def linked_module(compiled: Compiled) -> ir.Module:
+    """Return the module with the weights of the programs in it.
+
+    Raises:
+        UsageError: listing those without values.
+    """
+    if compiled.options.importing.weights is not Weights.EXTERNAL:
+        return compiled.module
+    return linked(compiled.module, compiled.manifest.weights, weight_values(compiled))
+
+
+def with_weights(compiled: C, weights: Source) -> C:
+    """Return ``compiled`` with other weights in its programs; the module stays.
+
+    Raises:
+        UsageError: if the weights are in the module; or listing all that do not fit.
+    """
+    if compiled.options.importing.weights is Weights.INLINE:
+        raise UsageError("the weights are in the module: lower with weights='external' or 'args' to change them")
+    tensors = read_weights(compiled.manifest, weights)
+    names = {name: each.name for each in compiled.manifest.weights.values() for name in (each.name, *each.also)}
+    given = {name: tensors[first] for name, first in names.items()}
+    return replace(
+        compiled,
+        programs={name: with_tensors(each, given) for name, each in compiled.programs.items()},
+        exported={name: with_tensors(each, given) for name, each in compiled.exported.items()},
+    )

@@ -1,0 +1,190 @@
+"""The keywords of `lower`: their types, and the `Options` that they spell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.export import ExportedProgram
+
+from fx_importer.errors import UsageError
+from fx_importer.exporting.example_inputs import parameters_of
+from fx_importer.lowerings import listed
+from fx_importer.options import (
+    Contract,
+    DecompositionOptions,
+    ExportOptions,
+    ImportOptions,
+    LoweringOptions,
+    Mutation,
+    Options,
+    PrintOptions,
+    RunOptions,
+    TosaTarget,
+    Unsupported,
+    Weights,
+)
+from fx_importer.output_types import OutputType
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict
+
+    from fx_importer.diagnostics.progress import ProgressCallback
+    from fx_importer.importing import FxImporter, FxImporterHooks
+    from fx_importer.lowerings import LoweringRule, Lowerings
+    from fx_importer.pipelines import Change
+
+    class _ModelKeywords(TypedDict, total=False, extra_items=Any):
+        """Any keyword: those that are not ours are the model's."""
+
+else:
+    from typing import TypedDict
+
+    class _ModelKeywords(TypedDict, total=False):
+        """Any keyword: those that are not ours are the model's."""
+
+
+class Keywords(_ModelKeywords, total=False):
+    """The keywords of `lower` and `export_and_import`, which `lower` describes, beside the model's own."""
+
+    output_type: str | OutputType
+    options: Options | None
+    fx_importer: FxImporter | None
+    dynamic_shapes: Any
+    strict: bool
+    mutation: str | Mutation
+    weights: str | Weights
+    experimental_support_mutation: bool
+    import_symbolic_shape_expressions: bool
+    runtime_asserts: bool
+    outline_layers: bool
+    hooks: FxImporterHooks | None
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None
+    keep: Sequence[str | OpOverload | OpOverloadPacket]
+    extra: Mapping[Any, Callable[..., Any]] | None
+    func_name: str
+    enable_graph_printing: bool
+    verbose: bool
+    enable_ir_printing: bool
+    backend_legal_ops: Sequence[str] | None
+    allow_non_finites: bool
+    contract: str | Contract
+    unsupported: str | Unsupported
+    lowerings: LoweringRule | Lowerings | str | Iterable[LoweringRule | Lowerings | str]
+    fallback: str | OutputType | Iterable[str | OutputType]
+    narrow_integers: bool
+    tosa_target: str | TosaTarget | None
+    pipeline: Change | None
+    isolate: bool
+    time_limit: float | None
+    memory_limit: int | None
+    dump_dir: str | os.PathLike[str] | None
+    dump_ir: str | None
+    progress: bool | ProgressCallback
+    cache: bool | None
+    kwargs: Mapping[str, Any] | None
+
+
+KEYWORDS = tuple(Keywords.__annotations__)
+"""The names of all keywords of `lower`."""
+
+BESIDE_OPTIONS = frozenset(("options", "fx_importer", "hooks", "progress", "kwargs"))
+"""The keywords that an `Options` does not hold, and that can be passed beside one."""
+
+
+def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keywords of ours in a call of `lower`, and the keyword arguments of the model ``f``.
+
+    Raises:
+        UsageError: for a keyword that is both, unless the call has the model's own keyword arguments in ``kwargs``.
+    """
+    ours = {name: value for name, value in keywords.items() if name in KEYWORDS}
+    if ours.get("kwargs") is None and not isinstance(f, ExportedProgram):
+        for name in parameters_of(f):
+            if name in ours:
+                raise UsageError(
+                    f"'{name}' is both an option of fx_importer and a parameter of the model: pass the model's own "
+                    f"keyword arguments in kwargs={{...}}, for example kwargs={{'{name}': ...}}; beside kwargs=, "
+                    f"{name}= is the option"
+                )
+    rest = {name: value for name, value in keywords.items() if name not in KEYWORDS}
+    return ours, {**rest, **(ours.get("kwargs") or {})}
+
+
+def options_of(keywords: Mapping[str, Any]) -> Options:
+    """Return the options that keywords of `lower` spell, or those that ``options`` holds.
+
+    Raises:
+        UsageError: for a value that is not an option's, or for keywords beside ``options`` that it holds too.
+    """
+    if (whole := keywords.get("options")) is not None:
+        if not isinstance(whole, Options):
+            raise UsageError(f"options={whole!r} is of type {type(whole).__name__}: pass fx_importer.options.Options")
+        if twice := [name for name in keywords if name not in BESIDE_OPTIONS]:
+            raise UsageError(
+                f"options= holds all options, but {', '.join(map(repr, twice))} {'is' if len(twice) == 1 else 'are'} "
+                "passed beside it: set them in the Options, for example with dataclasses.replace, or pass only keywords"
+            )
+        return whole
+    return Options(
+        output_type=OutputType.get(keywords.get("output_type", OutputType.RAW)),
+        export=ExportOptions(keywords.get("dynamic_shapes"), keywords.get("strict", False)),
+        decompositions=_decomposition_options(keywords),
+        importing=_import_options(keywords),
+        lowering=_lowering_options(keywords),
+        printing=PrintOptions(
+            graph=keywords.get("enable_graph_printing", False),
+            stages=keywords.get("verbose", False),
+            passes=keywords.get("enable_ir_printing", False),
+        ),
+        running=_run_options(keywords),
+    )
+
+
+def _decomposition_options(keywords: Mapping[str, Any]) -> DecompositionOptions:
+    keep = keywords.get("keep", ())
+    if isinstance(keep, str):
+        raise UsageError(f"keep is a list of operators: keep=[{keep!r}]")
+    table, extra = keywords.get("decomposition_table"), keywords.get("extra")
+    return DecompositionOptions(table, tuple(map(str, keep)), dict(extra or {}))
+
+
+def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
+    mutable = keywords.get("experimental_support_mutation", False)
+    return ImportOptions(
+        func_name=keywords.get("func_name", "main"),
+        mutation=Mutation.MUTABLE if mutable else Mutation.get(keywords.get("mutation", Mutation.ERROR)),
+        symbolic_shapes=keywords.get("import_symbolic_shape_expressions", False),
+        runtime_asserts=keywords.get("runtime_asserts", False),
+        weights=Weights.get(keywords.get("weights", Weights.INLINE)),
+        outline_layers=keywords.get("outline_layers", False),
+    )
+
+
+def _lowering_options(keywords: Mapping[str, Any]) -> LoweringOptions:
+    tosa_target = keywords.get("tosa_target")
+    return LoweringOptions(
+        backend_legal_ops=tuple(keywords.get("backend_legal_ops") or ()),
+        allow_non_finites=keywords.get("allow_non_finites", True),
+        contract=Contract.get(keywords.get("contract", Contract.ERROR)),
+        unsupported=Unsupported.get(keywords.get("unsupported", Unsupported.ERROR)),
+        lowerings=listed(keywords.get("lowerings", ())),
+        fallback=tuple(OutputType.get(each) for each in listed(keywords.get("fallback", ()))),
+        narrow_integers=keywords.get("narrow_integers", False),
+        tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
+        pipeline=keywords.get("pipeline"),
+    )
+
+
+def _run_options(keywords: Mapping[str, Any]) -> RunOptions:
+    dump_dir = keywords.get("dump_dir")
+    return RunOptions(
+        isolate=keywords.get("isolate", False),
+        time_limit=keywords.get("time_limit"),
+        memory_limit=keywords.get("memory_limit"),
+        dump_dir=os.fspath(dump_dir) if dump_dir else None,
+        dump_ir=keywords.get("dump_ir"),
+        cache=keywords.get("cache"),
+    )

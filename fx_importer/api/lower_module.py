@@ -1,0 +1,111 @@
+"""Lower modules that are already in the torch dialect, as torch-mlir's `compiler_utils` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from fx_importer import pipelines
+from fx_importer.compiler.stages import admit, new_trace, run_pipeline
+from fx_importer.mlir.bindings import ir
+from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch
+from fx_importer.pipelines.isolated_runner import stage_runner
+
+IN_THIS_PROCESS = RunOptions()
+
+
+class HasFinitePolicy(Protocol):
+    """Anything that says whether a lowering may emit infinities."""
+
+    @property
+    def allow_non_finites(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class BackendLoweringOptions:
+    """For `lower_mlir_module`, which takes torch-mlir's class of this name too."""
+
+    allow_non_finites: bool = True
+
+
+def run_pipeline_with_repro_report(
+    module: ir.Module,
+    pipeline: str,
+    description: str,
+    enable_ir_printing: bool = False,
+    running: RunOptions = IN_THIS_PROCESS,
+) -> None:
+    """Run ``pipeline``, in MLIR's syntax, on ``module``, in place. ``description`` names it in errors.
+
+    ``running`` says how: in a process of its own, for one.
+
+    Raises:
+        UsageError: if ``pipeline`` is not a pipeline.
+        StageFailed: if it fails; the error names a directory that repeats the failure.
+        CrashedError: if it ends its own process; likewise.
+    """
+    stage = Stage(description or "pipeline", "", parse_steps(pipeline))
+    trace = new_trace(Options(running=running), [stage.name])
+    printing = PrintOptions(passes=enable_ir_printing)
+    run_pipeline(Pipeline("", (stage,)), module, trace, stage_runner(module, running), printing)
+
+
+def pipeline_for(
+    output_type: str | OutputType,
+    *,
+    backend_legal_ops: Sequence[str] = (),
+    allow_non_finites: bool = True,
+    contract: str | Contract = Contract.ERROR,
+    narrow_integers: bool = False,
+    tosa_target: str | TosaTarget | None = None,
+) -> Pipeline:
+    """Return the stages that a lowering to ``output_type`` runs after the import.
+
+    The options are those of `lower`, whose ``pipeline`` may be what is made of this.
+
+    Raises:
+        UsageError: for an option that is not one.
+    """
+    options = LoweringOptions(
+        tuple(backend_legal_ops),
+        allow_non_finites,
+        Contract.get(contract),
+        narrow_integers=narrow_integers,
+        tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
+    )
+    return pipelines.pipeline_for(OutputType.get(output_type), options)
+
+
+def lower_mlir_module(
+    verbose: bool,
+    output_type: str | Enum,
+    module: ir.Module,
+    backend_options: HasFinitePolicy | LoweringOptions | None = None,
+    running: RunOptions = IN_THIS_PROCESS,
+) -> ir.Module:
+    """Lower ``module``, which is in the torch backend form, to ``output_type``, in place; return it.
+
+    ``verbose`` prints the module as it is then, large constants elided. ``backend_options`` may be all the options of a
+    lowering, `LoweringOptions`, with a ``pipeline`` of one's own; ``running`` says how the stages run.
+
+    Raises:
+        UsageError: for an output type that is not one.
+        StageFailed: if a stage fails; the error names a directory that repeats the failure.
+        CrashedError: if a stage ends its own process; likewise.
+    """
+    options = backend_options or LoweringOptions()
+    if not isinstance(options, LoweringOptions):
+        options = LoweringOptions(allow_non_finites=options.allow_non_finites)
+    kind = OutputType.get(output_type)
+    pipeline = pipeline_from_torch(kind, options)
+    admit(kind, module.context)
+    whole = Options(output_type=kind, lowering=options, running=running)
+    trace = new_trace(whole, [stage.name for stage in pipeline.stages])
+    run_pipeline(pipeline, module, trace, stage_runner(module, running))
+    if verbose:
+        print(module.operation.get_asm(use_local_scope=True, large_elements_limit=16))
+    return module

@@ -1,0 +1,90 @@
+"""Run a lowered module on a backend, compare it with PyTorch, and find the first operation that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fx_importer.api.held_tensors import weight_values
+from fx_importer.errors import UsageError
+from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
+from fx_importer.execution.iree import IreeBackend
+from fx_importer.options import Weights
+from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
+from fx_importer.weights import as_passed
+
+if TYPE_CHECKING:
+    from fx_importer.api.lowered import Lowered
+
+
+def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backend: str | Backend | None) -> Caller:
+    """Return the functions of the module, ready to run on ``backend``.
+
+    Raises:
+        NotInstalledError: naming the extra that brings the backend.
+        UsageError: for what the backend cannot run, or if a part of the state is missing.
+    """
+    if backend is None:
+        backend = default_for(lowered.manifest)
+    if isinstance(backend, str):
+        eager = backend == "eager"
+        programs, manifest = lowered.programs, lowered.manifest
+        backend = EagerBackend(programs, manifest) if eager else backend_named(backend, lowered.stubs)
+    if isinstance(backend, IreeBackend) and lowered.options.importing.weights is Weights.EXTERNAL:
+        held, module = weight_values(lowered), lowered.module  # nothing is compiled in
+        passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}
+        backend = replace(backend, parameters=passed)
+    else:
+        module = lowered.linked
+    loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
+    initial = lowered.initial_state()
+    weights = {name: tensor for name, tensor in initial.items() if name not in lowered.manifest.state}
+    return Caller(lowered.manifest, loaded, initial if state is None else {**weights, **state})
+
+
+def verify_lowered(
+    lowered: Lowered,
+    given: Inputs | None,
+    inputs: Sequence[Inputs],
+    backends: Sequence[str | Backend] | None,
+    tolerance: Tolerance,
+    isolate: bool,
+) -> Verdict:
+    """Run the exported programs in PyTorch and the module on backends, and compare all results.
+
+    Raises:
+        UsageError: as `Lowered.verify` does.
+    """
+    if given and inputs:
+        raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
+    weight_values(lowered)  # without values, there is nothing to compare
+    return verify(lowered, [given] if given else inputs, backends, tolerance, isolate)
+
+
+def bisect_lowered(
+    lowered: Lowered,
+    given: Inputs | None,
+    inputs: Inputs | None,
+    backend: str | Backend | None,
+    tolerance: Tolerance,
+    isolate: bool,
+) -> Divergence | None:
+    """Find the first operation of the exported program whose value differs on ``backend``.
+
+    Raises:
+        UsageError: as `Lowered.bisect` does.
+    """
+    if given and inputs:
+        raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
+    weight_values(lowered)
+    chosen = inputs or given or example_inputs(lowered.exported)[0]
+    backend = default_for(lowered.manifest) if backend is None else backend
+    return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
+
+
+def inputs_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs | None:
+    """Return the inputs of a call as an input set; None if there are none."""
+    return Inputs(args, kwargs) if args or kwargs else None

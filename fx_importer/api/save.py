@@ -1,0 +1,94 @@
+"""Write a lowered module: as MLIR, with its manifest and weights beside it, as a portable artifact, for IREE."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fx_importer.api.held_tensors import held_tensors
+from fx_importer.errors import UsageError
+from fx_importer.execution.iree_parameters import with_parameters
+from fx_importer.execution.portable_artifact import Weights as ArtifactWeights
+from fx_importer.execution.portable_artifact import artifact_of
+from fx_importer.mlir.module_io import (
+    ARTIFACT,
+    SUFFIXES,
+    all_or_none,
+    check_writable,
+    holds_weights,
+    manifest_path,
+    save_bytes,
+    save_module,
+    save_text,
+)
+from fx_importer.options import Weights
+from fx_importer.targets import target_for
+from fx_importer.weights import save_weights
+
+if TYPE_CHECKING:
+    from fx_importer.api.lowered import Lowered
+
+DEFAULT_VERSION = "week-12"
+"""The release of StableHLO that artifacts are written for."""
+
+
+def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None) -> None:
+    """Write the module in the format of the suffix; without its weights, the manifest and the weights beside it.
+
+    Raises:
+        UsageError: if a file cannot be written, or weights are not what the module was made for. No file that was not
+            there before is left behind then.
+    """
+    if holds_weights(path, lowered.options.importing.weights) or not lowered.manifest.weights:
+        if weights is not None:
+            raise UsageError(
+                "the weights are in the module: lower with weights='external' to have them elsewhere, and save a "
+                ".mlir or .mlirbc file"
+            )
+        _save_module(lowered, path)
+        return
+    manifest, beside = lowered.manifest, manifest_path(check_writable(path, SUFFIXES))
+    check_writable(beside)
+    with all_or_none(path, beside, *([] if weights is None else [weights])):
+        if weights is not None:
+            tensors = held_tensors(lowered, manifest.weights_by_name)
+            manifest = save_weights(manifest, tensors, weights, beside.parent)
+        _save_module(lowered, path)
+        save_text(manifest.to_json(), beside)
+
+
+def _save_module(lowered: Lowered, path: str | os.PathLike[str]) -> None:
+    if Path(path).suffix == ARTIFACT:
+        save_portable_artifact(lowered, path, DEFAULT_VERSION, "inline")
+    else:
+        save_module(lowered.module, path, lowered.manifest.weights)
+
+
+def save_portable_artifact(
+    lowered: Lowered, path: str | os.PathLike[str], version: str, weights: ArtifactWeights
+) -> None:
+    """Write StableHLO as a portable artifact for a ``version`` of it.
+
+    Raises:
+        UsageError: if the module is not StableHLO, there is no such version, or the file cannot be written.
+    """
+    output_type = lowered.options.output_type
+    if not target_for(output_type).portable_artifacts:
+        kind = output_type.value
+        raise UsageError(f"a portable artifact holds StableHLO, but the module is {kind}: lower to 'stablehlo'")
+    check_writable(path)
+    module = lowered.linked if weights == "inline" else lowered.module
+    save_bytes(artifact_of(module, version, weights), path)
+
+
+def iree_source_of(lowered: Lowered, scope: str) -> str:
+    """Return the module as text for ``iree-compile``, with weights as parameters of ``scope``.
+
+    Raises:
+        UsageError: unless the weights are external.
+    """
+    if lowered.options.importing.weights is not Weights.EXTERNAL:
+        raise UsageError("the module does not name its weights: lower with weights='external'")
+    names = {key: each.name for key, each in lowered.manifest.weights.items()}
+    return with_parameters(lowered.module, names, scope)

@@ -1,0 +1,91 @@
+"""One compilation: its options, and everything that is resolved from them before the work begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from fx_importer.decompositions import DecompositionTable, Overrides
+from fx_importer.errors import UsageError
+from fx_importer.importing.handlers import Handler
+from fx_importer.lowerings import Lowerings, handlers_for, layers
+from fx_importer.options import ImportOptions, Options
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines import Pipeline
+from fx_importer.probing import BACKENDS
+from fx_importer.targets import Target, target_for
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What every step of a compilation is given."""
+
+    options: Options
+    target: Target
+    pipeline: Pipeline
+    """The stages after the import."""
+    rules: tuple[Lowerings, ...]
+    """The user's rules for operators, in the order in which they are asked."""
+    handlers: Mapping[Any, Handler]
+    """How the importer handles operators with rules."""
+    importing: ImportOptions
+    """How programs are imported, within what the output type can hold."""
+
+    @classmethod
+    def of(cls, options: Options) -> Compilation:
+        """Resolve ``options``.
+
+        Raises:
+            UsageError: for options that are invalid, or that contradict each other or the output type.
+        """
+        Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
+        lowering = options.lowering
+        rules = tuple(layers(lowering.lowerings))
+        _check_fallback(options)
+        target = target_for(options.output_type)
+        handlers = handlers_for(rules, options.output_type, lowering.fallback)
+        return cls(options, target, target.pipeline(lowering), rules, handlers, _importing(options, target))
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """The names of all stages, in order."""
+        steps = ("export", "decompose", "canonicalize", "legalize", "import")
+        return (*steps, *(stage.name for stage in self.pipeline.stages))
+
+    def table(self, program: ExportedProgram | None = None) -> DecompositionTable:
+        """Return the decompositions of the output type, with those of libraries' operators that ``program`` calls.
+
+        Raises:
+            UsageError: for a table, or changes to it, that are invalid.
+        """
+        return self.target.table(self.options, self.rules, program)
+
+    def pipeline_of(self, output_type: OutputType) -> Pipeline:
+        """Return the pipeline of an output type with these options; ``options.pipeline`` is for the chosen one."""
+        if output_type is self.options.output_type:
+            return self.pipeline
+        return target_for(output_type).pipeline(replace(self.options.lowering, pipeline=None))
+
+
+def _importing(options: Options, target: Target) -> ImportOptions:
+    """Return how programs are imported: without symbolic shapes where nothing lowers them.
+
+    Raises `UsageError` for assertions that the output type cannot hold: leaving them out silently would be wrong.
+    """
+    importing = options.importing
+    if importing.runtime_asserts and not target.assertions:
+        kind = options.output_type.value
+        raise UsageError(f"runtime_asserts: {kind} has no assertions; raw, torch and linalg-on-tensors have them")
+    return importing if target.symbolic_shapes else replace(importing, symbolic_shapes=False)
+
+
+def _check_fallback(options: Options) -> None:
+    """Raise `UsageError` unless the output types of the fallback, and the one they help, can be mixed."""
+    given, able = options.lowering.fallback, ", ".join(each.value for each in BACKENDS)
+    if wrong := [each.value for each in (*given, options.output_type) if given and each.root not in BACKENDS]:
+        raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
+    if options.output_type in given:
+        raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")

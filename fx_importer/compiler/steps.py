@@ -1,0 +1,140 @@
+"""The steps from models to a module in the torch dialect, each timed and recorded as a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from fx_importer.canonicalization import (
+    canonicalize,
+    fold_constant_sizes,
+    fold_constants,
+    items_to_tensors,
+    legalize,
+    outline_layers,
+)
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.decompositions import decompose
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import UsageError
+from fx_importer.exporting import export_program
+from fx_importer.fx_graph.programs import weight_names
+from fx_importer.importing import FxImporter, ImportResult
+from fx_importer.importing.entry_points import shared_state
+from fx_importer.importing.program_results import mutated_state
+from fx_importer.options import Mutation, Weights
+from fx_importer.output_types import OutputType
+from fx_importer.process.garbage_collection import without_collections
+
+Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
+"""A model and its example inputs. An exported program needs no inputs."""
+
+Programs = Mapping[str, ExportedProgram]
+"""Programs by the names of their functions."""
+
+
+def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Trace) -> Programs:
+    """Export each model with its example inputs.
+
+    Raises:
+        ExportError: if torch.export cannot capture a model.
+    """
+    with trace.stage("export") as record:
+        exported = {name: export_program(*call, compilation.options.export) for name, call in calls.items()}
+        trace.programs = record.programs = exported
+    return exported
+
+
+@without_collections()
+def decompose_programs(exported: Programs, compilation: Compilation, trace: Trace) -> Programs:
+    """Decompose what the output type does not take; fold sizes that depend on constants."""
+    programs: dict[str, ExportedProgram] = {}
+    with trace.stage("decompose") as record:
+        for name, program in exported.items():
+            folded = fold_constant_sizes(program)
+            programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
+            if not compilation.target.scalars:
+                programs[name] = items_to_tensors(programs[name])
+        record.programs = programs
+    return programs
+
+
+@without_collections()
+def canonicalize_programs(
+    decomposed: Programs, exported: Programs, compilation: Compilation, trace: Trace
+) -> dict[str, ExportedProgram]:
+    """Return the programs in the normal form that the importer reads.
+
+    Their graphs are changed in place, apart from those that are still ``exported`` ones: these are the user's.
+    """
+    asserts = compilation.importing.runtime_asserts
+    with trace.stage("canonicalize") as record:
+        programs = {
+            name: canonicalize(program, assertions=asserts, in_place=program is not exported[name])
+            for name, program in decomposed.items()
+        }
+        record.programs = programs
+    return programs
+
+
+@without_collections()
+def legalize_programs(canonical: Programs, compilation: Compilation, trace: Trace) -> Programs:
+    """Return the programs in dtypes that the output type can hold.
+
+    Raises:
+        UsageError: if the programs overwrite memory, and the output type cannot.
+        UnsupportedProgramError: listing what has a dtype that the output type cannot hold.
+    """
+    target = compilation.target
+    if compilation.importing.mutation is Mutation.MUTABLE and not target.memory:
+        _check_nothing_is_overwritten(canonical, target.output_type)
+    with trace.stage("legalize") as record:
+        legal = record.programs = {name: legalize(program, target.dtypes) for name, program in canonical.items()}
+    return legal
+
+
+@without_collections()
+def import_legal(
+    legal: Programs,
+    importer: FxImporter,
+    compilation: Compilation,
+    trace: Trace,
+    elided: Mapping[object, int] | None = None,
+) -> ImportResult:
+    """Import programs as functions of one module. The weights numbered in ``elided`` are only named in it.
+
+    Raises:
+        UnsupportedProgramError: listing what cannot be imported.
+    """
+    options, target = compilation.importing, compilation.target
+    with trace.stage("import", importer.module):
+        state = shared_state(legal)
+        if target.folds_constants:
+            inline = options.weights is Weights.INLINE
+            legal = {
+                name: fold_constants(program, state if inline else state | weight_names(program))
+                for name, program in legal.items()
+            }
+        if options.outline_layers:
+            legal = {name: outline_layers(program) for name, program in legal.items()}
+        return importer.import_programs(
+            legal,
+            options,
+            state=state,
+            handlers=compilation.handlers,
+            tensors_only=target.tensors_only,
+            elided=elided or {},
+        )
+
+
+def _check_nothing_is_overwritten(programs: Programs, output_type: OutputType) -> None:
+    for program in programs.values():
+        signature = program.graph_signature
+        mutated = [*mutated_state(program), *signature.user_inputs_to_mutate.values()]
+        if mutated:
+            raise UsageError(
+                f"{output_type.value} has values and no memory to overwrite, and the program mutates "
+                f"{', '.join(map(repr, sorted(mutated)))}: pass mutation='functional'"
+            )

@@ -1,0 +1,84 @@
+"""The body of a function: its arguments, the constants that it holds, the nodes of its graph, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.importing.function_entry import add_arguments, bind_constant, info_of
+from fx_importer.importing.graph_walker import Walker
+from fx_importer.importing.manifest_records import name_values
+from fx_importer.importing.node_builder import NodeBuilder
+from fx_importer.importing.signature import Signature
+from fx_importer.importing.size_guards import InputGuards
+from fx_importer.importing.subgraph_functions import give_type
+from fx_importer.importing.symbolic_shapes import Symbols
+from fx_importer.importing.types import static_dimension
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.options import ImportOptions
+
+if TYPE_CHECKING:
+    from fx_importer.importing.importer import FxImporter
+
+
+def import_body(
+    importer: FxImporter,
+    function: func_d.FuncOp,
+    graph: fx.Graph,
+    owner: torch.nn.Module | None,
+    signature: Signature,
+    options: ImportOptions,
+    program: ExportedProgram | None,
+) -> None:
+    """Import ``graph``, whose attributes are those of ``owner``, into ``function``, and give it its type.
+
+    ``program`` is None for a bare graph, which has no constants.
+
+    Raises:
+        UnsupportedProgramError: listing everything that cannot be imported.
+    """
+    block = function.entry_block
+    build = NodeBuilder(importer, owner, block)
+    build.runtime_asserts = options.runtime_asserts
+    build.outlines = options.func_name if options.outline_layers else None
+    ranges = program.range_constraints if program else {}
+    symbols = Symbols(build, ranges) if options.symbolic_shapes else None
+    walker = Walker(build, importer.locations, symbols)
+    mutable = add_arguments(signature.arguments, build, walker)
+    for constant in signature.constants:
+        assert program is not None
+        bind_constant(constant, build, walker, program)
+    if options.runtime_asserts and not walker.unsupported_nodes:
+        InputGuards(build, ranges).emit([(argument.name, argument.node) for argument in signature.arguments])
+    walker.walk(graph.nodes)
+    walker.finish()
+
+    build.location = importer.locations.unknown
+    for argument, value in mutable:
+        assert argument.overwritten_by is not None
+        build.op("torch.overwrite.tensor.contents", [], [build.value(argument.overwritten_by), value])
+    for constant in signature.constants:
+        if constant.stored is not None:
+            assert program is not None
+            with build.ambient():
+                info = info_of(program, constant, build)
+                importer.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
+    results = build.values(signature.results)
+    build.op("func.return", [], results)
+    give_type(function, [argument.type for argument in block.arguments], results)
+    if signature.function is not None:
+        name_values(function, signature.function)
+    if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
+        # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
+        for each in (function, *importer.callees.functions):
+            each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(importer.context)
+
+
+def _is_dynamic(nodes: Iterable[fx.Node]) -> bool:
+    """Whether an example value of ``nodes`` is a tensor with a dynamic dimension."""
+    examples = (node.meta.get("val") for node in nodes)
+    return any(static_dimension(d) is None for e in examples if isinstance(e, torch.Tensor) for d in e.shape)

@@ -1,0 +1,90 @@
+"""The results of a program, and the state that it mutates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from fx_importer import manifest
+from fx_importer.errors import UnsupportedNode
+from fx_importer.fx_graph.programs import is_empty
+from fx_importer.importing.pytrees import tree_of, value_type
+from fx_importer.importing.signature import HELD, example_of, passed_as
+
+RESULT_KINDS = {
+    OutputKind.USER_OUTPUT: "output",
+    OutputKind.LOSS_OUTPUT: "output",
+    OutputKind.BUFFER_MUTATION: "state",
+    OutputKind.PARAMETER_MUTATION: "state",
+    OutputKind.USER_INPUT_MUTATION: "input",
+    OutputKind.GRADIENT_TO_PARAMETER: "gradient",
+    OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
+}
+"""The kinds of outputs, and their names in the manifest."""
+
+Result = tuple[fx.Node | int | float | bool, manifest.Result]
+"""A value that a program returns, and its record."""
+
+
+def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> Iterator[Result]:
+    """Yield the results that have a value at run time. Outputs of other kinds are added to ``unsupported``."""
+    outputs = tree_of(program.call_spec.out_spec, "output").leaves
+    inputs = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    returned: Any = program.graph.output_node().args[0]
+    leaf = -1
+    for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
+        if spec.kind is OutputKind.TOKEN:
+            continue
+        kind: Any = RESULT_KINDS.get(spec.kind)
+        if kind is None:
+            reason = f"an output of kind {spec.kind.name} cannot be imported yet"
+            unsupported.append(UnsupportedNode(spec.arg.name, reason))
+            continue
+        name, position = spec.target or spec.arg.name, None
+        if kind == "output":
+            leaf += 1
+            # A joint graph may have fewer outputs than the model had: it says which is the loss, and not where it was.
+            name, position = outputs[leaf].path if leaf < len(outputs) else spec.arg.name, leaf
+        elif kind == "input":
+            position = inputs.index(name)
+        if isinstance(value, fx.Node):
+            record = manifest.Result(kind, name, value_type(example_of(value)), position, passed_as(value))
+            yield value, record
+        elif isinstance(value, (bool, int, float)):
+            yield value, manifest.Result(kind, name, value_type(value), position)
+
+
+def is_known(value: fx.Node | int | float | bool) -> bool:
+    """Whether the manifest knows the value of a result: a fixed number, or an empty tensor."""
+    return not isinstance(value, fx.Node) or is_empty(example_of(value))
+
+
+def mutated_inputs(program: ExportedProgram) -> dict[str, fx.Node]:
+    """Return the nodes of new values of all that the program mutates, by placeholder."""
+    placeholder_of = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs if spec.target}
+    results: Any = program.graph.output_node().args[0]
+    mutated: dict[str, fx.Node] = {}
+    for spec, node in zip(program.graph_signature.output_specs, results, strict=True):
+        if spec.target is not None and RESULT_KINDS.get(spec.kind) == "state":
+            mutated[placeholder_of[spec.target]] = node
+        elif spec.kind is OutputKind.USER_INPUT_MUTATION and spec.target is not None:
+            mutated[spec.target] = node
+    return mutated
+
+
+def mutated_state(program: ExportedProgram) -> set[str]:
+    """Return the names, in the state dict, of the parameters and buffers that ``program`` mutates."""
+    outputs = program.graph_signature.output_specs
+    return {spec.target for spec in outputs if spec.target and RESULT_KINDS.get(spec.kind) == "state"}
+
+
+def described_input(program: ExportedProgram, name: str) -> tuple[str, str]:
+    """Return the user's name of the placeholder ``name``, and what it is, for an error."""
+    spec = next(spec for spec in program.graph_signature.input_specs if spec.arg.name == name)
+    if spec.kind in HELD:
+        return spec.target or name, f"the {HELD[spec.kind]} '{spec.target}'"
+    return name, "an input"

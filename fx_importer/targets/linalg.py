@@ -1,0 +1,30 @@
+"""LINALG_ON_TENSORS: linalg, tensor, arith, math and scf on builtin tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from fx_importer import decompositions
+from fx_importer.canonicalization import Dtypes
+from fx_importer.fx_graph.operators import aten
+from fx_importer.output_types import OutputType
+from fx_importer.targets.target import Target
+
+_FOURIER_TRANSFORMS = frozenset(
+    getattr(packet, name)
+    for packet in (aten.fft_fft, aten.fft_ifft, aten.fft_rfft, aten.fft_irfft, aten.stft, aten.istft)
+    for name in packet.overloads()
+)
+
+LINALG_ON_TENSORS = Target(
+    OutputType.LINALG_ON_TENSORS,
+    decompositions.LINALG,
+    Dtypes(
+        "linalg-on-tensors",
+        moves=frozenset((torch.complex32, torch.complex64, torch.complex128)),
+        computes=_FOURIER_TRANSFORMS
+        | {aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.complex.default}
+        | {aten.view_as_real.default, aten.view_as_complex.default, aten.real.default, aten.imag.default},
+        unsigned=False,
+    ),
+)

@@ -1,0 +1,28 @@
+"""STABLEHLO: the StableHLO dialect, which XLA and IREE compile."""
+
+from __future__ import annotations
+
+import torch
+
+from fx_importer import decompositions
+from fx_importer.canonicalization import Dtypes
+from fx_importer.fx_graph.operators import aten
+from fx_importer.output_types import OutputType
+from fx_importer.targets.target import Target
+
+STABLEHLO = Target(
+    OutputType.STABLEHLO,
+    decompositions.STABLEHLO,
+    Dtypes(
+        "StableHLO",
+        lacks=frozenset((torch.complex32,)),
+        moves=frozenset((torch.complex32, torch.complex64, torch.complex128)),
+        computes=frozenset(
+            (aten.mm.default, aten.bmm.default, aten.neg.default, aten.complex.default, aten.view_as_real.default)
+        ),
+    ),
+    memory=False,
+    scalars=False,
+    assertions=False,
+    portable_artifacts=True,
+)
