@@ -106,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number, case in enumerate(CASES):
         if case not in known:
             command = [sys.executable, "-m", "benchmarks.deep_models", "--case", str(number)]
-            said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            known[case] = json.loads(said.splitlines()[-1])
+            stdout = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            known[case] = json.loads(stdout.splitlines()[-1])
             add_row(options.json, known[case])
     print(table([known[case] for case in CASES]))
     return 0

@@ -53,10 +53,10 @@ def verdicts(rows: Sequence[Row], output_type: OutputType, backend: str | None =
 def difference(row: Row, ours: Sequence[Any]) -> str:
     """Return where and how ``ours`` differs from eager; an empty string if it does not."""
     eager = tree_leaves(row.compute(*row.inputs))
-    said = [
+    parts = [
         f"result {i}: {text}" for i, (a, e) in enumerate(zip(ours, eager, strict=True)) if (text := _apart(row, a, e))
     ]
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _apart(row: Row, ours: Tensor, eager: Tensor) -> str:

@@ -103,8 +103,8 @@ def _line(name: str, cells: Iterable[str]) -> str:
 
 def recorded() -> dict[tuple[str, str, str], str]:
     """Return what the page says of operators that do not pass: a status for each operator, dtype and output type."""
-    said = _recorded(PAGE.read_text(encoding="utf-8").splitlines())
-    return {(*key, kind): status for key, statuses in said.items() for kind, status in statuses.items()}
+    rows = _recorded(PAGE.read_text(encoding="utf-8").splitlines())
+    return {(*key, kind): status for key, statuses in rows.items() for kind, status in statuses.items()}
 
 
 def _recorded(lines: Iterable[str]) -> dict[tuple[str, str], Statuses]:

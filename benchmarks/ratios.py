@@ -76,12 +76,12 @@ def check() -> int:
         key = f"{name} {output_type}"
         ratio = found[PEER][key] / found[OURS][key]
         failures += ratio < floor
-        said = "" if ratio >= floor else f": below {floor:g}"
-        print(f"{key}: {found[PEER][key]:.3f} / {found[OURS][key]:.3f} CPU s = {ratio:.1f}{said}")
+        note = "" if ratio >= floor else f": below {floor:g}"
+        print(f"{key}: {found[PEER][key]:.3f} / {found[OURS][key]:.3f} CPU s = {ratio:.1f}{note}")
     small, large = (found[OURS][f"elementwise_{nodes} linalg-on-tensors"] / nodes for nodes in (1000, 8000))
     failures += large > MOST_GROWTH * small
-    said = "" if large <= MOST_GROWTH * small else f": more than {MOST_GROWTH:g} times as much"
-    print(f"a node of 1000 {small * 1e6:.0f} µs, of 8000 {large * 1e6:.0f} µs{said}")
+    note = "" if large <= MOST_GROWTH * small else f": more than {MOST_GROWTH:g} times as much"
+    print(f"a node of 1000 {small * 1e6:.0f} µs, of 8000 {large * 1e6:.0f} µs{note}")
     return failures
 
 

@@ -20,14 +20,14 @@ _PLOTS = {
 
 def write(root: Path, pairs: Sequence[Pair], machine: Mapping[str, str], tables: str) -> None:
     """Put figures into the pages under ``root`` that have a place for them: the README has the models'."""
-    said = ", ".join(f"{key} {value}" for key, value in machine.items())
+    machine_line = ", ".join(f"{key} {value}" for key, value in machine.items())
     plots = [
         f"![{title}](performance/{name}.svg)"
         for name, title in _PLOTS.items()
         if (root / "docs/performance" / f"{name}.svg").exists()
     ]
-    figures = "\n\n".join([f"One run: {said}.", *plots, tables.strip()])
-    for page, text in ("docs/performance.md", figures), ("README.md", f"One run: {said}.\n\n{_models(pairs)}"):
+    figures = "\n\n".join([f"One run: {machine_line}.", *plots, tables.strip()])
+    for page, text in ("docs/performance.md", figures), ("README.md", f"One run: {machine_line}.\n\n{_models(pairs)}"):
         renew(root / page, _SECTION, f"\n{text}\n\n")
 
 

@@ -165,16 +165,16 @@ def test_another_failure_or_none_is_reported(monkeypatch, capsys, inject):
             return int(end.code or 0), capsys.readouterr().out
         raise AssertionError
 
-    code, said = outcome("builtin.module(symbol-dce)")
+    code, output = outcome("builtin.module(symbol-dce)")
     assert code == 1
-    assert said.startswith(
+    assert output.startswith(
         "It does not fail any more. Reported was:\nstage 'faulty': PassError\n  the pass 'raise_value_error' ("
     )
-    assert f"torch was 1.0, and is {torch.__version__} here" in said
-    code, said = outcome("builtin.module(fx-importer-call{tests.pipelines.faults:abort})")
+    assert f"torch was 1.0, and is {torch.__version__} here" in output
+    code, output = outcome("builtin.module(fx-importer-call{tests.pipelines.faults:abort})")
     assert code == 1
-    assert "It fails in another way." in said
-    assert "and now it is:\nstage 'faulty': SIGABRT" in said
+    assert "It fails in another way." in output
+    assert "and now it is:\nstage 'faulty': SIGABRT" in output
 
 
 def test_not_a_report(tmp_path):

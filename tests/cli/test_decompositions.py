@@ -20,8 +20,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
         monkeypatch.setattr(sys, "argv", ["fx-importer", *map(str, arguments)])
         with pytest.raises(SystemExit) as left:
             main()
-        said = capfd.readouterr()
-        return int(left.value.code or 0), said.out, said.err
+        captured = capfd.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -58,6 +58,6 @@ def test_an_operator_is_kept(run: Run) -> None:
 
 def test_unknown_operator(run: Run) -> None:
     for command in (("decompositions",), ("import", "examples.mlp:build", "-o", "-")):
-        code, out, said = run(*command, "--keep", "aten.liner")
+        code, out, err = run(*command, "--keep", "aten.liner")
         assert (code, out) == (2, "")
-        assert "no operator is named 'aten.liner'; is it aten.linear" in said
+        assert "no operator is named 'aten.liner'; is it aten.linear" in err

@@ -97,10 +97,10 @@ def test_invalid_inputs(matrix, tmp_path, content, sentence):
         file.write_bytes(content)
     else:
         torch.save(content, file)
-    code, _, said = matrix("matrix_models:fine", "--inputs", file)
-    assert (code, sentence in said) == (2, True)
+    code, _, err = matrix("matrix_models:fine", "--inputs", file)
+    assert (code, sentence in err) == (2, True)
 
 
 def test_invalid_model(matrix):
-    code, _, said = matrix("no_such:model", "--output-type", "linalg")
-    assert (code, "there is no module 'no_such'" in said) == (2, True)
+    code, _, err = matrix("no_such:model", "--output-type", "linalg")
+    assert (code, "there is no module 'no_such'" in err) == (2, True)

@@ -45,10 +45,10 @@ def test_example_inputs_of_a_program_are_used(verify, tmp_path):
     assert verify(str(tmp_path / "tanh.pt2"), "--backend", "jit")[0] == 0
     program.example_inputs = None
     torch.export.save(program, tmp_path / "bare.pt2")
-    code, _, said = verify(str(tmp_path / "bare.pt2"), "--backend", "jit")
-    assert (code, "has no example inputs" in said) == (2, True)
+    code, _, err = verify(str(tmp_path / "bare.pt2"), "--backend", "jit")
+    assert (code, "has no example inputs" in err) == (2, True)
 
 
 def test_unknown_backend_is_reported_first(verify):
-    code, _, said = verify("no.such:model", "--backend", "nobody")
-    assert (code, "unknown backend 'nobody'" in said) == (2, True)
+    code, _, err = verify("no.such:model", "--backend", "nobody")
+    assert (code, "unknown backend 'nobody'" in err) == (2, True)

@@ -49,7 +49,7 @@ def test_callback_gets_stages_and_counts(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_invalid_progress_option():
-    with pytest.raises(UsageError, match="progress='yes': it is True, or a function that is told"):
+    with pytest.raises(UsageError, match="progress='yes': expected True, or a function that takes a Progress"):
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2), progress="yes")  # type: ignore[arg-type]
 
 
@@ -158,15 +158,15 @@ IMPORT = ("import", "models_of_progress:build", "--output-type", "linalg", "-o")
 def test_terminal_line_is_erased_at_the_end(
     monkeypatch: pytest.MonkeyPatch, terminal: Terminal, capsys: pytest.CaptureFixture[str]
 ):
-    said = command(monkeypatch, terminal, *IMPORT, "out.mlir")
-    assert "export" in said
-    assert said.endswith(_ERASED)
+    output = command(monkeypatch, terminal, *IMPORT, "out.mlir")
+    assert "export" in output
+    assert output.endswith(_ERASED)
     assert "export" not in capsys.readouterr().out.partition("(")[0]
 
 
 def test_terminal_line_is_erased_before_an_error(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
-    said = command(monkeypatch, terminal, "import", "models_of_progress:wrong", "-o", "out.mlir")
-    shown, erased, error = said.rpartition(_ERASED)
+    output = command(monkeypatch, terminal, "import", "models_of_progress:wrong", "-o", "out.mlir")
+    shown, erased, error = output.rpartition(_ERASED)
     assert erased
     assert "export" in shown
     assert error.startswith("error: ")
@@ -209,7 +209,7 @@ def test_python_shows_nothing_by_default(monkeypatch: pytest.MonkeyPatch, termin
 
 
 def test_reduce_shows_trials(monkeypatch: pytest.MonkeyPatch, terminal: Terminal):
-    said = command(monkeypatch, terminal, "reduce", "models_of_progress:build", "--output-type", "linalg")
-    assert "trial 1" in said
-    error = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.rpartition(_ERASED)[2])
+    output = command(monkeypatch, terminal, "reduce", "models_of_progress:build", "--output-type", "linalg")
+    assert "trial 1" in output
+    error = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.rpartition(_ERASED)[2])
     assert error.startswith("error: it does not fail here")

@@ -162,11 +162,11 @@ def test_registry_is_a_mapping():
 
 @pytest.mark.usefixtures("registries")
 def test_user_rule():
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def rule(node, symbol_table):
         x = symbol_table[str(node.args[0]), 0]
-        asked.append(node.target)
+        calls.append(node.target)
         assert symbol_table.get((node.args[0], 1)) is None
         assert (str(node.args[0]), 0) in set(symbol_table)
         return tosa_dialect.AddOp(x.type, x, x)
@@ -174,7 +174,7 @@ def test_user_rule():
     tosa.ops_registry[TWICE] = rule
     assert tosa.ops_registry["compiler.twice.default"] is rule
     assert "tosa.add %arg0, %arg0" in imported(lambda x: torch.relu(twice(x)), torch.randn(3, 4))
-    assert asked == [TWICE]
+    assert calls == [TWICE]
 
     built_in = tosa.ops_registry["mul.Tensor"]
     assert isinstance(built_in, BuiltIn)

@@ -116,17 +116,17 @@ def test_lowering_error_names_the_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, expected",
     [
         ({"dynamic_shapes": {}}, "no option 'dynamic_shapes': accepted are 'dynamic' (for symbolic sizes)"),
         ({"output_type": "llvm"}, "unknown output type 'llvm'"),
     ],
 )
-def test_invalid_options_are_reported_before_the_function_runs(options: Any, said: str) -> None:
+def test_invalid_options_are_reported_before_the_function_runs(options: Any, expected: str) -> None:
     ran: list[Tensor] = []
     with pytest.raises(UsageError) as caught:
         import_function(ran.append, torch.ones(3), **options)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert not ran
     with pytest.raises(UsageError, match="expected a function or an nn.Module, not int"):
         import_function(3)  # pyright: ignore[reportArgumentType]

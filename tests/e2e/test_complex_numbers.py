@@ -34,8 +34,8 @@ def test_complex_arguments_results_and_state():
     model, inputs = Model(), (normal(2, 3, dtype=torch.complex64), normal(3, seed=2))
     lowered = lower(model, *inputs, output_type="tosa", mutation="functional", narrow_integers=True)
     function = lowered.manifest.functions["main"]
-    told = [(each.name, each.type.dtype, each.type.shape, each.passed_as) for each in function.arguments]
-    assert told == [
+    arguments = [(each.name, each.type.dtype, each.type.shape, each.passed_as) for each in function.arguments]
+    assert arguments == [
         ("seen", "complex64", (3,), "float32"),
         ("z", "complex64", (2, 3), "float32"),
         ("x", "float32", (3,), None),

@@ -113,7 +113,7 @@ def test_a_rule_into_the_fallback(size):
 
 
 @pytest.mark.parametrize(
-    "output_type, fallback, said",
+    "output_type, fallback, expected",
     [
         ("torch", "linalg", "parts of a module can be of linalg-on-tensors, tosa, stablehlo, and not of torch"),
         ("tosa", "raw", "and not of raw"),
@@ -121,6 +121,6 @@ def test_a_rule_into_the_fallback(size):
         ("tosa", "nothing", "unknown output type 'nothing'"),
     ],
 )
-def test_what_cannot_be_a_fallback(output_type: str, fallback: str, said: str):
-    with pytest.raises(UsageError, match=said):
+def test_what_cannot_be_a_fallback(output_type: str, fallback: str, expected: str):
+    with pytest.raises(UsageError, match=expected):
         lower(wide, x, output_type=output_type, fallback=fallback)

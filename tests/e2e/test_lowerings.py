@@ -164,12 +164,12 @@ def test_the_stub_is_what_runs():
 
 
 def test_what_a_rule_declines_is_left_to_the_next_registry_and_then_to_what_is_built_in():
-    asked: list[str] = []
+    calls: list[str] = []
 
     def rule(name: str, ok: bool):
         @lowers(twice, torch.ops.aten.relu.default, into="linalg")
         def declines(emit: TargetEmitter, x):
-            asked.append(name)
+            calls.append(name)
             if not ok or len(emit.shape(x)) != 2:
                 raise NoMatch(f"{name} takes matrices")
             return emit.add(x, x)
@@ -177,14 +177,14 @@ def test_what_a_rule_declines_is_left_to_the_next_registry_and_then_to_what_is_b
         return declines
 
     lower(lambda x: twice(x.relu()), x, output_type="linalg", lowerings=[rule("first", True)])
-    assert asked == ["first", "first"]
-    asked.clear()
+    assert calls == ["first", "first"]
+    calls.clear()
     lowered = lower(
         lambda x: twice(x), x, output_type="linalg", lowerings=[Lowerings([rule("b", True)]), rule("a", False)]
     )
-    assert asked == ["a", "b"]
+    assert calls == ["a", "b"]
     assert lowered.verify(x)
-    asked.clear()
+    calls.clear()
     lowered = lower(lambda x: x.relu(), x[0], output_type="linalg", lowerings=rule("a", True))
     assert lowered.verify(x[0])
 
@@ -200,7 +200,7 @@ def into_linalg(function: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    "function, said",
+    "function, expected",
     [
         (lambda emit, x: emit.sum(x, [0]), r"returned tensor<4xf32>, but .*twice.* returns tensor<3x4xf32> here"),
         (lambda emit, x: emit.cast(x, "f16"), r"returned tensor<3x4xf16>, but .*returns tensor<3x4xf32> here"),
@@ -214,9 +214,9 @@ def into_linalg(function: Callable[..., Any]) -> Any:
     ],
     ids=["shape", "dtype", "two", "none", "raises", "arguments", "invalid", "text", "mixed"],
 )
-def test_a_rule_that_is_wrong(function: Callable[..., Any], said: str):
+def test_a_rule_that_is_wrong(function: Callable[..., Any], expected: str):
     message = refusal(into_linalg(function))
-    assert re.search(said, message, re.DOTALL), message
+    assert re.search(expected, message, re.DOTALL), message
     assert re.search(rf"twice.*the rule <lambda> \({re.escape(__file__)}:\d+\)", message), message
 
 

@@ -139,10 +139,10 @@ def test_the_contract_names_what_is_not_allowed():
     define_npu(allows={"npu", "tosa.add", "tosa.const"})
     with pytest.raises(StageFailed) as caught:
         lower(MODEL, X, output_type="npu")
-    said = str(caught.value)
+    message = str(caught.value)
     assert caught.value.stage == "contract"
-    assert "npu may not hold 'tosa.matmul': its dialects are func, npu, tosa.add, tosa.const" in said
-    assert "tosa.add':" not in said
+    assert "npu may not hold 'tosa.matmul': its dialects are func, npu, tosa.add, tosa.const" in message
+    assert "tosa.add':" not in message
     assert caught.value.causes[0].places[0].source == "return torch.tanh(self.linear(x)) + x"
     assert caught.value.report is not None
     assert reproduce(caught.value.report).same
@@ -249,9 +249,9 @@ def test_a_name_that_is_taken():
     first = define_npu()
     with pytest.raises(UsageError) as caught:
         OutputType.define("N-P-U", base="linalg")
-    said = str(caught.value)
-    assert said.startswith(f"output type 'N-P-U', at {__file__}:")
-    assert f"there is 'npu' already, defined at {first.where}; OutputType.forget('npu') takes it away" in said
+    message = str(caught.value)
+    assert message.startswith(f"output type 'N-P-U', at {__file__}:")
+    assert f"there is 'npu' already, defined at {first.where}; OutputType.forget('npu') takes it away" in message
     for own in ("linalg", "Stable-HLO"):
         with pytest.raises(UsageError, match=rf"'{own}', at .*: there is '.*' already, one of the package's own$"):
             OutputType.define(own, base="tosa")
@@ -261,7 +261,7 @@ def test_a_name_that_is_taken():
 
 
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, expected",
     [
         ({"base": "x86"}, "unknown output type 'x86': accepted are 'raw', 'torch', "),
         ({"allows": "npu"}, "output type 'npu': allows is a set of dialects: allows={'npu'}"),
@@ -269,8 +269,8 @@ def test_a_name_that_is_taken():
         ({"decompositions": 3}, "output type 'npu': decompositions=3 is neither a table nor a function of one"),
     ],
 )
-def test_what_is_no_definition(changes, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_is_no_definition(changes, expected):
+    with pytest.raises(UsageError, match=expected):
         define_npu(**changes)
     with pytest.raises(UsageError, match="'n p u' names no output type: a name is of letters, digits, '-' and '_'"):
         OutputType.define("n p u", base="tosa")

@@ -185,7 +185,7 @@ def test_the_report_of_a_function_that_no_module_has():
 
 
 @pytest.mark.parametrize(
-    "pipeline, said",
+    "pipeline, expected",
     [
         (
             lambda p: p.after("tossa", "cse"),
@@ -196,9 +196,9 @@ def test_the_report_of_a_function_that_no_module_has():
         ("cse", "pipeline='cse' is str: it is a Pipeline, or a function"),
     ],
 )
-def test_what_is_no_pipeline(pipeline, said):
+def test_what_is_no_pipeline(pipeline, expected):
     before = list(Path.cwd().iterdir())
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=expected):
         lower(MODEL, X, output_type="tosa", pipeline=pipeline)
     assert list(Path.cwd().iterdir()) == before
 

@@ -672,7 +672,7 @@ def test_the_name_alone_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, expected",
     [
         ({"outputtype": "tosa"}, "backend 'fx_importer' has no option 'outputtype': accepted are 'output_type', "),
         ({"output_type": "llvm"}, "unknown output type 'llvm': accepted are 'raw', "),
@@ -685,11 +685,11 @@ def test_the_name_alone_is_enough() -> None:
         (["tosa"], "options is a dictionary of options by name, not ['tosa']"),
     ],
 )
-def test_options_that_are_none(options: Any, said: str) -> None:
+def test_options_that_are_none(options: Any, expected: str) -> None:
     with pytest.raises(BackendCompilerFailed) as caught:
         torch.compile(lambda x: x + 1, backend="fx_importer", options=options)(normal(3))
     assert isinstance(caught.value.inner_exception, UsageError)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_a_mode_is_inductors() -> None:

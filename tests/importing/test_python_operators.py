@@ -54,18 +54,18 @@ def test_mixed_numbers_are_promoted(function, examples):
         (torch.ops.aten.sym_constrain_range_for_size.default, {"min": 2}, ["a0 is less than 2"]),
     ],
 )
-@pytest.mark.parametrize("asked", [False, True])
-def test_ranges_of_numbers(target, limits, messages, asked):
+@pytest.mark.parametrize("runtime_asserts", [False, True])
+def test_ranges_of_numbers(target, limits, messages, runtime_asserts):
     graph = torch.fx.Graph()
     number = graph.placeholder("a0")
     number.meta["val"] = 3
     graph.call_function(target, (number,), limits)
     graph.output((number,))
     importer = FxImporter()
-    importer._import(graph, None, plain_signature(graph), ImportOptions(runtime_asserts=asked))
+    importer._import(graph, None, plain_signature(graph), ImportOptions(runtime_asserts=runtime_asserts))
     text = str(importer.module)
-    assert text.count("torch.runtime.assert") == (len(messages) if asked else 0)
-    assert all(message in text for message in messages) is asked
+    assert text.count("torch.runtime.assert") == (len(messages) if runtime_asserts else 0)
+    assert all(message in text for message in messages) is runtime_asserts
     assert "sym_constrain" not in text
 
 

@@ -102,7 +102,7 @@ def test_a_stage_that_is_not_there(change):
 
 
 @pytest.mark.parametrize(
-    "step, said",
+    "step, expected",
     [
         ("csee", "no pass pipeline of MLIR's: 'csee'"),
         ("cse,func.func(canonicalize{no-such=1})", "no pass pipeline of MLIR's: 'func.func.canonicalize{no-such=1}.'"),
@@ -116,8 +116,8 @@ def test_a_stage_that_is_not_there(change):
     ],
     ids=str,
 )
-def test_what_is_no_step(step, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_is_no_step(step, expected):
+    with pytest.raises(UsageError, match=expected):
         ABC.after("a", step)
 
 
@@ -139,7 +139,7 @@ def runs_a_pass_that_fails(module: ir.Operation) -> None:
 
 
 @pytest.mark.parametrize(
-    "function, said",
+    "function, expected",
     [
         (raises, r"raised KeyError: 'no such thing'\n  at .*test_editing.py:\d+: raise KeyError\(\"no such thing\"\)$"),
         (
@@ -153,9 +153,9 @@ def runs_a_pass_that_fails(module: ir.Operation) -> None:
         ),
     ],
 )
-def test_a_function_that_does_what_none_may(function, said):
+def test_a_function_that_does_what_none_may(function, expected):
     code = function.__code__
-    with pytest.raises(PassError, match=said) as caught:
+    with pytest.raises(PassError, match=expected) as caught:
         run_stage(Pipeline.of("p", function).stages[0], ir.Module.parse(TEXT, new_context()))
     assert str(caught.value).startswith(f"the pass '{function.__name__}' ({__file__}:{code.co_firstlineno}) ")
 

@@ -104,11 +104,13 @@ def test_other_failures():
     with pytest.raises(StageFailed, match=r"^stage 'faulty' failed:\n  error: gave up on it\n      at model.py:3$"):
         run_stages([fault("refuse")], module(TEXT.replace("}\n", '} loc("model.py":3:1)\n')))
     where = r"\(.*faults.py:\d+\)"
-    for name, said, line in (
+    for name, expected, line in (
         ("raise_value_error", "ValueError: a defect", 'raise ValueError\\("a defect"\\)'),
         ("raise_usage_error", "UsageError: not so", 'raise UsageError\\("not so"\\)'),
     ):
-        whole = rf"^stage 'faulty' failed:\n  the pass '{name}' {where} raised {said}\n    at .*faults.py:\d+: {line}$"
+        whole = (
+            rf"^stage 'faulty' failed:\n  the pass '{name}' {where} raised {expected}\n    at .*faults.py:\d+: {line}$"
+        )
         with pytest.raises(StageFailed, match=whole) as caught:
             run_stages([fault(name)], module())
         assert isinstance(caught.value.__cause__, PassError)
@@ -136,7 +138,7 @@ CRASHES = {
     "name", [pytest.param(each, marks=pytest.mark.new_interpreter if each == "hog" else ()) for each in CRASHES]
 )
 def test_a_crash_is_an_exception(name):
-    limits, signal, limit, said = CRASHES[name]
+    limits, signal, limit, expected = CRASHES[name]
     given = module()
     before = str(given)
     with pytest.raises(CrashedError) as caught:
@@ -146,7 +148,7 @@ def test_a_crash_is_an_exception(name):
     assert (error.stage, error.pass_name, error.signal, error.limit) == ("faulty", step, signal, limit)
     how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
     assert str(error).startswith(f"stage 'faulty', in the pass '{step}', {how}")
-    assert said in error.said
+    assert expected in error.said
     assert str(given) == before
 
 
