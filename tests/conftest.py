@@ -1,4 +1,4 @@
-"""What holds for every test, and for the processes that tests start."""
+"""Settings of all tests, and of the processes that they start."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from tests import fork_server
 
-# Read when torch is first imported. Tests run side by side, and none of them has enough work for two threads.
+# Read when torch is first imported. Tests run in parallel, and none has enough work for two threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# A test that would fetch something fails at once.
+# A test that needs the network fails at once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def reports_go_where_pytest_cleans_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def reports_in_tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         directory = str(tmp_path_factory.mktemp("temporary"))
         patch.setenv("TMPDIR", directory)

@@ -1,4 +1,4 @@
-"""Runs scripts as `python` would, each in a fork of a process that has imported torch and this package already."""
+"""Runs scripts as `python` would, each in a fork of a process that has imported torch and this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest: what a module's functions take and return, as data and as JSON."""
+"""The manifest: arguments and results of a module's functions, as data and as JSON."""
 
 import json
 
@@ -76,30 +76,30 @@ def test_leaves(manifest):
     ]
 
 
-def test_what_is_held(manifest):
+def test_constants_and_state(manifest):
     assert {name: (held.kind, held.persistent) for name, held in manifest.state.items()} == {"seen": ("buffer", False)}
     assert {name: held.kind for name, held in manifest.constants.items()} == {"weight": "parameter"}
 
 
-def test_json_keeps_all(manifest):
+def test_json_round_trips(manifest):
     text = manifest.to_json()
     assert json.loads(text)["format"] == 1
     assert Manifest.from_json(text) == manifest
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 99}', '{"format": 1, "functions": 3}'])
-def test_other_text_is_no_manifest(text):
+def test_text_that_is_not_a_manifest(text):
     with pytest.raises(UsageError, match="not a manifest of format 1"):
         Manifest.from_json(text)
 
 
-def test_a_type_that_is_not_registered_is_named(manifest):
+def test_unregistered_type_is_named(manifest):
     with pytest.raises(UsageError, match="a type that is not registered here: .*elsewhere.Type"):
         Manifest.from_json(manifest.to_json().replace("builtins.dict", "elsewhere.Type"))
 
 
-def test_a_caller_of_a_device(manifest):
-    """A manifest from JSON, and a runtime that is not ours."""
+def test_caller_with_a_device_function(manifest):
+    """A manifest from JSON, and a runtime of the user."""
 
     def device(seen, x, rest, scale):
         return seen + 1, x * scale, (x * scale).to(torch.uint8).view(torch.int8), rest.shape[0], 3
@@ -135,13 +135,13 @@ def test_a_caller_of_a_device(manifest):
         ),
     ],
 )
-def test_wrong_inputs_are_sentences(manifest, args, kwargs, sentence):
+def test_wrong_inputs(manifest, args, kwargs, sentence):
     caller = Caller(manifest, {"main": lambda *_: pytest.fail("called")}, {"seen": torch.zeros(1)})
     with pytest.raises(UsageError, match=sentence):
         caller(*args, **kwargs)
 
 
-def test_what_a_caller_needs_is_named(manifest):
+def test_missing_state_or_function_is_named(manifest):
     with pytest.raises(UsageError, match="no state was given for 'seen'"):
         Caller(manifest, {"main": lambda *_: ()})
     with pytest.raises(UsageError, match="no function was given for 'main'"):

@@ -40,7 +40,7 @@ class Other(Enum):
 
 
 @pytest.mark.parametrize("spelling", ["llvm", "", "tosa2", 3, None, Other.LLVM], ids=str)
-def test_a_wrong_one_lists_the_accepted(spelling):
+def test_invalid_output_type_lists_the_accepted(spelling):
     with pytest.raises(UsageError) as error:
         OutputType.get(spelling)
     for member in OutputType:

@@ -1,4 +1,4 @@
-"""Memory that a program reaches by more than one name."""
+"""Memory that a program accesses through several names."""
 
 from pathlib import Path
 
@@ -45,13 +45,13 @@ ZEROS = torch.zeros(6)
         ),
     ],
 )
-def test_shared_memory_that_is_written_is_named(model, inputs, named):
+def test_mutated_shared_memory_is_an_error(model, inputs, named):
     with pytest.raises(UnsupportedProgramError, match=named) as raised:
         lower(model, *inputs, mutation="functional")
-    assert Path(__file__).name in str(raised.value)  # where it is written
+    assert Path(__file__).name in str(raised.value)  # the line of the write
 
 
-def test_all_that_is_written_is_listed():
+def test_all_mutated_shared_inputs_are_listed():
     def write_both(a, b):
         a.add_(1)
         b.add_(1)
@@ -61,7 +61,7 @@ def test_all_that_is_written_is_listed():
     assert [refusal.subject for refusal in raised.value.unsupported_nodes] == ["a", "b"]
 
 
-def test_parts_of_one_tensor_that_do_not_overlap_are_separate():
+def test_disjoint_views_are_not_aliases():
     lowered = lower(write_first, ZEROS[:3], ZEROS[3:], mutation="functional", output_type="linalg")
     a, b = torch.zeros(3), torch.ones(3)
     assert torch.equal(lowered.run(a, b), torch.full((3,), 2.0))
@@ -69,20 +69,20 @@ def test_parts_of_one_tensor_that_do_not_overlap_are_separate():
 
 
 @pytest.mark.parametrize("inputs", [(ZEROS, ZEROS), (ZEROS, ZEROS.view(6))], ids=["same", "view"])
-def test_a_tensor_given_twice_stands_for_two(inputs):
-    """torch.export would make one input of them."""
+def test_tensor_given_twice_is_two_inputs(inputs):
+    """torch.export would merge them into one input."""
     lowered = lower(lambda a, b: a - b, *inputs, output_type="linalg")
     assert torch.equal(lowered.run(torch.ones(6), torch.full((6,), 3.0)), torch.full((6,), -2.0))
 
 
-def test_a_parameter_given_as_input_stands_for_any():
+def test_parameter_given_as_input_is_an_input():
     model = nn.Linear(3, 3)
     lowered = lower(model, model.weight, output_type="linalg")
     x = torch.randn(3, 3)
     torch.testing.assert_close(lowered.run(x), model(x).detach())
 
 
-def test_parameters_that_wrap_other_tensors_share_nothing():
+def test_wrapper_subclass_parameters_are_not_aliases():
     model = nn.Module()
     model.one, model.other = (nn.Parameter(TwoTensor(torch.ones(2), torch.ones(2)), False) for _ in range(2))
     model.forward = lambda x: x + 1
@@ -90,7 +90,7 @@ def test_parameters_that_wrap_other_tensors_share_nothing():
     assert torch.equal(lower(model, x, output_type="linalg").run(x), torch.ones(2))
 
 
-def test_tied_weights_are_no_trouble():
+def test_tied_weights_are_accepted():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     x = torch.randn(2, 3)

@@ -1,4 +1,4 @@
-"""Nodes know the line that calls their operator."""
+"""Nodes have the source line that calls their operator."""
 
 import inspect
 
@@ -26,9 +26,9 @@ def line_of_the_call(model) -> int:
     return frame[1]
 
 
-def test_in_a_function_that_a_module_calls():
+def test_function_called_by_a_module():
     assert line_of_the_call(Model()) == inspect.getsourcelines(helper)[1] + 1
 
 
-def test_in_a_plain_function():
+def test_plain_function():
     assert line_of_the_call(helper) == inspect.getsourcelines(helper)[1] + 1

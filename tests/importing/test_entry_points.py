@@ -18,7 +18,7 @@ class Adds(nn.Module):
         return getattr(self, self.name).add_(x) + x
 
 
-def test_state_goes_by_name():
+def test_state_is_matched_by_name():
     held = torch.zeros(2)
     programs = {
         "one": export(Adds("cache", held), (torch.ones(2),)),
@@ -37,7 +37,7 @@ def test_state_has_one_type():
         lower(programs, mutation="functional")
 
 
-def test_different_weights_of_one_name_are_both_kept():
+def test_different_weights_of_one_name():
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
     x = torch.ones(1, 2)
     caller = lower({"one": export(one, (x,)), "other": export(other, (x,))}, output_type="linalg").caller()
@@ -58,12 +58,12 @@ PROGRAM = export(nn.ReLU(), (torch.ones(2),))
     ],
     ids=["none", "module", "inputs", "name"],
 )
-def test_what_is_no_entry_point(programs, args, options, sentence):
+def test_invalid_entry_points(programs, args, options, sentence):
     with pytest.raises(UsageError, match=sentence):
         lower(programs, *args, **options)
 
 
-def test_a_caller_of_several_functions_asks_which():
+def test_caller_requires_a_function_name():
     caller = lower({"one": PROGRAM, "other": PROGRAM}, output_type="linalg").caller()
     with pytest.raises(UsageError, match=r"caller\['one'\]"):
         caller(torch.ones(2))

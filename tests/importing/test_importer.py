@@ -1,4 +1,4 @@
-"""What the importer refuses, and what it leaves behind when it does."""
+"""Errors of the importer, and the state that it leaves after one."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from fx_importer.importing import FxImporter, FxImporterHooks, NodeBuilder, impo
 from fx_importer.importing.types import DTYPE_CODES
 from fx_importer.options import ImportOptions, Mutation
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec")  # run_decompositions warns of torch itself
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec")  # a warning of run_decompositions about torch itself
 
 
 class Two(torch.nn.Module):
@@ -78,7 +78,7 @@ def test_every_unknown_node_is_listed_with_its_source_line():
     assert "func.func" not in str(importer.module)
 
 
-def test_a_handler_of_the_users_own():
+def test_user_handler():
     def import_repeat(node: fx.Node, build: NodeBuilder):
         graph, *operands = node.args
         values = build.values(operands)
@@ -92,7 +92,7 @@ def test_a_handler_of_the_users_own():
     assert str(importer.module).count("torch.aten.sin") == 2 + 3 + 1
 
 
-def test_a_handler_goes_before_the_importers_own():
+def test_user_handler_precedes_built_in_ones():
     def import_sine(node: fx.Node, build: NodeBuilder):
         return build.torch_op("my.sine", [build.type_of(node)], build.values(node.args)).result
 
@@ -113,15 +113,15 @@ class Branches(torch.nn.Module):
         return torch.cond(x.abs().sum() > 0, one, other, (x,))
 
 
-def test_all_that_branches_hold_is_listed_with_its_source_line():
+def test_unknown_nodes_in_branches_are_listed_with_their_lines():
     with pytest.raises(UnsupportedProgramError) as error:
         FxImporter().import_frozen_program(export(Branches(), (torch.rand(3, dtype=torch.complex64),)))
     unsupported_nodes = error.value.unsupported_nodes
-    # Export records where the operator stands, and the line of the code that it made of a branch.
+    # torch.export records the line of the operator, and a line of its generated code for a branch.
     assert [refusal.source for refusal in unsupported_nodes] == [
         "return torch.cond(x.abs().sum() > 0, one, other, (x,))"
     ] * 2
-    assert "takes (1+2j)" in unsupported_nodes[0].reason  # what the inner branches hold needs this
+    assert "takes (1+2j)" in unsupported_nodes[0].reason  # the inner branches use it
     assert "takes 2j" in unsupported_nodes[1].reason
 
 
@@ -136,7 +136,7 @@ class Mutates(torch.nn.Module):
         return self.cache + y
 
 
-def test_mutated_state_is_never_frozen_silently():
+def test_mutated_state_is_an_error():
     program = export(Mutates(), (torch.ones(4), torch.ones(4))).run_decompositions({})
     with pytest.raises(UnsupportedProgramError) as error:
         FxImporter().import_frozen_program(program)
@@ -153,13 +153,13 @@ def test_hooks_without_a_store_get_the_buffer_as_an_argument():
     assert str(function.attributes["function_type"]).count("!torch.tensor<[4],f32>") == 2
 
 
-def test_a_module_and_a_context_are_one_too_many():
+def test_module_and_context_are_exclusive():
     importer = FxImporter()
     with pytest.raises(UsageError, match="not both"):
         FxImporter(module=importer.module, context=importer.context)
 
 
-def test_a_given_module_and_context_are_used():
+def test_given_module_or_context_is_used():
     first = FxImporter()
     program = export(torch.nn.ReLU(), (torch.ones(2),))
     second = FxImporter(module=first.module)
@@ -168,19 +168,19 @@ def test_a_given_module_and_context_are_used():
     assert FxImporter(context=first.context).module.context == first.context
 
 
-def test_an_operator_that_writes_to_its_arguments_is_refused():
+def test_mutating_operator_is_an_error():
     program = export(torch.nn.ReLU(inplace=True), (torch.ones(2),))
     with pytest.raises(UnsupportedProgramError, match="make the graph functional"):
         FxImporter().import_frozen_program(program)
 
 
-def test_a_graph_without_example_values_says_so():
+def test_graph_without_example_values_is_an_error():
     gm = torch.fx.symbolic_trace(torch.nn.ReLU())
     with pytest.raises(UnsupportedProgramError, match="does not record its shape and dtype"):
         FxImporter().import_graph_module(gm)
 
 
-def test_a_call_to_a_module_is_refused():
+def test_call_module_is_an_error():
     gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
     for node in gm.graph.nodes:
         node.meta["val"] = torch.ones(2, device="meta")
@@ -189,8 +189,8 @@ def test_a_call_to_a_module_is_refused():
 
 
 @pytest.mark.parametrize("dtype", DTYPE_CODES, ids=str)
-def test_dtype_codes_are_torchs_own(dtype):
-    """Operators take the number for the dtype."""
+def test_dtype_codes_equal_torchs(dtype):
+    """Operators take the integer code of a dtype."""
     assert torch.ops.aten.zeros.default([1], dtype=DTYPE_CODES[dtype]).dtype == dtype
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic on symbolic scalars: what is emitted, and refused. What it computes is in tests/e2e."""
+"""Import of arithmetic on symbolic scalars, and its errors. Its results are tested in tests/e2e."""
 
 import math
 import operator
@@ -36,7 +36,7 @@ def import_scalars(function, *examples):
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("examples", [(1.5, 2), (1, 2.5), (1.5, 2.5), (True, 2)], ids=str)
-def test_mixed_numbers_are_promoted(function, examples):
+def test_mixed_scalars_are_promoted(function, examples):
     text = import_scalars(function, *examples)
     assert ("!torch.float" in text) == any(isinstance(x, float) for x in examples) or function is operator.truediv
 
@@ -55,7 +55,7 @@ def test_mixed_numbers_are_promoted(function, examples):
     ],
 )
 @pytest.mark.parametrize("runtime_asserts", [False, True])
-def test_ranges_of_numbers(target, limits, messages, runtime_asserts):
+def test_ranges_of_scalars(target, limits, messages, runtime_asserts):
     graph = torch.fx.Graph()
     number = graph.placeholder("a0")
     number.meta["val"] = 3
@@ -69,7 +69,7 @@ def test_ranges_of_numbers(target, limits, messages, runtime_asserts):
     assert "sym_constrain" not in text
 
 
-def test_floor_of_a_float_is_spelled_with_ceil():
+def test_floor_of_a_float_uses_ceil():
     text = import_scalars(math.floor, 1.5)
     assert text.count("torch.aten.neg") == 2
     assert "torch.aten.ceil.float" in text
@@ -84,6 +84,6 @@ def test_floor_of_a_float_is_spelled_with_ceil():
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_has_no_meaning_is_refused(function, examples, reason):
+def test_unsupported_arithmetic_is_an_error(function, examples, reason):
     with pytest.raises(UnsupportedProgramError, match=reason):
         import_scalars(function, *examples)

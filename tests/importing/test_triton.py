@@ -1,4 +1,4 @@
-"""Triton kernels, with stand-ins for what the triton package would do."""
+"""Triton kernels, with stubs for the triton package."""
 
 import importlib.util
 import operator
@@ -11,7 +11,7 @@ from fx_importer import stateless_fx_import
 
 
 def kernel(x):
-    """Stands for a function under ``triton.jit``."""
+    """Stub of a function under ``triton.jit``."""
 
 
 def test_the_kernels_ir_is_an_attribute_where_triton_is_installed(monkeypatch):

@@ -1,4 +1,4 @@
-"""Tensors as attributes: bit for bit, without copies, once per memory."""
+"""Tensors as attributes: bit-exact, without copies, one attribute per storage view."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def weights() -> TensorAttributes:
 
 
 def bits(tensor: torch.Tensor) -> bytes:
-    """The elements of ``tensor`` in order, as bytes, by a way of its own."""
+    """Return the elements of ``tensor`` in order, as bytes, independently of the package."""
     contiguous = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
     return contiguous.reshape(-1).view(torch.uint8).numpy().tobytes()
 
@@ -56,16 +56,16 @@ STRIDED = {
 
 
 @pytest.mark.parametrize("tensor", STRIDED.values(), ids=STRIDED)
-def test_strides_never_show(tensor):
+def test_strides_do_not_matter(tensor):
     assert as_array(tensor.detach()).tobytes() == bits(tensor.detach())
 
 
-def test_a_contiguous_parameter_is_not_copied():
+def test_contiguous_parameter_is_not_copied():
     parameter = torch.nn.Parameter(torch.rand(1000))
     assert as_array(parameter.detach()).__array_interface__["data"][0] == parameter.data_ptr()
 
 
-def test_a_later_change_in_place_shows_in_the_module(weights):
+def test_later_in_place_change_is_visible_in_the_module(weights):
     parameter = torch.arange(3.0)
     attribute = weights.attribute(parameter, "w")
     parameter.fill_(1.0)
@@ -86,17 +86,17 @@ def test_shared_memory_is_one_attribute(weights):
     [torch.full((50, 50), 2.5), torch.tensor(3.0), torch.tensor([1.0]).expand(7, 9), torch.zeros(3, dtype=torch.bool)],
     ids=["full", "rank 0", "expanded", "bool"],
 )
-def test_one_value_is_a_splat(weights, tensor):
+def test_single_value_is_a_splat(weights, tensor):
     attribute = ir.DenseElementsAttr(weights.attribute(tensor, "w"))
     assert attribute.is_splat
 
 
-def test_negative_zero_and_nan_are_told_apart():
+def test_negative_zero_and_nan_are_distinguished():
     assert not is_splat(as_array(torch.tensor([0.0, -0.0, 0.0, 0.0])))
     assert is_splat(as_array(torch.tensor([float("nan")] * 4)))
 
 
-def test_a_name_makes_a_resource_and_a_short_constant_is_written_out(weights):
+def test_named_tensor_is_a_resource_and_short_constant_is_dense(weights):
     tensor = torch.arange(5.0)
     assert isinstance(weights.attribute(tensor.clone(), None), ir.DenseElementsAttr)
     assert isinstance(weights.attribute(tensor.clone(), "w"), ir.DenseResourceElementsAttr)
@@ -108,21 +108,21 @@ def test_a_name_makes_a_resource_and_a_short_constant_is_written_out(weights):
     [torch.rand(2, device="meta"), torch._subclasses.FakeTensorMode().from_tensor(torch.rand(2))],
     ids=["meta", "fake"],
 )
-def test_a_tensor_without_values_is_refused(weights, tensor):
+def test_meta_tensor_is_an_error(weights, tensor):
     with pytest.raises(UnimportableTensor, match="materialize it first"):
         weights.attribute(tensor, "w")
 
 
-def test_a_sparse_tensor_is_refused(weights):
+def test_sparse_tensor_is_an_error(weights):
     with pytest.raises(UnimportableTensor, match="densify"):
         weights.attribute(torch.eye(3).to_sparse(), "w")
 
 
-def test_an_unknown_dtype_is_named(weights):
+def test_unknown_dtype_is_named(weights):
     with pytest.raises(UnknownDtype, match="float4_e2m1fn_x2"):
         weights.attribute(torch.zeros(2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "w")
 
 
-def test_numpy_sees_what_mlir_holds(weights):
+def test_attribute_as_numpy_array(weights):
     attribute = ir.DenseElementsAttr(weights.attribute(torch.arange(6).reshape(2, 3).t(), None))
     assert np.array(attribute).tolist() == [[0, 3], [1, 4], [2, 5]]

@@ -1,4 +1,4 @@
-"""What ``fx-importer doctor`` finds: here, where all is well; and where something is not."""
+"""Checks of ``fx-importer doctor``, in a working installation and with injected problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fx_importer.installation.package_versions import Package, packages
 from fx_importer.output_types import OutputType
 
 
-def test_here_all_is_well(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path):
+def test_working_installation(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path):
     file = tmp_path / "doctor.json"
     monkeypatch.setattr(sys, "argv", ["fx-importer", "doctor", "--json", str(file)])
     with pytest.raises(SystemExit) as left:
@@ -68,7 +68,7 @@ def test_another_torch_mlir_on_the_path(tmp_path: Path, content: dict[str, str],
     assert "no model can be lowered to raw, torch, linalg-on-tensors, tosa, stablehlo here" in ran.stdout
 
 
-def test_the_wheel_is_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_wheel_is_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert torch_mlir_here().works
     (tmp_path / "torch_mlir").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
@@ -109,7 +109,7 @@ def test_other_packages_with_an_mlir(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert (found.where, found.loaded) == (str(tmp_path / "mlir"), False)
 
 
-def test_a_dump_directory_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_dump_directory_that_cannot_be_created(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path / "file" / "dumps"))
     assert not checkup._dump_directory().works
@@ -118,7 +118,7 @@ def test_a_dump_directory_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, t
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_missing_is_advised():
+def test_missing_packages_have_advice():
     there, missing = Finding("jit", True), Finding("xla", False, "it is not installed", "xla")
     old = Package("numpy", "1.0", "2.1.3", ">=2.1")
     found = checkup.Checkup("3.11", "here", (old,), there, (), (Finding("tosa", True),), (there, missing), (), there)

@@ -1,4 +1,4 @@
-"""The vocabulary that rules are written in: each word emitted into each target, executed, and held against eager."""
+"""Emitter methods for users' lowerings: each is emitted into each target, executed, and compared with eager."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Row:
     eager: Callable[..., torch.Tensor]
     inputs: tuple[torch.Tensor, ...]
     dynamic: bool = True
-    """Whether it is also tried with a first size that is not known."""
+    """Whether it is also tested with a dynamic first dimension."""
     tosa: bool = True
-    """Whether TOSA has it when the size is not known."""
+    """Whether TOSA supports it with a dynamic dimension."""
 
 
 ROWS = [
@@ -136,7 +136,7 @@ OPERATORS = {row.name: operator_of(row) for row in ROWS}
 
 @functools.cache
 def results(target: str, dynamic: bool) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Return what each row computes, lowered and in eager PyTorch: all of them in one program, which is quicker."""
+    """Return the results of each row, lowered and in eager PyTorch. All rows are in one program, which is faster."""
     rows = [row for row in ROWS if not dynamic or (row.dynamic and (target != "tosa" or row.tosa))]
 
     def model(*inputs):
@@ -159,13 +159,13 @@ def results(target: str, dynamic: bool) -> dict[str, tuple[torch.Tensor, torch.T
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_emitting(row: Row, target: str):
+def test_static_sizes(row: Row, target: str):
     torch.testing.assert_close(*results(target, False)[row.name], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("row", [row for row in ROWS if row.dynamic], ids=lambda row: row.name)
-def test_emitting_of_any_size(row: Row, target: str):
+def test_dynamic_sizes(row: Row, target: str):
     if target == "tosa" and not row.tosa:
         size = {0: torch.export.Dim("rows", min=2, max=100)}
         rule = lowers(OPERATORS[row.name], into=target)(row.rule)

@@ -1,4 +1,4 @@
-"""What a ``dense_resource`` holds is read without a copy where this package made it, and from bytecode elsewhere."""
+"""A ``dense_resource`` is read without a copy, whether this package made it or it was parsed from bytecode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fx_importer.mlir.resources import resource, resource_bytes
 
 
 @pytest.mark.parametrize("count", [4, 1024])
-def test_what_was_lent_is_not_copied(count: int):
+def test_aliased_resource_is_not_copied(count: int):
     data = np.arange(count, dtype=np.float32)
     type_ = ir.RankedTensorType.get([count], ir.F32Type.get(context := new_context()), loc=ir.Location.unknown(context))
     shared = resource(data, "w", type_)
@@ -26,7 +26,7 @@ def test_what_was_lent_is_not_copied(count: int):
         assert resource_bytes(value, data.nbytes + 4) is None
 
 
-def test_shared_memory_is_forgotten_with_its_context():
+def test_shared_memory_is_released_with_its_context():
     gc.collect()
     before = len(resources._SHARED)
     data = np.zeros(1024, np.float32)
@@ -36,5 +36,5 @@ def test_shared_memory_is_forgotten_with_its_context():
     assert len(resources._SHARED) == before + 1
     del value, kind, context
     gc.collect()
-    assert len(resources._SHARED) == before  # though what was read is still there
+    assert len(resources._SHARED) == before  # arrays that were read stay valid
     assert held is not None

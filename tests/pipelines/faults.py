@@ -1,4 +1,4 @@
-"""Python steps that go wrong, for the processes that tests start: ``imported_step("tests.pipelines.faults:abort")``."""
+"""Python steps that fail, for processes that tests start: ``imported_step("tests.pipelines.faults:abort")``."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What an output type may hold, and what becomes of a module that holds more."""
+"""Contracts: the checked legality of an output type, and its diagnostics."""
 
 import warnings
 
@@ -42,7 +42,7 @@ def check(output_type: OutputType, text: str, policy: Contract = Contract.ERROR)
 
 
 @pytest.fixture
-def foreign(tmp_path) -> str:
+def illegal_module(tmp_path) -> str:
     model = tmp_path / "model.py"
     model.write_text("y = x + x\nreturn identity(y + x)\n")
     return FOREIGN.replace("MODEL", str(model))
@@ -63,9 +63,9 @@ def foreign(tmp_path) -> str:
     ],
     ids=["linalg", "tosa", "stablehlo"],
 )
-def test_all_that_may_not_be_there_is_named_with_its_line(output_type, sentences, foreign):
+def test_illegal_operations_are_listed_with_their_lines(output_type, sentences, illegal_module):
     with pytest.raises(StageFailed) as caught:
-        check(output_type, foreign)
+        check(output_type, illegal_module)
     assert caught.value.stage == "contract"
     assert len(caught.value.diagnostics) == len(sentences)
     for sentence, diagnostic in zip(sentences, caught.value.diagnostics, strict=True):
@@ -73,16 +73,16 @@ def test_all_that_may_not_be_there_is_named_with_its_line(output_type, sentences
         assert ("x + x" if "arith" in sentence else "identity(y + x)") in str(diagnostic)
 
 
-def test_a_warning_instead(foreign):
+def test_policy_warn(illegal_module):
     with pytest.warns(ContractWarning, match=r"tosa may not hold 'arith.addi', 2 times: .* \(at .*model.py:1\)"):
-        check(TOSA, foreign, Contract.WARN)
+        check(TOSA, illegal_module, Contract.WARN)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check(LINALG, SIZES.format(n=3), Contract.WARN)
 
 
 @pytest.mark.parametrize("n", [3, "?"])
-def test_stablehlo_computes_sizes_itself(n):
+def test_stablehlo_computes_sizes_in_its_own_operations(n):
     with pytest.raises(StageFailed, match=r"stablehlo may not hold 'tensor.extract'"):
         check(STABLEHLO, SIZES.format(n=n))
 
@@ -95,7 +95,7 @@ func.func @main(%x: {type}<2xi32>) {{
 """
 
 
-def test_memory_where_there_is_state():
+def test_memrefs_are_legal_for_state():
     check(LINALG, MEMORY.format(type="memref"))
     with pytest.raises(StageFailed, match=r"linalg-on-tensors may not hold 'memref.alloc'"):
         check(LINALG, MEMORY.format(type="tensor"))
@@ -114,7 +114,7 @@ func.func @main(%x: !torch.vtensor<[2],f32>) -> !torch.vtensor<[?,3],f32> {{
     "kind",
     ["!torch.vtensor", "!torch.tensor", "!torch.vtensor<*,f32>", "!torch.vtensor<[2,?],unk>", "!torch.any"],
 )
-def test_no_type_is_left_unknown_in_the_torch_dialect(kind):
+def test_unknown_types_are_illegal_in_the_torch_dialect(kind):
     expected = f"torch may not leave a type unknown: 'torch.operator' returns {kind}"
     with pytest.raises(StageFailed) as caught:
         check(TORCH, UNKNOWN.format(type=kind))
@@ -131,7 +131,7 @@ def test_known_types(kind):
 
 @pytest.mark.parametrize("output_type", [TORCH, LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("policy", Contract, ids=lambda each: each.value)
-def test_the_text_is_read_back(output_type, policy):
+def test_text_round_trips(output_type, policy):
     stage = contract(output_type, policy)
     assert parse_steps(str(stage)) == stage.passes
 

@@ -1,4 +1,4 @@
-"""Pipelines made of others: steps put in, taken out, replaced, and functions as steps."""
+"""Edited pipelines: steps are inserted, removed, replaced; functions are steps."""
 
 import functools
 
@@ -14,15 +14,12 @@ TEXT = "func.func @main() -> (i1, i1) { %0 = arith.constant true %1 = arith.cons
 
 
 def mark(module: ir.Operation) -> None:
-    """Mark the module.
-
-    And no more.
-    """
+    """Mark the module. And no more."""
     module.attributes["mine.mark"] = ir.UnitAttr.get(module.context)
 
 
 class Marks:
-    """A pass with a state."""
+    """A pass with state."""
 
     def __call__(self, module: ir.Operation) -> None:
         mark(module)
@@ -32,7 +29,7 @@ def names(pipeline: Pipeline) -> list[str]:
     return [stage.name for stage in pipeline.stages]
 
 
-def test_where_a_step_goes():
+def test_positions_of_steps():
     assert names(ABC.before("a", mark)) == ["mark", "a", "b", "c"]
     assert names(ABC.after("b", mark)) == ["a", "b", "mark", "c"]
     assert names(ABC.replacing("b", mark)) == ["a", "mark", "c"]
@@ -63,7 +60,7 @@ def test_where_a_step_goes():
     ],
     ids=lambda each: each if isinstance(each, str) else type(each).__name__,
 )
-def test_what_a_step_can_be(step, name, text):
+def test_kinds_of_steps(step, name, text):
     stage = ABC.after("c", step).stages[-1]
     assert stage.name == name
     assert str(stage) == f"builtin.module({text})"
@@ -76,7 +73,7 @@ def test_descriptions():
     assert described == {"mark": "Mark the module.", "cse": "'cse' has run.", "<lambda>": "'<lambda>' has run."}
 
 
-def test_names_do_not_collide():
+def test_stage_names_are_unique():
     assert names(Pipeline.of("p", "cse", "cse", mark, "cse", mark)) == ["cse", "cse-2", "mark", "cse-3", "mark-2"]
     with pytest.raises(UsageError, match="^pipeline 'abc' has a stage 'a' already: pass another name=$"):
         ABC.after("c", mark, name="a")
@@ -96,7 +93,7 @@ def test_names_do_not_collide():
         lambda: ABC.without_stage("a", "d"),
     ],
 )
-def test_a_stage_that_is_not_there(change):
+def test_unknown_stage(change):
     with pytest.raises(UsageError, match="^pipeline 'abc' has no stage 'd'; its stages are: a, b, c$"):
         change()
 
@@ -116,7 +113,7 @@ def test_a_stage_that_is_not_there(change):
     ],
     ids=str,
 )
-def test_what_is_no_step(step, expected):
+def test_invalid_steps(step, expected):
     with pytest.raises(UsageError, match=expected):
         ABC.after("a", step)
 
@@ -153,14 +150,14 @@ def runs_a_pass_that_fails(module: ir.Operation) -> None:
         ),
     ],
 )
-def test_a_function_that_does_what_none_may(function, expected):
+def test_invalid_functions(function, expected):
     code = function.__code__
     with pytest.raises(PassError, match=expected) as caught:
         run_stage(Pipeline.of("p", function).stages[0], ir.Module.parse(TEXT, new_context()))
     assert str(caught.value).startswith(f"the pass '{function.__name__}' ({__file__}:{code.co_firstlineno}) ")
 
 
-def test_a_function_is_read_back_where_it_can_be_imported():
+def test_importable_functions_round_trip():
     (stage,) = Pipeline.of("p", mark).stages
     assert parse_steps(str(stage)) == stage.passes
     (stage,) = Pipeline.of("p", lambda module: None).stages

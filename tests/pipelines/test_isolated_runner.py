@@ -1,4 +1,4 @@
-"""Pipelines in a process of their own: the same results and failures, and crashes that have names."""
+"""Pipelines in an isolated process: same results and failures as in-process, and named crashes."""
 
 import re
 import time
@@ -31,7 +31,7 @@ CUSTOM = TEXT.replace(f"torch.aten.relu %x : {T}", f'torch.operator "torch.mylib
 
 
 @pytest.fixture(autouse=True)
-def tests_can_be_imported(monkeypatch):
+def importable_tests(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
 
 
@@ -59,7 +59,7 @@ class Mlp(torch.nn.Module):
 
 
 @pytest.mark.parametrize("into", LOWERED, ids=str)
-def test_the_same_module_as_in_this_process(into):
+def test_module_equals_in_process_module(into):
     torch.manual_seed(0)
     raw = export_and_import(Mlp(), torch.randn(2, 40))
     here = ir.Module.parse(str(raw), new_context())
@@ -71,11 +71,13 @@ def test_the_same_module_as_in_this_process(into):
 
 
 def spelled(module: ir.Module) -> str:
-    """Return the text, without what MLIR adds to a name that is taken: a weight of another shape is another weight."""
+    """Return the text without the suffixes that MLIR adds to names in use: a weight of another shape is another
+    weight.
+    """
     return re.sub(r"\b(\w+\.bias)_1\b", r"\1", module.operation.get_asm(enable_debug_info=True))
 
 
-def test_weights_are_the_ones_that_were_there():
+def test_weights_are_the_original_resources():
     raw = export_and_import(Mlp(), torch.randn(2, 40))
     before = str(raw)
     run_stages("builtin.module(symbol-dce)", raw)
@@ -83,7 +85,7 @@ def test_weights_are_the_ones_that_were_there():
 
 
 @pytest.mark.parametrize("into", LOWERED[1:], ids=str)
-def test_the_same_failure_as_in_this_process(into):
+def test_failure_equals_in_process_failure(into):
     failures = []
     for run in (run_here, run_stages):
         with pytest.raises(StageFailed) as caught:
@@ -120,7 +122,7 @@ def test_other_failures():
         run_stages("builtin.module(fx-importer-call{no.such:thing})", module())
 
 
-def test_warnings_come_through():
+def test_warnings_are_forwarded():
     with pytest.warns(ContractWarning, match="it holds what it may not"):
         run_stages([fault("warn")], module())
 
@@ -152,7 +154,7 @@ def test_a_crash_is_an_exception(name):
     assert str(given) == before
 
 
-def test_the_pass_in_a_nest_is_known():
+def test_crash_in_a_nested_pass_names_the_pass():
     text = f"builtin.module(func.func(cse,canonicalize{{max-iterations=3}}),{fault('abort').passes[1]})"
     with pytest.raises(CrashedError) as caught:
         run_stages(text, module())
@@ -166,12 +168,12 @@ def test_the_pass_in_a_nest_is_known():
     assert passes == ["func.func(cse)", "func.func(canonicalize{max-iterations=3})"]
 
 
-def test_the_time_to_start_is_no_part_of_the_limit():
+def test_time_limit_excludes_the_start():
     run_stages("builtin.module(symbol-dce)", module(), Limits(seconds=0.2))
 
 
 @pytest.mark.new_interpreter
-def test_no_torch_in_the_process(monkeypatch, tmp_path):
+def test_process_does_not_import_torch(monkeypatch, tmp_path):
     log = tmp_path / "modules"
     (tmp_path / "spy.py").write_text(
         f"import sys\ndef spy(_module):\n    open({str(log)!r}, 'w').write(' '.join(sys.modules))\n"
@@ -181,14 +183,14 @@ def test_no_torch_in_the_process(monkeypatch, tmp_path):
     assert "torch" not in log.read_text().split()
 
 
-def test_printing_comes_through(capsys):
+def test_printed_text_is_forwarded(capsys):
     given = module()
     isolated_runner = IsolatedStages(given)
     isolated_runner.run(Stage("s", "", (on_functions("cse"),)), print_passes=True)
     assert "IR Dump After CSE" in capsys.readouterr().err
 
 
-def test_a_prober_goes_on_after_a_crash():
+def test_prober_continues_after_a_crash():
     prober = Prober(Limits(seconds=20))
     passed = prober.run(TEXT, stages(OutputType.TOSA), result=True)
     assert passed.error is None
@@ -206,7 +208,7 @@ def test_a_prober_goes_on_after_a_crash():
         prober.run("no module", "builtin.module(symbol-dce)")
 
 
-def test_a_function_that_cannot_be_imported_runs_here():
+def test_function_that_cannot_be_imported_runs_in_process():
     seen: list[str] = []
 
     def mark(given: ir.Operation) -> None:
@@ -224,14 +226,14 @@ def test_a_function_that_cannot_be_imported_runs_here():
     assert "mine.6" in str(ir.Module.parse(outcome.module, here.context))
 
 
-def test_ops_of_no_dialect_cross_if_that_was_allowed():
+def test_unregistered_ops_are_transferred_if_allowed():
     text = 'func.func @main() { "mine.op"() : () -> () return }'
     (context := new_context()).allow_unregistered_dialects = True
     run_stages("builtin.module(cse)", given := ir.Module.parse(text, context))
     assert '"mine.op"()' in str(given)
 
 
-def test_no_process_is_left(monkeypatch):
+def test_no_process_is_left_running(monkeypatch):
     started = []
 
     class Spied(isolated_runner.Child):

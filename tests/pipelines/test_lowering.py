@@ -1,4 +1,4 @@
-"""Drop-ins for torch-mlir's `run_pipeline_with_repro_report` and `lower_mlir_module`."""
+"""Replacements for torch-mlir's `run_pipeline_with_repro_report` and `lower_mlir_module`."""
 
 from enum import Enum
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ def module(op: str = "torch.aten.relu") -> ir.Module:
     return ir.Module.parse(text, new_context())
 
 
-class TheirOutputType(Enum):
+class TorchMlirOutputType(Enum):
     TOSA = "tosa"
 
 
@@ -34,7 +34,7 @@ class TheirOutputType(Enum):
         ("raw", "torch.aten.relu"),
         (OutputType.TORCH, "torch.aten.relu"),
         ("linalg-on-tensors", "linalg.generic"),
-        (TheirOutputType.TOSA, "tosa.clamp"),
+        (TorchMlirOutputType.TOSA, "tosa.clamp"),
         (OutputType.STABLEHLO, "stablehlo.maximum"),
     ],
 )
@@ -46,7 +46,7 @@ def test_lower(output_type, op, capsys):
 
 
 def test_lowering_starts_from_the_torch_backend_form():
-    """What the torch backend stage was told to leave whole is not decomposed by lowering on."""
+    """Operations that the torch backend stage kept are not decomposed by later stages."""
     given = module("torch.aten.silu")
     lower_mlir_module(False, "torch", given)
     assert "torch.aten.silu" in str(given)
@@ -85,13 +85,13 @@ def test_backend_options(options):
     assert "0xFF800000" not in str(given)
 
 
-def test_failure_of_lowering():
+def test_failing_lowering():
     with pytest.raises(StageFailed, match=r"nothing lowered 'torch.aten.asin'") as caught:
         lower_mlir_module(False, "tosa", module("torch.aten.asin"))
     assert caught.value.report is not None
 
 
-def test_a_wrong_output_type():
+def test_invalid_output_type():
     with pytest.raises(UsageError, match="accepted are 'raw', 'torch'"):
         lower_mlir_module(False, "onnx", module())
 
@@ -103,7 +103,7 @@ def test_run_pipeline(context):
     assert [str(each.name.value) for each in given.body.operations] == ["g"]
 
 
-def test_failure_of_a_pipeline(dump):
+def test_failing_pipeline(dump):
     text = "builtin.module(func.func(torch-finalizing-backend-type-conversion))"
     with pytest.raises(
         StageFailed, match=r"^stage 'Torch -> Backend IR' failed:\n  error: failed to legalize"
@@ -116,7 +116,7 @@ def test_failure_of_a_pipeline(dump):
     assert text in (report / "command.sh").read_text()
 
 
-def test_text_that_is_no_pipeline_leaves_no_report(dump):
+def test_invalid_pipeline_text_leaves_no_report(dump):
     with pytest.raises(UsageError, match="'no-such-pass' does not refer to a registered pass"):
         run_pipeline_with_repro_report(module(), "builtin.module(no-such-pass)", "")
     assert list(dump.iterdir()) == []

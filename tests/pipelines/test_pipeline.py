@@ -1,4 +1,4 @@
-"""Pipelines as values, and what the options make of them."""
+"""Pipelines as values, and how options change them."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def test_text(value, text):
     assert str(value) == text
 
 
-def test_values_are_values():
+def test_pipelines_are_frozen_values():
     one, same = (Stage("s", "d", (Pass("a", {"n": 1}),)) for _ in range(2))
     assert one == same
     assert hash(one) == hash(same)
@@ -63,7 +63,7 @@ def test_listed_pipelines_parse_whole_and_by_stage(pipeline):
     assert all(stage.description.endswith(".") for stage in pipeline.stages)
 
 
-def test_the_list():
+def test_list_of_pipelines():
     assert list(PIPELINES) == ["torch-backend", "linalg-on-tensors", "tosa", "stablehlo", "llvm"]
 
 
@@ -89,14 +89,14 @@ func.func @main(%x: !torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32> {
     "legal, whole",
     [((), False), (("aten.silu",), True), (("torch.aten.relu", "torch.aten.silu", "mylib.own"), True)],
 )
-def test_legal_ops_stay_whole(legal, whole):
+def test_backend_legal_ops_are_not_decomposed(legal, whole):
     stage, _ = pipeline_for(OutputType.TORCH, LoweringOptions(backend_legal_ops=legal)).stages
     module = ir.Module.parse(SILU, new_context())
     run_stage(stage, module)
     assert ("torch.aten.silu" in str(module)) is whole
 
 
-def test_legal_ops_that_are_none_are_all_named():
+def test_unknown_backend_legal_ops_are_listed():
     with pytest.raises(UsageError) as caught:
         pipeline_for(OutputType.TORCH, LoweringOptions(backend_legal_ops=("aten.softmax", "aten.rellu", "aten.relu")))
     assert "'aten.softmax' (perhaps 'aten.softmax.int'" in str(caught.value)
@@ -121,7 +121,7 @@ func.func @main(%x: !torch.vtensor<[1,1,4,4],f32>) -> !torch.vtensor<[1,1,2,2],f
 
 
 @pytest.mark.parametrize("allowed, initial", [(True, "0xFF800000"), (False, "-3.40282347E+38")])
-def test_infinities_are_emitted_only_where_allowed(allowed, initial):
+def test_infinities_are_emitted_only_if_allowed(allowed, initial):
     module = ir.Module.parse(MAX_POOL, new_context())
     for stage in pipeline_for(OutputType.LINALG_ON_TENSORS, LoweringOptions(allow_non_finites=allowed)).stages:
         run_stage(stage, module)
@@ -129,7 +129,7 @@ def test_infinities_are_emitted_only_where_allowed(allowed, initial):
 
 
 @pytest.mark.parametrize("output_type", [OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO])
-def test_a_pipeline_without_a_pass(output_type: OutputType):
+def test_pipeline_without_a_pass(output_type: OutputType):
     whole = pipeline_for(output_type, LoweringOptions())
     without = whole.without_passes(*VERIFIERS)
     assert len(str(whole).split("torch-verify-")) == 2

@@ -1,4 +1,4 @@
-"""Running a pipeline on a file."""
+"""Replay of a pipeline on a file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Steps in Python among the passes: as text, run, failing, and read back."""
+"""Python steps among passes: their text, runs, failures, and parsing."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_steps_run_in_order():
     assert seen == [2, 1, 1]
 
 
-def test_what_a_step_raises_arrives_and_ends_the_stage():
+def test_exception_of_a_step_ends_the_stage():
     def fail(operation: ir.Operation) -> None:
         raise KeyError("of the rewrite's own")
 
@@ -53,7 +53,7 @@ def test_what_a_step_raises_arrives_and_ends_the_stage():
         run_stage(Stage("s", "", (RewriteStep("fail", fail), RewriteStep("never", never))), module())
 
 
-def test_what_a_step_reports_is_a_failure_and_ends_the_stage():
+def test_diagnostic_of_a_step_ends_the_stage():
     def fail(operation: ir.Operation) -> None:
         operation.location.emit_error("cannot do it")
 
@@ -66,7 +66,7 @@ def test_what_a_step_reports_is_a_failure_and_ends_the_stage():
 
 
 @pytest.mark.parametrize("output_type", OutputType)
-def test_the_text_of_a_pipeline_is_read_back(output_type):
+def test_text_of_a_pipeline_round_trips(output_type):
     pipeline = pipeline_for(output_type, LoweringOptions(backend_legal_ops=("aten.silu", "aten.relu")))
     for stage in pipeline.stages:
         steps = parse_steps(str(stage))
@@ -96,7 +96,7 @@ func.func @main(%x: !torch.int) -> !torch.int {
 """
 
 
-def test_replaying_a_step(tmp_path, capfd):
+def test_replay_of_a_step(tmp_path, capfd):
     path = tmp_path / "before.mlir"
     path.write_text(LOOP)
     assert main([str(path), "builtin.module(cse,fx-importer-control-flow-to-tosa)"]) == 1

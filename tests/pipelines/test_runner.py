@@ -1,4 +1,4 @@
-"""Running a stage: what fails, what it says, and where."""
+"""Running a stage: failures, their diagnostics and locations."""
 
 import numpy as np
 import pytest
@@ -35,14 +35,14 @@ def lower(module: ir.Module, output_type: OutputType) -> None:
             run_stage(stage, module)
 
 
-def test_an_unregistered_op_is_whole_in_the_torch_dialect():
+def test_unregistered_op_is_kept_in_the_torch_dialect():
     module = custom_op()
     lower(module, OutputType.TORCH)
     assert str(module).count('torch.operator "torch.mylib.twice"') == 2
 
 
 @pytest.mark.parametrize("output_type", LOWERED)
-def test_failure_names_the_stage_the_op_and_the_source_line(output_type, tmp_path, capfd):
+def test_failure_names_stage_op_and_source_line(output_type, tmp_path, capfd):
     model = tmp_path / "model.py"
     model.write_text("def forward(x):\n    return twice(twice(x))\n")
     with pytest.raises(StageFailed) as caught:
@@ -57,7 +57,7 @@ def test_failure_names_the_stage_the_op_and_the_source_line(output_type, tmp_pat
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_a_stage_leaves_is_verified():
+def test_result_of_a_stage_is_verified():
     module = custom_op()
     function = module.body.operations[0]
     with module.context:
@@ -67,8 +67,8 @@ def test_what_a_stage_leaves_is_verified():
     assert caught.value.error_diagnostics
 
 
-def test_an_error_that_a_pass_swallows_is_a_failure(monkeypatch):
-    """No pass of the wheel is known to do so on good input, so one of ours does."""
+def test_error_swallowed_by_a_pass_is_a_failure(monkeypatch):
+    """No pass of the wheel is known to do so on valid input, so the test has a pass that does."""
 
     def swallow(operation, _this):
         operation.location.emit_error("gave up on it")
@@ -83,8 +83,8 @@ def test_an_error_that_a_pass_swallows_is_a_failure(monkeypatch):
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["gave up on it"]
 
 
-def test_complex_numbers_fail_where_the_conversion_gave_up():
-    """``convert-torch-to-linalg`` reports an error here, and succeeds; the op would be left over a stage later."""
+def test_complex_numbers_fail_in_the_conversion_to_linalg():
+    """``convert-torch-to-linalg`` reports an error here, and succeeds; the illegal op would be found a stage later."""
     c64 = "!torch.vtensor<[2],complex<f32>>"
     text = f"""
     func.func @main(%x: !torch.vtensor<[2,2],f32>) -> {c64} {{
@@ -98,7 +98,7 @@ def test_complex_numbers_fail_where_the_conversion_gave_up():
     assert caught.value.stage == "linalg"
 
 
-def test_printing_leaves_out_weights(capfd):
+def test_printing_elides_weights(capfd):
     dense, resource = (np.arange(start, start + 100, dtype=np.float32).tobytes().hex() for start in (0, 100))
     text = f"""
     func.func @main() -> !torch.vtensor<[100],f32> {{
@@ -116,17 +116,17 @@ def test_printing_leaves_out_weights(capfd):
 
 
 @pytest.mark.parametrize("text", ["", "cse", "func.func(cse)", "builtin.module(cse", "builtin.module(no-such-pass)"])
-def test_text_that_is_no_pipeline(text):
+def test_invalid_pipeline_text(text):
     with pytest.raises(UsageError, match="not a pass pipeline"):
         run_text(text, custom_op())
 
 
-def test_text_runs():
+def test_pipeline_text_runs():
     module = custom_op()
     run_text(" builtin.module( func.func(cse, canonicalize) )\n", module)
     assert str(module).count("torch.constant.int") == 1
 
 
-def test_a_context_of_somebody_else():
+def test_foreign_context():
     module = ir.Module.parse("func.func @f() { return }", ir.Context())
     run_stage(Stage("s", "", (Pass("torch-func-backend-type-conversion"),)), module)

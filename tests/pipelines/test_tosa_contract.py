@@ -1,4 +1,4 @@
-"""TOSA's validator sees one operation of those that it cannot tell apart; a refusal counts them all."""
+"""TOSA's validator is run on one of several equal operations; diagnostics count all of them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def check(element: str) -> tuple[str, str]:
     return before, str(module)
 
 
-def test_what_is_valid_stays_as_it_is():
+def test_valid_module_is_unchanged():
     before, after = check("f32")
     assert before == after
 
 
-def test_all_that_is_refused_is_counted():
+def test_invalid_operations_are_counted():
     with pytest.raises(ir.MLIRError) as caught:
         check("f64")
     (found,) = caught.value.error_diagnostics

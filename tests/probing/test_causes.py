@@ -1,4 +1,4 @@
-"""A failed lowering names every operator that was refused, where it is called, and what helps."""
+"""A failed lowering names every unsupported operator, where it is called, and suggestions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Inner(torch.nn.Module):
 
 
 class Three(torch.nn.Module):
-    """Three operators that StableHLO cannot take, one of them twice."""
+    """Three operators that are unsupported in StableHLO, one of them used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def test_three_operators_are_named_with_their_lines_and_counts() -> None:
     }
 
 
-def test_what_helps_was_tried() -> None:
+def test_suggestions_were_tried() -> None:
     causes = causes_of(Three(), torch.randn(4, 4), output_type="stablehlo")
     assert any("output_type='linalg-on-tensors'" in each for each in causes["aten.nonzero.default"].suggestions)
     assert not any("output_type" in each for each in causes["aten.poisson.default"].suggestions)
@@ -94,13 +94,13 @@ def test_what_helps_was_tried() -> None:
     )
 
 
-def test_an_operator_that_was_kept_is_let_go() -> None:
+def test_suggestion_to_drop_keep() -> None:
     model = torch.nn.Sequential(torch.nn.LogSigmoid())
     causes = causes_of(model, torch.randn(4), output_type="tosa", keep=["aten.log_sigmoid_forward"])
     assert any("in what is kept" in each for each in causes["aten.log_sigmoid_forward.default"].suggestions)
 
 
-def test_the_operator_is_blamed_where_mlir_blames_a_constant() -> None:
+def test_operator_is_named_if_mlir_names_a_constant() -> None:
     class Model(torch.nn.Module):
         def forward(self, x):
             return x.unfold(0, 2, 1)
@@ -111,7 +111,7 @@ def test_the_operator_is_blamed_where_mlir_blames_a_constant() -> None:
     assert "constant" not in cause.reason
 
 
-def test_a_result_whose_size_depends_on_values_says_so() -> None:
+def test_data_dependent_size_is_named() -> None:
     class Model(torch.nn.Module):
         def forward(self, x):
             return x.nonzero()
@@ -120,7 +120,7 @@ def test_a_result_whose_size_depends_on_values_says_so() -> None:
     assert causes["aten.nonzero.default"].reason.startswith("values decide how large the result is")
 
 
-def test_what_fails_in_a_branch_is_named_alone() -> None:
+def test_failure_in_a_branch_names_the_inner_operator() -> None:
     class Model(torch.nn.Module):
         def forward(self, x):
             return torch.cond(x.sum() > 0, lambda x: twice(x), lambda x: x.cos(), (x,))
@@ -128,7 +128,7 @@ def test_what_fails_in_a_branch_is_named_alone() -> None:
     assert set(causes_of(Model(), torch.randn(4), output_type="linalg")) == {"fx_importer_tests.twice.default"}
 
 
-def test_the_report_has_them_as_a_table_and_as_data(tmp_path) -> None:
+def test_report_has_causes_as_table_and_json(tmp_path) -> None:
     with pytest.raises(fx_importer.StageFailed) as raised:
         fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
     assert raised.value.report is not None
@@ -140,8 +140,8 @@ def test_the_report_has_them_as_a_table_and_as_data(tmp_path) -> None:
         assert f"{__file__}:{line_of(text)}, `{text}`" in row
 
 
-def test_an_operator_that_ends_the_process_is_named() -> None:
-    """Of a stage that does so for one operator, in a process of its own, like all the others."""
+def test_operator_that_crashes_the_process_is_named() -> None:
+    """The stage crashes for one operator; every operator is lowered in its own process."""
     found = causes_in(
         fx_importer.export_and_import(torch.nn.Tanh(), torch.randn(4), output_type="raw").operation,
         OutputType.LINALG_ON_TENSORS,
@@ -152,7 +152,7 @@ def test_an_operator_that_ends_the_process_is_named() -> None:
     ]
 
 
-def test_a_defect_in_the_search_does_not_hide_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_the_search_does_not_hide_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("a defect")
 

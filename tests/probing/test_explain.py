@@ -1,4 +1,4 @@
-"""What a lowering will fail for, said before."""
+"""`explain`: which operators of a program are unsupported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from fx_importer.probing.search import Failure
 
 
 class Mixed(torch.nn.Module):
-    """An operator that no output type takes, one that linalg takes, one that none can import, and a good one."""
+    """An operator that no output type supports, one that linalg supports, one that cannot be imported, and a
+    supported one.
+    """
 
     def forward(self, x):
         return torch.poisson(x), x.nonzero(), torch.randn_like(torch.complex(x, x)), x.tanh()
@@ -31,34 +33,34 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refused(found: fx_importer.Explanation, output_type: str) -> set[str]:
+def unsupported(found: fx_importer.Explanation, output_type: str) -> set[str]:
     each = found[output_type]
     return {cause.op for cause in each.causes} | {refusal.subject.split(" = ")[1] for refusal in each.unsupported_nodes}
 
 
-def test_each_output_type_has_its_own_list() -> None:
+def test_unsupported_operators_per_output_type() -> None:
     found = fx_importer.explain(Mixed(), torch.rand(3, 3))
-    assert refused(found, "linalg") == {"aten.poisson.default", "aten.randn_like.default"}
+    assert unsupported(found, "linalg") == {"aten.poisson.default", "aten.randn_like.default"}
     everything = {"aten.poisson.default", "aten.nonzero.default", "aten.randn_like.default"}
-    assert refused(found, "tosa") == refused(found, "stablehlo") == everything
+    assert unsupported(found, "tosa") == unsupported(found, "stablehlo") == everything
     assert not found
     assert "tosa: 3 problems" in str(found)
 
 
-def test_the_error_of_an_import_lists_what_later_stages_would_refuse() -> None:
+def test_import_error_lists_operators_unsupported_later() -> None:
     with pytest.raises(fx_importer.UnsupportedProgramError, match="what comes after that would refuse") as raised:
         fx_importer.lower(Mixed(), torch.rand(3, 3), output_type="tosa")
     assert [each.subject for each in raised.value.unsupported_nodes] == ["randn_like = aten.randn_like.default"]
     assert {each.op for each in raised.value.causes} == {"aten.poisson.default", "aten.nonzero.default"}
 
 
-def test_a_model_without_fault_is_taken_whole() -> None:
+def test_supported_model() -> None:
     found = fx_importer.explain(torch.nn.Linear(3, 3), torch.rand(3, 3))
     assert found
     assert str(found).splitlines() == [f"{name}: supported" for name in ("linalg-on-tensors", "tosa", "stablehlo")]
 
 
-def test_what_was_found_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     first = fx_importer.explain(Mixed(), torch.rand(3, 3), output_types=["linalg"])
 
     def lowered_again(*_: object) -> None:
@@ -68,14 +70,14 @@ def test_what_was_found_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fx_importer.explain(Mixed(), torch.rand(3, 3), output_types=["linalg"]) == first
 
 
-def test_a_store_that_cannot_be_used_keeps_nothing(tmp_path: Path) -> None:
+def test_unusable_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file")
     store.put("pipeline", "module", Failure("stage", "reason"))
     assert store.get("pipeline", "module") == (False, None)
 
 
-def test_a_store_tells_good_from_unknown(tmp_path: Path) -> None:
+def test_store_distinguishes_supported_from_unknown(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("pipeline", "good", None)
     store.put("pipeline", "bad", Failure("stage", "reason"))
@@ -86,7 +88,7 @@ def test_a_store_tells_good_from_unknown(tmp_path: Path) -> None:
     assert sqlite3.connect(file).execute("SELECT COUNT(*) FROM outcomes").fetchone() == (2,)
 
 
-def test_the_command_prints_it_and_writes_json(
+def test_command_prints_and_writes_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = torch.export.export(Mixed(), (torch.rand(3, 3),))
@@ -102,7 +104,7 @@ def test_the_command_prints_it_and_writes_json(
     assert found["linalg-on-tensors"]["causes"][0]["places"][0]["file"] == __file__
 
 
-def test_dynamic_sizes_are_seen() -> None:
+def test_dynamic_sizes() -> None:
     class Reshaped(torch.nn.Module):
         def forward(self, x):
             return x.reshape(-1, 2).tanh()

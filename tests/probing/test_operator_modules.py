@@ -1,4 +1,4 @@
-"""Each operator as a module of its own."""
+"""Single-op programs of a program's operators."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ def probes(model: torch.nn.Module, *inputs: torch.Tensor) -> list[Probe]:
     return probes_of(fx_importer.export_and_import(model, *inputs, output_type="raw").operation)
 
 
-def test_each_call_is_a_module_that_mlir_accepts() -> None:
+def test_every_call_is_a_valid_module() -> None:
     found = probes(Branches(), torch.randn(4, 4))
     for probe in found:
         assert ir.Module.parse(probe.text, new_context()).operation.verify(), probe.call
 
 
-def test_equal_calls_are_one_probe_with_all_their_places() -> None:
+def test_equal_calls_share_a_probe() -> None:
     sines = [probe for probe in probes(Branches(), torch.randn(4, 4)) if probe.op == "aten.sin.default"]
     assert [len(probe.calls) for probe in sines] == [2]
 
 
-def test_a_call_says_types_of_tensors_and_values_of_all_else() -> None:
+def test_text_of_a_call() -> None:
     calls = {probe.call for probe in probes(Branches(), torch.randn(4, 4))}
     assert "aten.topk.default(f32[4,4], 2, -1, True, True) -> f32[4,2], si64[4,2]" in calls
     assert "aten.sum.dim_IntList(f32[4,4], [], False, None) -> f32[]" in calls
 
 
-def test_what_unpacks_a_list_stands_for_what_made_it() -> None:
+def test_list_unpack_is_probed_with_its_producer() -> None:
     names = {probe.op for probe in probes(Branches(), torch.randn(4, 4))}
     assert "aten.split_with_sizes.default" in names
     assert not any("getitem" in name for name in names)
 
 
-def test_a_branch_comes_after_what_it_holds() -> None:
+def test_branch_follows_its_operators() -> None:
     found = probes(Branches(), torch.randn(4, 4))
     branch = next(probe for probe in found if probe.op == "prim.If")
     assert {each.op for each in branch.inside} == {"aten.sin.default", "aten.add.Scalar", "aten.cos.default"}
     assert all(found.index(each) < found.index(branch) for each in branch.inside)
 
 
-def test_large_constants_are_alike_and_small_ones_are_kept() -> None:
+def test_large_constants_are_equal_and_small_ones_kept() -> None:
     class Weights(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

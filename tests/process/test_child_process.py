@@ -1,4 +1,4 @@
-"""A child ends with its parent."""
+"""A child process ends with its parent."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Functions in processes of their own: files come back, and an end that is not a good one has a name."""
+"""Functions in one-shot processes: files are returned, and abnormal exits are exceptions."""
 
 import gc
 
@@ -40,13 +40,13 @@ def test_a_signal_has_a_name():
     assert raised.value.signal == "SIGABRT"
 
 
-def test_an_exception_is_told():
+def test_exception_is_reported():
     with pytest.raises(CrashedError, match="(?s)^the victim failed.*ValueError: this is the reason$") as raised:
         run_isolated("the victim", fail)
     assert raised.value.signal is None
 
 
-def test_an_exit_code_is_told():
+def test_exit_code_is_reported():
     with pytest.raises(CrashedError, match="^sh failed, and said:\n  no$"):
         run_command("sh", ["sh", "-c", "echo no >&2; exit 3"])
 

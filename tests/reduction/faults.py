@@ -1,4 +1,4 @@
-"""Rules that are wrong, crash or do not end, and a pass that crashes: for the processes that tests start."""
+"""Rules that are wrong, crash or do not terminate, and a pass that crashes, for processes that tests start."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from fx_importer.mlir.bindings import ir
 
 
 def wrong(x: Tensor, approximate: str = "none") -> Tensor:
-    """Another function than gelu."""
+    """Compute another function than gelu."""
     return x * torch.sigmoid(1.6 * x)
 
 
@@ -23,11 +23,11 @@ def abort(x: Tensor, approximate: str = "none") -> NoReturn:
 
 def loop(x: Tensor, approximate: str = "none") -> NoReturn:
     while True:
-        time.sleep(1)  # what takes no time of others does not end either
+        time.sleep(1)  # sleeping uses no CPU time, and must be ended too
 
 
 def other_each_time(x: Tensor, approximate: str = "none") -> NoReturn:
-    """Raise another exception than in the process before; a file has which one that was, and in which."""
+    """Raise another exception than in the previous process; a file records which one that was."""
     file = Path(os.environ["FX_IMPORTER_TEST_FILE"])
     name, _, process = file.read_text().partition(" ")
     if process != str(os.getpid()):

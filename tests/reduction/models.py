@@ -1,4 +1,4 @@
-"""Long models of which one node is bad, for processes that tests start and for `fx-importer reduce`."""
+"""Long models with one faulty node, for processes that tests start and for `fx-importer reduce`."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import torch
 
 
 class Long(torch.nn.Module):
-    """Pairs of nodes, and in the middle of them something else; a linear layer now and then."""
+    """Pairs of nodes, with another node in the middle, and linear layers in between."""
 
     def __init__(self, bad: Callable[[torch.Tensor], torch.Tensor], pairs: int):
         super().__init__()
@@ -25,13 +25,13 @@ class Long(torch.nn.Module):
 
 
 def long(bad: Callable[[torch.Tensor], torch.Tensor], pairs: int = 148) -> tuple[Long, tuple[torch.Tensor]]:
-    """Return a model of some 300 nodes, and its inputs."""
+    """Return a model of about 300 nodes, and its inputs."""
     torch.manual_seed(0)
     return Long(bad, pairs), (torch.randn(4, 8),)
 
 
-def with_counts() -> tuple[Long, tuple[torch.Tensor]]:
-    """StableHLO draws no numbers from a Poisson distribution."""
+def with_poisson() -> tuple[Long, tuple[torch.Tensor]]:
+    """Return a model with poisson, which is unsupported in StableHLO."""
     return long(lambda x: torch.poisson(x * x), 50)
 
 

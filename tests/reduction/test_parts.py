@@ -1,4 +1,4 @@
-"""What reductions are made of."""
+"""Building blocks of reductions."""
 
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from fx_importer.reduction.symptom import normalized
 
 
 @pytest.mark.parametrize("needed", [{0}, {99}, {41, 42}, {3, 50, 96}, set(range(7))])
-def test_ddmin_leaves_what_is_needed(needed: set[int]):
+def test_ddmin_keeps_the_required_items(needed: set[int]):
     tried: list[tuple[int, ...]] = []
 
     def persists(items):
@@ -40,11 +40,11 @@ def test_ddmin_leaves_what_is_needed(needed: set[int]):
         ("!torch.vtensor<[2,?],si64> at -1.5e-3", "!torch.vtensor<[#,#],si64> at #"),
     ],
 )
-def test_messages_without_what_changes(message: str, expected: str):
+def test_normalized_messages(message: str, expected: str):
     assert normalized(message) == expected
 
 
-def test_which_failures_are_the_same():
+def test_equal_failures():
     original = Symptom(Kind.REFUSED, "linalg", ("a", "b"))
     assert Symptom(Kind.REFUSED, "linalg", ("c", "a")).is_same_as(original)
     assert not Symptom(Kind.REFUSED, "linalg", ("b",)).is_same_as(original)
@@ -74,7 +74,7 @@ def program() -> torch.export.ExportedProgram:
     return torch.export.export(Some(), (torch.ones(2, 4), 3))
 
 
-def test_a_part_takes_what_the_rest_computes(program: torch.export.ExportedProgram):
+def test_subprogram_has_computed_inputs(program: torch.export.ExportedProgram):
     chosen = part(program, ["sin"])
     small = chosen.extracted(partial(eager_values, program))
     assert (chosen.nodes, chosen.outputs) == (("sin",), ("sin",))
@@ -84,7 +84,7 @@ def test_a_part_takes_what_the_rest_computes(program: torch.export.ExportedProgr
     assert torch.equal(torch.sin(given) + given, program.module()(torch.ones(2, 4), 3)[0])
 
 
-def test_a_part_has_its_weights_and_both_sides_of_several_results(program: torch.export.ExportedProgram):
+def test_subprogram_has_weights_and_tuple_results(program: torch.export.ExportedProgram):
     chosen = part(program, ["linear", "getitem_1"])
     assert chosen.nodes == ("linear", "topk", "getitem_1")
     small = chosen.extracted(partial(blank_values, program))
@@ -92,7 +92,7 @@ def test_a_part_has_its_weights_and_both_sides_of_several_results(program: torch
     assert small.module()(torch.zeros(2, 4))[0].shape == (2, 3)
 
 
-def test_a_program_as_python(program: torch.export.ExportedProgram):
+def test_program_as_python(program: torch.export.ExportedProgram):
     small = part(program, ["linear", "topk", "getitem"]).extracted(partial(blank_values, program))
     listing = listed(small, numbers=False)
     assert str(listing).splitlines()[3:] == [
@@ -142,7 +142,7 @@ def test_operations_of_a_function():
     assert str(function.attributes["function_type"]) == "(i1, tensor<2xf32>) -> tensor<2xf32>"
 
 
-def test_a_pass_that_crashes(tmp_path: Path):
+def test_crashing_pass(tmp_path: Path):
     fault = "fx-importer-call{tests.reduction.faults:abort_on_erf}"
     case = Case(FUNCTION, "made-up", f"builtin.module(cse,func.func(canonicalize),{fault},cse)")
     trials = Trials(30.0)
@@ -155,7 +155,7 @@ def test_a_pass_that_crashes(tmp_path: Path):
     assert "math.erf" in found.text
 
 
-def test_scripts_spell_what_the_import_is_told():
+def test_scripts_have_the_import_options():
     assert importing_spelled(ImportOptions()) == []
     options = ImportOptions(weights=Weights.ARGS, outline_layers=True, mutation=Mutation.FUNCTIONAL)
     assert importing_spelled(options) == ["mutation='functional'", "weights='args'", "outline_layers=True"]

@@ -1,4 +1,4 @@
-"""Whole reductions: what is left is small, and its script fails in the same way."""
+"""Complete reductions: the result is small, and its script reproduces the failure."""
 
 import subprocess
 import sys
@@ -31,9 +31,9 @@ def job(path: Path, model, inputs, output_type="linalg", extra=None, stage=None,
     return Job(program, Setting(options, None, Tolerance()), stage, patience)
 
 
-def test_an_operator_among_100_that_is_refused(tmp_path: Path, reducer: Child):
+def test_unsupported_operator_among_100(tmp_path: Path, reducer: Child):
     out = tmp_path / "out"
-    found: Reduction = reducer.ask("reducer", (job(tmp_path, *models.with_counts(), "stablehlo"), out))
+    found: Reduction = reducer.ask("reducer", (job(tmp_path, *models.with_poisson(), "stablehlo"), out))
     assert int(found.steps[0].before) > 100
     assert found.nodes <= 5
     assert found.confirmed
@@ -88,7 +88,7 @@ class Doubled(torch.nn.Module):
         return torch.nn.functional.gelu(x * 2)
 
 
-def test_what_does_not_end(tmp_path: Path, reducer: Child):
+def test_timeout(tmp_path: Path, reducer: Child):
     this = job(tmp_path, Doubled(), (torch.ones(1),), extra={GELU: faults.loop}, patience=4.0)
     found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
     assert found.nodes == 1
@@ -102,7 +102,7 @@ class Resizing(torch.nn.Module):
         return torch.nn.functional.gelu(torch.cat([half, half], 1).view(-1, 3)) + y
 
 
-def test_sizes_weights_and_dynamic_shapes_go(tmp_path: Path, reducer: Child):
+def test_sizes_weights_and_dynamic_shapes_are_reduced(tmp_path: Path, reducer: Child):
     rows = torch.export.Dim("rows")
     inputs = torch.ones(6, 4), torch.ones(3)
     exported = torch.export.export(Resizing(), inputs, dynamic_shapes=({0: 3 * rows}, None))
@@ -120,19 +120,19 @@ def test_sizes_weights_and_dynamic_shapes_go(tmp_path: Path, reducer: Child):
     "stage, message",
     [(None, "it does not fail here"), ("backend-types", "it does not fail here")],
 )
-def test_what_does_not_fail(tmp_path: Path, reducer: Child, stage: str | None, message: str):
+def test_program_that_does_not_fail(tmp_path: Path, reducer: Child, stage: str | None, message: str):
     with pytest.raises(UsageError, match=message):
         reducer.ask("reducer", (job(tmp_path, *models.with_gelu(1), stage=stage), tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_what_fails_otherwise(tmp_path: Path, reducer: Child):
+def test_another_failure(tmp_path: Path, reducer: Child):
     this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.abort}, stage="import")
     with pytest.raises(UsageError, match="it failed in the stage 'import', and here it fails otherwise"):
         reducer.ask("reducer", (this, tmp_path / "out"))
 
 
-def test_what_fails_in_another_way_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_unstable_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "last").write_text("TypeError")
     monkeypatch.setenv("FX_IMPORTER_TEST_FILE", str(tmp_path / "last"))
     this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.other_each_time})
@@ -141,20 +141,20 @@ def test_what_fails_in_another_way_each_time(tmp_path: Path, monkeypatch: pytest
         in_a_process(this, tmp_path / "out")
 
 
-def test_a_directory_that_is_there(tmp_path: Path, reducer: Child):
+def test_existing_directory(tmp_path: Path, reducer: Child):
     (tmp_path / "out").mkdir()
     with pytest.raises(UsageError, match="is there already: name another directory, or remove it"):
         reducer.ask("reducer", (job(tmp_path, *models.with_gelu(1)), tmp_path / "out"))
 
 
-def test_a_rule_that_no_other_process_can_import(tmp_path: Path):
+def test_rule_that_cannot_be_imported(tmp_path: Path):
     model, inputs = models.with_gelu(1)
     lowered = lower(model, *inputs, output_type="raw", extra={GELU: lambda x, approximate="none": x})
     with pytest.raises(UsageError, match="cannot be imported by another process .*: define it at the top of a module"):
         reduce(lowered, tmp_path / "out", backend="eager")
 
 
-def test_the_program_of_a_report(tmp_path: Path):
+def test_reduction_of_a_report(tmp_path: Path):
     with pytest.raises(StageFailed) as failure:
         lower(torch.poisson, torch.ones(2, 2), output_type="stablehlo", keep=["aten.relu"], dump_dir=tmp_path)
     assert failure.value.report
@@ -164,6 +164,6 @@ def test_the_program_of_a_report(tmp_path: Path):
     assert found.setting.options.decompositions.keep == ("aten.relu",)
 
 
-def test_a_directory_that_holds_no_report(tmp_path: Path):
+def test_directory_without_a_report(tmp_path: Path):
     with pytest.raises(UsageError, match="holds no report of a failure"):
         job_of(tmp_path)

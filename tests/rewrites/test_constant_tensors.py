@@ -1,4 +1,4 @@
-"""Constants that conversions left in another dialect."""
+"""Constants that conversions leave in another dialect."""
 
 import pytest
 
@@ -17,7 +17,7 @@ func.func @main() -> (tensor<2xf32>, tensor<i1>, tensor<3xindex>, i64) {
 
 
 @pytest.mark.parametrize("dialect, constant", [("tosa", "tosa.const"), ("stablehlo", "stablehlo.constant")])
-def test_tensors_become_the_dialects_own(dialect, constant):
+def test_constants_of_the_target_dialect(dialect, constant):
     module = ir.Module.parse(TEXT, new_context())
     run_text(f"builtin.module(fx-importer-constants-to-{dialect})", module)
     assert str(module).count(constant) == 2

@@ -1,4 +1,4 @@
-"""Wrong decompositions and wrong backends are found to the node."""
+"""Bisection locates wrong decompositions and wrong backends."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def wrong_gelu(x, approximate="none"):
-    """Right, but for one value of its argument."""
+    """Correct except at one value of its argument."""
     if approximate == "tanh":
         return x * torch.sigmoid(1.702 * x)
     return 0.5 * x * (1 + torch.erf(x * 0.5**0.5))
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 class Deep(nn.Module):
-    """Twenty blocks of eleven nodes and six weights; one block has a gelu that is not as the others."""
+    """Twenty blocks of eleven nodes and six weights; one block has another gelu."""
 
     def __init__(self, depth: int = 20, odd: int = 13):
         super().__init__()
@@ -121,11 +121,11 @@ def wrong_topk(x, k, dim=-1, largest=True, sorted=True):
         (a_list, {aten.stack.default: lambda xs, dim=0: aten.cat([x.unsqueeze(dim) * 2 for x in xs], dim)}, "stack"),
     ],
 )
-def test_what_is_found(function, rule, node):
+def test_located_node(function, rule, node):
     found = compare_decompositions(function, torch.randn(3, 4), decomposition_table=rule)
     assert found is not None
     assert (found.node, found.cause) == (node, Cause.ITSELF), str(found)
-    if node != "cond":  # torch keeps no line of it in a plain function
+    if node != "cond":  # torch records no line in a plain function
         assert (found.where or "").startswith(__file__)
 
 
@@ -164,7 +164,7 @@ class FewResults(JitBackend):
         return run
 
 
-def test_each_node_is_tried_where_the_way_cannot_be_seen():
+def test_nodes_are_tried_one_by_one_without_intermediate_outputs():
     x = torch.randn(2, 8)
     lowered = lower(in_place, x, output_type="linalg", decomposition_table=TABLE)
     found = lowered.bisect(x, backend=FewResults())
@@ -174,7 +174,7 @@ def test_each_node_is_tried_where_the_way_cannot_be_seen():
 
 
 class WrongOnce(JitBackend):
-    """Wrong in the first module that it loads, and right in all others."""
+    """Wrong in the first module that it loads, correct in all others."""
 
     def __init__(self):
         super().__init__()
@@ -186,21 +186,21 @@ class WrongOnce(JitBackend):
         return lambda *arguments: tuple(each + first for each in loaded(*arguments))
 
 
-def test_what_no_node_explains():
+def test_mismatch_that_no_node_explains():
     x = torch.randn(2, 8)
     found = lower(in_place, x, output_type="linalg").bisect(x, backend=WrongOnce())
     assert found is not None
     assert (found.node, found.cause) == ("add", Cause.CONTEXT)
 
 
-def test_values_are_looked_at_in_parts(monkeypatch):
+def test_intermediate_outputs_in_chunks(monkeypatch):
     monkeypatch.setattr(bisection, "CHUNK", 500)
     found = compare_decompositions(Deep(2, odd=1), torch.randn(2, 8), decomposition_table=TABLE)
     assert found is not None
     assert (found.node, found.cause) == ("gelu_1", Cause.ITSELF)
 
 
-def test_what_cannot_be_lowered_alone_is_said(monkeypatch):
+def test_node_without_a_single_op_program_is_reported(monkeypatch):
     def fail(*_):
         raise ValueError("not today")
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_lowered_alone_is_said(monkeypatch):
     assert "gelu cannot be tried alone: ValueError: not today" in str(found)
 
 
-def test_a_rule_that_cannot_be_imported_is_named_in_the_script():
+def test_script_names_a_rule_that_cannot_be_imported():
     found = compare_decompositions(
         torch.sin, torch.randn(3), decomposition_table={aten.sin.default: lambda x: aten.cos.default(x)}
     )
@@ -220,7 +220,7 @@ def test_a_rule_that_cannot_be_imported_is_named_in_the_script():
     assert "# The rule of aten.sin.default cannot be imported: write it here." in found.script.read_text()
 
 
-def test_sentences():
+def test_usage_errors():
     lowered = lower(torch.sin, torch.ones(3), output_type="raw")
     with pytest.raises(UsageError, match="no backend runs raw by itself"):
         lowered.bisect(torch.ones(3))

@@ -1,4 +1,4 @@
-"""Differences, as figures and as a verdict."""
+"""Differences of tensors: figures and verdicts."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_a_wrong_element_is_found_in_every_dtype(dtype):
         (tensor(-0.0), tensor(0.0), True, 0),
         (tensor(1e-45), tensor(-1e-45), False, 2),
         (tensor(1.0, dtype=torch.bfloat16), tensor(1.0078125, dtype=torch.bfloat16), True, 1),
-        # An element beside a large one is as uncertain as that one.
+        # The error of an element is relative to the largest element.
         (tensor(1000.0, 1e-3), tensor(1000.0, 2e-3), True, None),
         (tensor(1.0, 1e-3), tensor(1.0, 2e-3), False, None),
         (tensor(1e-6), tensor(0.0), True, None),
@@ -64,7 +64,7 @@ def test_rounding(actual, expected, passes, ulp):
         (torch.tensor([complex(1, NAN)]), torch.tensor([complex(1, 2)]), False, True),
     ],
 )
-def test_what_is_not_finite(actual, expected, nans, infinities):
+def test_non_finite_values(actual, expected, nans, infinities):
     found = compare(actual, expected)
     assert (found.nan_positions_equal, found.infinities_equal) == (nans, infinities)
     assert found.passed == (nans and infinities)
@@ -72,7 +72,7 @@ def test_what_is_not_finite(actual, expected, nans, infinities):
 
 
 @pytest.mark.parametrize("actual", [tensor(1, 2).int(), tensor(1), torch.tensor([[1.0, 2.0]]), 1.0])
-def test_another_type_is_a_problem(actual):
+def test_another_type_is_reported(actual):
     found = compare(actual, tensor(1, 2))
     assert not found.passed
     assert "eager has" in found.problem
@@ -92,16 +92,16 @@ def test_another_type_is_a_problem(actual):
         ("a", "b", False),
     ],
 )
-def test_what_is_no_tensor(actual, expected, passes):
+def test_non_tensors(actual, expected, passes):
     assert compare(actual, expected).passed == passes
 
 
-def test_integers_are_exact_whatever_is_given():
+def test_integers_are_compared_exactly():
     found = compare(torch.tensor([[1, 2], [3, 9]]), torch.tensor([[1, 2], [3, 4]]), Tolerance(1.0, 10.0))
     assert (found.out_of_tolerance, found.worst, found.max_absolute) == (1, (1, 1), 5.0)
 
 
-def test_own_tolerances_are_absolute():
+def test_given_tolerances_are_absolute():
     actual, expected = tensor(1000.0, 0.011), tensor(1000.0, 0.01)
     assert compare(actual, expected).passed
     assert not compare(actual, expected, Tolerance(atol=1e-5)).passed

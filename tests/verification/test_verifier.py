@@ -1,4 +1,4 @@
-"""Lowered programs held against eager PyTorch, on backends of every kind."""
+"""Verification of lowered programs against eager PyTorch, on backends of every kind."""
 
 import dataclasses
 import importlib.util
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 class Counter(nn.Module):
-    """Writes to a buffer and to its input, and returns all kinds of leaves."""
+    """Writes to a buffer and to its input, and returns leaves of all kinds."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ def test_state_is_kept_between_input_sets_and_compared(mutation):
     assert torch.equal(given, torch.ones(2, 3))
 
 
-def test_what_it_was_exported_with_is_the_default_and_keywords_are_the_models():
+def test_example_inputs_are_the_default():
     lowered = lower(
         Counter(), torch.randn(4, 3), output_type="raw", mutation="functional", kwargs={"scale": torch.ones(2)}
     )
@@ -82,7 +82,7 @@ def wrong_gelu():
     return lower(nn.GELU(), torch.randn(4, 4) * 3, output_type="linalg", decomposition_table=table)
 
 
-def test_a_mismatch_is_told():
+def test_mismatch_is_reported():
     lowered = wrong_gelu()
     verdict = lowered.verify(backends=["jit"], isolate=False)
     assert statuses(verdict) == {"jit": Status.MISMATCH}
@@ -105,7 +105,7 @@ def module(text: str) -> ir.Module:
     return ir.Module.parse(text, context)
 
 
-def test_a_crash_is_a_status_and_the_next_backend_runs():
+def test_crash_is_a_status_and_the_next_backend_runs():
     lowered = dataclasses.replace(wrong_gelu(), module=module(WRITES_TO_NULL))
     verdict = lowered.verify(inputs=[Inputs((torch.ones(4, 4),))] * 2, backends=["jit", "eager", "jit"])
     assert [each.status for each in verdict.checks] == [
@@ -117,18 +117,18 @@ def test_a_crash_is_a_status_and_the_next_backend_runs():
     assert "had ended before" in verdict.checks[1].reason
 
 
-def test_what_does_not_run_is_a_status_with_its_reason(monkeypatch):
+def test_unsupported_is_a_status_with_a_reason(monkeypatch):
     monkeypatch.setattr(optional_packages, "is_installed", lambda _: False)
     lowered = lower(lambda x: torch.sort(x).values, torch.ones(2), output_type="stablehlo")
     verdict = lowered.verify(torch.randn(2), backends=["stablehlo", "xla", "jit"], isolate=False)
     assert statuses(verdict) == {"stablehlo": Status.PASSED, "xla": Status.NOT_INSTALLED, "jit": Status.REFUSED}
     assert not verdict.passed
     assert "fx-importer[xla]" in str(verdict)
-    assert lowered.verify(torch.randn(2), isolate=False), "what nobody asked for does not count"
+    assert lowered.verify(torch.randn(2), isolate=False), "results of backends that were not requested do not count"
 
 
-class Own:
-    """A backend that gets everything wrong, and stops at negative numbers."""
+class WrongBackend:
+    """A backend with wrong results, which raises for negative numbers."""
 
     name = "own"
 
@@ -141,14 +141,14 @@ class Own:
         return run
 
 
-def test_a_backend_of_ones_own():
+def test_user_backend():
     lowered = lower(nn.ReLU(), torch.ones(2), output_type="raw")
-    verdict = lowered.verify(inputs=[Inputs((sign * torch.ones(2),)) for sign in (1, -1)], backends=[Own()])
+    verdict = lowered.verify(inputs=[Inputs((sign * torch.ones(2),)) for sign in (1, -1)], backends=[WrongBackend()])
     assert [each.status for each in verdict.checks] == [Status.MISMATCH, Status.FAILED]
     assert verdict.checks[1].reason == "ValueError: negative"
 
 
-def test_sentences():
+def test_usage_errors():
     lowered = lower(nn.ReLU(), torch.ones(2), output_type="raw")
     with pytest.raises(UsageError, match="no backend runs raw by itself"):
         lowered.verify(torch.ones(2))
@@ -160,7 +160,7 @@ def test_sentences():
         lowered.verify(torch.ones(2), torch.ones(2), backends=["eager"])
 
 
-def test_a_process_serves_many_modules_and_tells_its_errors():
+def test_worker_runs_many_modules_and_returns_errors():
     isolated = IsolatedBackend("jit")
     add = module(
         "func.func @main(%a: memref<2xf32>, %b: i64) -> i64 {\n"

@@ -1,4 +1,4 @@
-"""Files that hold tensors: where each is, what is refused."""
+"""Files of tensors: where each tensor is, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def test_each_tensor_is_where_the_file_has_it(tmp_path):
+def test_offsets_of_tensors(tmp_path):
     save_file(TENSORS, path := tmp_path / "t.safetensors")
     found = stored_in(path)
     assert found.keys() == TENSORS.keys()
@@ -36,7 +36,7 @@ def test_each_tensor_is_where_the_file_has_it(tmp_path):
         assert path.read_bytes()[stored.offset :][: stored.nbytes] == bits(TENSORS[name])
 
 
-def test_what_is_read_is_mapped(tmp_path):
+def test_tensors_are_memory_mapped(tmp_path):
     save_file({"w": torch.rand(100, 100)}, path := tmp_path / "t.safetensors")
     stored = stored_in(path)["w"]
     assert stored.type is not None
@@ -44,12 +44,12 @@ def test_what_is_read_is_mapped(tmp_path):
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
     ranges = [tuple(int(end, 16) for end in line[0].split("-")) for line in maps]
     assert any(start <= tensor.data_ptr() < end for start, end in ranges)
-    tensor.zero_()  # a copy on write: the file stays
+    tensor.zero_()  # copy on write: the file is unchanged
     assert load_file(path)["w"].any()
 
 
-def test_an_offset_that_does_not_suit_the_dtype(tmp_path):
-    """The header pads to eight bytes, and tensors are next to one another: an odd one moves those that follow."""
+def test_unaligned_offset(tmp_path):
+    """The header is padded to eight bytes and tensors are adjacent, so an odd size misaligns those after it."""
     header = json.dumps(
         {
             "odd": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
@@ -86,21 +86,21 @@ def test_an_offset_that_does_not_suit_the_dtype(tmp_path):
     ],
     ids=str,
 )
-def test_what_holds_no_weights(tmp_path, name, content, message):
+def test_files_without_weights(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=message):
         stored_in(tmp_path / name)
 
 
-def test_a_file_that_was_cut_off(tmp_path):
+def test_truncated_file(tmp_path):
     save_file(TENSORS, path := tmp_path / "t.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UsageError, match="is no whole safetensors file"):
         stored_in(path)
 
 
-def test_an_index_that_lists_what_is_not_there(tmp_path):
+def test_index_with_missing_tensors(tmp_path):
     save_file({"a": torch.ones(1)}, tmp_path / "one.safetensors")
     index = {"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -123,7 +123,7 @@ def manifest():
     return lower(Two(), output_type="torch", weights="external").manifest
 
 
-def test_tensors_are_written_in_order_whatever_their_strides(tmp_path, manifest):
+def test_tensors_of_any_strides_are_written_contiguously(tmp_path, manifest):
     model = Two()
     tensors = {name: each.detach() for name, each in model.named_parameters()}
     found = save_weights(manifest, tensors, tmp_path / "w.safetensors", tmp_path)
@@ -138,7 +138,7 @@ def test_tensors_are_written_in_order_whatever_their_strides(tmp_path, manifest)
     assert [each.name for each in tmp_path.iterdir()] == ["w.safetensors"]
 
 
-def test_a_file_that_is_there_is_left_as_it_is(tmp_path, manifest):
+def test_existing_file_is_not_modified(tmp_path, manifest):
     tensors = {"a": torch.rand(4, 3), "b": torch.rand(3), "more": torch.rand(1)}
     save_file(tensors, path := tmp_path / "sub.safetensors")
     before = path.read_bytes(), path.stat().st_mtime_ns
@@ -152,12 +152,12 @@ def test_a_file_that_is_there_is_left_as_it_is(tmp_path, manifest):
 
 
 @pytest.mark.parametrize("suffix", [".bin", ""])
-def test_where_weights_cannot_go(tmp_path, manifest, suffix):
+def test_invalid_destinations(tmp_path, manifest, suffix):
     with pytest.raises(UsageError, match="cannot write weights to '.*', which is not there: name a .safetensors file"):
         save_weights(manifest, {}, tmp_path / f"w{suffix}")
 
 
-def test_a_disk_that_is_too_small(tmp_path, manifest, monkeypatch):
+def test_disk_without_enough_space(tmp_path, manifest, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     tensors = {name: each.detach() for name, each in Two().named_parameters()}
     with pytest.raises(
@@ -167,8 +167,8 @@ def test_a_disk_that_is_too_small(tmp_path, manifest, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_disk_that_runs_full(tmp_path, manifest, monkeypatch):
-    """safetensors says nothing of what is left in its buffer at the end, as /dev/full shows."""
+def test_disk_that_fills_up(tmp_path, manifest, monkeypatch):
+    """safetensors ignores a failed flush of its last buffer, as /dev/full shows."""
 
     def cut(tensors, path):
         serialize_file(tensors, path)
@@ -181,7 +181,7 @@ def test_a_disk_that_runs_full(tmp_path, manifest, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dtype_that_no_file_holds(tmp_path):
+def test_dtype_that_safetensors_lacks(tmp_path):
     class Wide(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""External weights as IREE's parameters: compiled code gets them from memory, or from a file."""
+"""External weights as IREE parameters: compiled code reads them from memory, or from a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPES = ["torch", "linalg-on-tensors", "stablehlo", "tosa"]
 
 
 @pytest.mark.parametrize("output_type", TYPES)
-def test_the_text_names_each_weight_once(output_type):
+def test_text_names_each_weight_once(output_type):
     lowered = lower(Small(), X, output_type=output_type, weights="external")
     text = lowered.iree_source("scope")
     for name in ("linear.weight", "linear.bias", "order", "mask"):
@@ -40,14 +40,14 @@ def test_the_text_names_each_weight_once(output_type):
     assert "dense_resource" in str(lowered.module)
 
 
-def test_inline_weights_have_no_names_to_give():
+def test_inline_weights_are_an_error():
     with pytest.raises(UsageError, match="lower with weights='external'"):
         lower(Small(), X, output_type="tosa").iree_source()
 
 
 @needs_iree
 @pytest.mark.parametrize("output_type", TYPES)
-def test_compiled_code_reads_tensors_where_they_are(output_type):
+def test_compiled_code_reads_tensors_without_a_copy(output_type):
     model, other = Small(), Small()
     lowered = lower(model, X, output_type=output_type, weights="external")
     torch.testing.assert_close(lowered.caller(backend="iree")(X), model(X).detach())
@@ -56,7 +56,7 @@ def test_compiled_code_reads_tensors_where_they_are(output_type):
 
 @needs_iree
 @pytest.mark.parametrize("suffix", ["safetensors", "irpa"])
-def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
+def test_iree_reads_saved_weights(tmp_path: Path, suffix):
     runtime: Any = importlib.import_module("iree.runtime")
     find_tool: Any = importlib.import_module("iree.compiler.tools.binaries").find_tool
     model = Small()
@@ -77,7 +77,7 @@ def test_iree_takes_what_save_writes(tmp_path: Path, suffix):
     torch.testing.assert_close(torch.from_numpy(main(X.numpy()).to_host().copy()), model(X).detach())
 
 
-def test_an_archive_without_iree(tmp_path, monkeypatch):
+def test_archive_without_iree(tmp_path, monkeypatch):
     from fx_importer import NotInstalledError
     from fx_importer.weights import weight_files
 
@@ -88,6 +88,6 @@ def test_an_archive_without_iree(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_integers_of_the_torch_dialect_lose_their_sign():
+def test_torch_dialect_integers_become_signless():
     lowered = lower(Small(), X, output_type="torch", weights="external")
     assert "tensor<64xi64>" in with_parameters(lowered.module, {"order": "order"})

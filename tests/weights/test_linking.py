@@ -1,4 +1,4 @@
-"""Weights back into modules: by name, all that is wrong in one error, nothing copied."""
+"""Linking of weights into modules: by name, without copies, and with all errors at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def saved(lowered: Lowered, tmp_path: Path) -> Path:
 
 
 def test_memory_is_shared(model, lowered):
-    """What is changed in place afterwards is what the module prints."""
+    """Later in-place changes are visible in the printed module."""
     tensors = {name: each.detach().clone() for name, each in model.state_dict().items()}
     tensors["again.weight"] = tensors["first.weight"]
     linked = link(lowered.module, tensors, lowered.manifest)
@@ -56,7 +56,7 @@ def test_memory_is_shared(model, lowered):
     assert "0000C03F" * 16 in str(linked)
 
 
-def test_a_weight_of_two_names_is_one(model, lowered):
+def test_tied_weight(model, lowered):
     (tied,) = [each for each in lowered.manifest.weights.values() if each.also]
     assert {tied.name, *tied.also} == {"first.weight", "again.weight"}
     state = dict(model.state_dict())
@@ -71,7 +71,7 @@ def test_a_weight_of_two_names_is_one(model, lowered):
         link(lowered.module, other, lowered.manifest)
 
 
-def test_all_that_does_not_fit_is_listed(lowered):
+def test_all_mismatches_are_listed(lowered):
     given = {"first.weight": torch.rand(16, 16).double(), "first.bias": torch.rand(3), "again.bias": 3}
     with pytest.raises(UsageError) as error:
         link(lowered.module, given, lowered.manifest)
@@ -96,7 +96,7 @@ def test_tensors_of_other_kinds(model, lowered, tensor, message):
         link(lowered.module, state, lowered.manifest)
 
 
-def test_the_files_of_the_manifest_are_as_they_were(saved, model):
+def test_changed_files_are_errors(saved, model):
     linked = link(saved)
     torch.testing.assert_close(JitBackend().load(linked)(X)[0], model(X).detach())
     file = saved.with_name("w.safetensors")
@@ -105,7 +105,7 @@ def test_the_files_of_the_manifest_are_as_they_were(saved, model):
     file.write_bytes(data)
     with pytest.raises(UsageError, match="in one place; to take other weights, pass them:\n.*its hash differs"):
         link(saved)
-    link(saved, file)  # told so, it takes them
+    link(saved, file)  # explicit weights are accepted
     file.write_bytes(data[:-1])
     with pytest.raises(UsageError, match="is too short"):
         link(saved)
@@ -114,14 +114,14 @@ def test_the_files_of_the_manifest_are_as_they_were(saved, model):
         link(saved)
 
 
-def test_a_manifest_of_another_module(model, lowered):
-    """The names are the same; were the sizes not looked at, MLIR would read on behind the tensors."""
+def test_manifest_of_another_module(model, lowered):
+    """The names are equal; without the check of sizes, MLIR would read beyond the tensors."""
     wide = lower(Tied().double(), X.double(), output_type="linalg-on-tensors", weights="external")
     with pytest.raises(UsageError, match="of another module:(\n.* is float32.* there, and tensor<16.*xf64> here){3}"):
         link(wide.module, model, lowered.manifest)
 
 
-def test_names_of_another_kind_are_shown(model, lowered):
+def test_unknown_names_are_listed(model, lowered):
     with pytest.raises(
         UsageError, match="there is 'model.first.weight', .* and 1 more, which the module does not name"
     ):
@@ -143,7 +143,7 @@ def test_names_of_another_kind_are_shown(model, lowered):
     ],
     ids=["dtype", "shape", "negative", "symbolic", "passed as", "offset", "length", "size", "field"],
 )
-def test_a_manifest_that_was_edited(saved, edit, message):
+def test_edited_manifest(saved, edit, message):
     path = saved.with_name("m.manifest.json")
     manifest = json.loads(path.read_text())
     edit(manifest["weights"]["first.bias"])
@@ -152,7 +152,7 @@ def test_a_manifest_that_was_edited(saved, edit, message):
         link(saved)
 
 
-def test_arguments_that_are_something_else(saved, lowered, model):
+def test_invalid_arguments(saved, lowered, model):
     with pytest.raises(UsageError, match="m.mlirbc': 'utf-8' codec can't decode"):
         link(saved, manifest=saved)
     with pytest.raises(UsageError, match="there is no file"):
@@ -165,19 +165,19 @@ def test_arguments_that_are_something_else(saved, lowered, model):
         read_weights("m.manifest.json", model)  # type: ignore[arg-type]
 
 
-def test_a_folder_can_be_moved(saved, lowered, tmp_path):
+def test_moved_folder(saved, lowered, tmp_path):
     saved.parent.rename(moved := tmp_path.with_name(f"{tmp_path.name}-moved"))
     assert str(link(moved / "m.mlirbc")) == str(lowered.linked)
     moved.rename(tmp_path)
 
 
-def test_text_is_as_good_as_bytecode(lowered, tmp_path):
+def test_text_and_bytecode_link_alike(lowered, tmp_path):
     lowered.save(tmp_path / "m.mlir")
     assert "dialect_resources" not in (tmp_path / "m.mlir").read_text()
     assert str(link(tmp_path / "m.mlir", lowered.exported["main"])) == str(lowered.linked)
 
 
-def test_what_is_missing_is_said(lowered, model, tmp_path):
+def test_missing_weights_and_files(lowered, model, tmp_path):
     lowered.save(tmp_path / "m.mlirbc")
     with pytest.raises(UsageError, match="does not say where 3 of 3 weights are"):
         link(tmp_path / "m.mlirbc")
@@ -195,8 +195,8 @@ def test_what_is_missing_is_said(lowered, model, tmp_path):
         link(lowered.module, 3, lowered.manifest)  # type: ignore[arg-type]
 
 
-def test_a_module_whose_names_mlir_has_changed(lowered, model, tmp_path):
-    """Read twice into one context, the second gets other names: it is not taken for what it is not."""
+def test_module_with_renamed_resources(lowered, model, tmp_path):
+    """MLIR renames the resources of a second copy in one context; the names are not guessed."""
     lowered.save(tmp_path / "m.mlirbc")
     context = new_context()
     first, second = (ir.Module.parseFile(str(tmp_path / "m.mlirbc"), context) for _ in range(2))
@@ -205,7 +205,7 @@ def test_a_module_whose_names_mlir_has_changed(lowered, model, tmp_path):
         link(second, model, lowered.manifest)
 
 
-def test_arguments_are_for_a_caller(model):
+def test_weights_as_arguments_are_passed_by_the_caller(model):
     taken = lower(model, X, output_type="linalg-on-tensors", weights="args")
     with pytest.raises(UsageError, match="takes its weights as arguments"):
         link(taken.module, model, taken.manifest)
@@ -221,7 +221,7 @@ def test_arguments_are_for_a_caller(model):
             Caller(taken.manifest, {"main": function}, {**model.state_dict(), "first.bias": value})  # type: ignore[dict-item]
 
 
-def test_inline_weights_stay_where_they_are(model, tmp_path):
+def test_inline_weights_are_an_error(model, tmp_path):
     inline = lower(model, X, output_type="linalg-on-tensors")
     assert inline.linked is inline.module
     for wrong in (
@@ -232,8 +232,8 @@ def test_inline_weights_stay_where_they_are(model, tmp_path):
             wrong()
 
 
-def test_a_process_of_its_own(model, lowered):
-    """Passes there may give a resource another type, and MLIR then another name."""
+def test_isolated_lowering(model, lowered):
+    """Passes there may change the type of a resource, and MLIR then its name."""
 
     class Picks(torch.nn.Module):
         def __init__(self):
@@ -250,14 +250,14 @@ def test_a_process_of_its_own(model, lowered):
     torch.testing.assert_close(apart.run(x), picks(x))
 
 
-def test_the_manifest_comes_back(saved):
+def test_manifest_round_trips(saved):
     manifest = Manifest.from_json(text := saved.with_name("m.manifest.json").read_text())
     assert manifest.to_json() == text
     assert all(each.file is not None for each in manifest.weights.values())
 
 
 @pytest.mark.parametrize("name", ["a", "layer.0.weight", 'a"b\\c', "ä b", "1", "a>b", "x/y"])
-def test_any_name_is_a_resource(name):
+def test_any_name_is_a_resource_key(name):
     with new_context() as context:
         value = elided_resource(name, ir.Type.parse("tensor<2xf32>"))
         assert key_of(value) == name
@@ -270,14 +270,14 @@ def test_any_name_is_a_resource(name):
 
 
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
-def test_what_runs_a_module_without_its_weights_says_so(model, output_type):
+def test_backends_reject_modules_without_their_weights(model, output_type):
     hollow = lower(model, X, output_type=output_type, weights="external")
     with pytest.raises(UsageError, match="the weight '.*' is elided from the module: add it with fx_importer.link"):
         JitBackend().load(hollow.module)
 
 
 @pytest.mark.parametrize("policy", ["external", "args"])
-def test_what_cannot_be_saved_whole_leaves_nothing(model, tmp_path, monkeypatch, policy):
+def test_failed_save_leaves_nothing(model, tmp_path, monkeypatch, policy):
     apart = lower(model, X, output_type="stablehlo", weights=policy)
     (tmp_path / "m.manifest.json").mkdir()
     with pytest.raises(UsageError, match="cannot save to '.*m.manifest.json': it is a directory"):
@@ -292,7 +292,7 @@ def test_what_cannot_be_saved_whole_leaves_nothing(model, tmp_path, monkeypatch,
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept.mlirbc", "m.manifest.json"]
 
 
-def test_an_artifact_has_external_weights_inside(model, tmp_path):
+def test_portable_artifact_includes_external_weights(model, tmp_path):
     apart = lower(model, X, output_type="stablehlo", weights="external")
     with pytest.raises(UsageError, match="to have them elsewhere, and save a .mlir or .mlirbc file"):
         apart.save(tmp_path / "m.stablehlo", weights=tmp_path / "w.safetensors")

@@ -1,4 +1,4 @@
-"""What changes nothing is left out of linalg, and nothing else."""
+"""Removal of no-ops in linalg."""
 
 import re
 
@@ -38,14 +38,14 @@ def constant(number: str, kind: str = X) -> str:
 
 @pytest.mark.parametrize("arithmetic", ["arith.mulf %a, %b", "arith.mulf %b, %a", "arith.divf %a, %b"])
 @pytest.mark.parametrize(("kind", "indexing"), [(X, SAME), ("tensor<3xf32>", ROW)])
-def test_left_out(arithmetic, kind, indexing):
+def test_removed(arithmetic, kind, indexing):
     assert lines(constant("1.0", kind) + generic(arithmetic, kind, indexing)) == []
 
 
 @pytest.mark.parametrize(
     ("number", "arithmetic"),
     [
-        ("0.0", "arith.addf %a, %b"),  # of -0.0 it makes 0.0
+        ("0.0", "arith.addf %a, %b"),  # changes -0.0 to 0.0
         ("0.0", "arith.mulf %a, %b"),  # infinities and NaN
         ("1.0", "arith.divf %b, %a"),
         ("[[1.0, 1.0, 1.0], [1.0, 1.0, 2.0]]", "arith.mulf %a, %b"),
@@ -55,7 +55,7 @@ def test_kept(number, arithmetic):
     assert any(arithmetic.split()[0] in line for line in lines(constant(number) + generic(arithmetic)))
 
 
-def test_a_product_with_ones_that_broadcasts_still_does():
+def test_broadcasting_product_with_ones_is_kept():
     body = f"""%c = arith.constant dense<1.0> : {X}
     %r = linalg.generic {{indexing_maps = [{ROW}, {SAME}, {SAME}], iterator_types = ["parallel", "parallel"]}}
       ins(%y, %c : tensor<3xf32>, {X}) outs(%e : {X}) {{
@@ -66,7 +66,7 @@ def test_a_product_with_ones_that_broadcasts_still_does():
 
 
 @pytest.mark.parametrize(("wide", "single"), [("0.1", "1.000000e-01"), ("1.0e300", "0x7F800000")])
-def test_numbers_are_rounded_once(wide, single):
+def test_scalar_constants_are_rounded_once(wide, single):
     body = f"%d = arith.constant {wide} : f64\n%c = arith.constant dense<2.0> : {X}\n" + generic("arith.addf %a, %n")
     body = body.replace("%v =", "%n = arith.truncf %d : f64 to f32\n%v =")
     found = lines(body)
@@ -91,7 +91,7 @@ def product(left: str, right: str) -> str:
         ("%t", "%x", 3, ["(d2, d0)", "(d2, d1)", "(d0, d1)"]),
     ],
 )
-def test_products_read_a_transposed_weight_as_it_is(left, right, size, maps):
+def test_products_absorb_transposes_of_constants(left, right, size, maps):
     kind = f"tensor<{size}x{size}xf32>"
     body = WEIGHT + product(left, right).replace("RESULT", kind)
     found = lines(body, kind, f", %o: {kind}")
@@ -100,7 +100,7 @@ def test_products_read_a_transposed_weight_as_it_is(left, right, size, maps):
     assert not any("transpose" in line for line in found)
 
 
-def test_what_is_transposed_and_not_known_stays():
+def test_transposes_of_non_constants_are_kept():
     kind = "tensor<2x2xf32>"
     body = product("%x", "%t").replace("RESULT", kind)
     assert any("linalg.transpose" in line for line in lines(body, kind, f", %o: {kind}, %w: {X}"))

@@ -1,4 +1,4 @@
-"""Sizes and numbers in StableHLO's own operations."""
+"""Sizes and scalars in StableHLO operations."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def rewritten(body: str) -> str:
     return str(module)
 
 
-def test_what_changes_nothing_is_left_out():
+def test_no_ops_are_removed():
     text = rewritten("""
 func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
   %0 = stablehlo.abs %x : tensor<?x4xf32>
@@ -39,7 +39,7 @@ func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
     assert operations == ["stablehlo.abs", "stablehlo.add"]
 
 
-def test_numbers_are_tensors_of_rank_0():
+def test_scalars_are_tensors_of_rank_0():
     text = rewritten("""
 func.func @main(%n: i64, %x: f64, %b: i1) -> (i64, f64, index) {
   %i = arith.index_cast %n : i64 to index
@@ -53,6 +53,6 @@ func.func @main(%n: i64, %x: f64, %b: i1) -> (i64, f64, index) {
     assert "arith" not in text
 
 
-def test_what_cannot_be_said_is_reported():
+def test_unsupported_operation_is_reported():
     with pytest.raises(ir.MLIRError, match=r"'math.erf' has no form in StableHLO"):
         rewritten("func.func @main(%x: f32) -> f32 {\n %0 = math.erf %x : f32\n return %0 : f32 }")

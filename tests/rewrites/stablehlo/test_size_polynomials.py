@@ -1,4 +1,4 @@
-"""Integers as polynomials: what is equal is seen to be."""
+"""Sizes as polynomials: equality is recognized."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What changes nothing is left out of StableHLO, and nothing else."""
+"""Removal of no-ops in StableHLO."""
 
 import pytest
 
@@ -42,14 +42,14 @@ BROADCAST += f"(tensor<f32>) -> {X}\n%r = stablehlo.multiply %c, %x : {X}"
         f"%r = stablehlo.concatenate %x, dim = 0 : ({X}) -> {X}",
     ],
 )
-def test_left_out(body):
+def test_removed(body):
     assert operations(body) == []
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        constant("0.0") + f"%r = stablehlo.add %x, %c : {X}",  # of -0.0 it makes 0.0
+        constant("0.0") + f"%r = stablehlo.add %x, %c : {X}",  # changes -0.0 to 0.0
         constant("-0.0") + f"%r = stablehlo.subtract %x, %c : {X}",
         constant("0.0") + f"%r = stablehlo.multiply %x, %c : {X}",  # infinities and NaN
         constant("1.0") + f"%r = stablehlo.divide %c, %x : {X}",
@@ -60,13 +60,13 @@ def test_kept(body):
     assert len(operations(body)) == 2
 
 
-def test_a_square_broadcast_that_transposes_is_kept():
+def test_transposing_broadcast_of_a_square_is_kept():
     square = "tensor<3x3xf32>"
     body = f"%r = stablehlo.broadcast_in_dim %y, dims = [1, 0] : ({square}) -> {square}"
     assert len(operations(body, square, f", %y: {square}")) == 1
 
 
-def test_products_take_a_transposed_operand_as_it_is():
+def test_dot_general_absorbs_transposes():
     body = """%t = stablehlo.transpose %w, dims = [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32>
     %r = stablehlo.dot_general %x, %t, contracting_dims = [1] x [0]
       : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>"""
@@ -74,7 +74,7 @@ def test_products_take_a_transposed_operand_as_it_is():
     assert product.startswith("stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [1]")
 
 
-def test_but_not_where_free_axes_would_change_places():
+def test_dot_general_keeps_transposes_of_free_dimensions():
     body = """%t = stablehlo.transpose %w, dims = [2, 1, 0] : (tensor<4x5x3xf32>) -> tensor<3x5x4xf32>
     %r = stablehlo.dot_general %x, %t, contracting_dims = [1] x [0]
       : (tensor<2x3xf32>, tensor<3x5x4xf32>) -> tensor<2x5x4xf32>"""

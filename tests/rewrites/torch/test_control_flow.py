@@ -1,4 +1,4 @@
-"""What the rewrites of control flow refuse, and what they leave."""
+"""Errors and results of control flow rewrites."""
 
 import pytest
 
@@ -24,7 +24,7 @@ func.func @main(%go: !torch.bool, %x: !torch.vtensor<[2],f32>) -> !torch.list<vt
 
 
 @pytest.mark.parametrize("output_type", [OutputType.TOSA, OutputType.STABLEHLO])
-def test_values_of_other_types_are_refused_with_the_line(output_type):
+def test_unsupported_types_are_errors_with_the_line(output_type):
     module = ir.Module.parse(LIST, new_context())
     stage = pipeline_from_torch(output_type, LoweringOptions()).stages[0]
     with pytest.raises(StageFailed) as caught, Trace().stage(stage.name, module):
@@ -81,7 +81,7 @@ func.func @main(%go: tensor<i1>, %x: tensor<2xf32>) -> tensor<2xf32> {
 """
 
 
-def test_isolation_goes_through_all_levels_and_settles():
+def test_isolation_of_nested_regions_converges():
     module = ir.Module.parse(ISOLATED, new_context())
     run_text("builtin.module(fx-importer-isolate-tosa-regions)", module)
     text = str(module)

@@ -1,4 +1,4 @@
-"""Intervals of the values of a TOSA module."""
+"""Integer ranges of values of a TOSA module."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def binary(name: str, a: str, b: str) -> str:
 )
 def test_rules(body: str, expected: Range | None) -> None:
     found = ranges_of(body)
-    assert found == (expected or I64)  # not a number may become anything
+    assert found == (expected or I64)  # NaN may be cast to any value
 
 
 LOOP = """
@@ -86,7 +86,7 @@ LOOP = """
     "body, expected",
     [
         ("tosa.maximum %y, %j", Range(-2, 7)),
-        ("tosa.add %y, %one", I64),  # how many turns there are is not known to the analysis
+        ("tosa.add %y, %one", I64),  # the analysis does not know the trip count
         ("tosa.minimum %y, %one", Range(-2, 7)),
     ],
 )
@@ -94,7 +94,7 @@ def test_loops(body: str, expected: Range) -> None:
     assert ranges_of(LOOP.format(body=body)) == expected
 
 
-def test_what_is_computed_from_a_violation_is_taken_to_fit() -> None:
+def test_results_of_an_overflow_are_assumed_to_fit() -> None:
     body = f"{binary('add', '%x', '%five').replace('%r', '%s')} %r = tosa.add %s, %five : ({T}, {ONE}) -> {T}"
     load_dialects(context := new_context())
     text = f"func.func @main(%x: {T}) -> {T} {{ {CONSTANTS} {body}\n return %r : {T} }}"

@@ -1,4 +1,4 @@
-"""Transposes of weights become constants; what nothing uses then is gone."""
+"""Transposes of weights are folded to constants; unused constants are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fx_importer.rewrites import transpose_tosa_weights
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_used_and_unused_ones():
+def test_used_and_unused_transposes():
     context = new_context()
     load_dialects(context)
     module = ir.Module.parse(
