@@ -1,4 +1,4 @@
-"""What end-to-end tests share: the backend of an output type; rows that are to fail, quickly."""
+"""Fixtures of end-to-end tests: the backend of an output type, and expected failures without the search for causes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def caller() -> Callable[..., Caller]:
 
 @pytest.fixture(autouse=True)
 def no_search_for_causes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are to fail name what MLIR stops at: to lower each operator alone takes seconds, and says no more."""
+    """Skip the search for unsupported operators in expected failures: it lowers each operator on its own, which
+    takes seconds.
+    """
     if request.node.get_closest_marker("xfail"):
         monkeypatch.setattr(driver, "investigator", lambda options: None)

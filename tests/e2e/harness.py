@@ -34,12 +34,12 @@ DIALECTS = {
     TOSA: {"builtin", "func", "tosa"},
     STABLEHLO: {"builtin", "func", "stablehlo"},
 }
-"""What a module may hold."""
+"""Dialects that a module may contain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One row: a program, and what is to be expected of it."""
+    """One row: a program, and its expected behavior."""
 
     name: str
     build: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -50,9 +50,9 @@ class Case:
     tolerance: tuple[float, float] | None = None
     """``(relative, absolute)``; None is what `torch.testing.assert_close` takes for the dtype. Integers are exact."""
     fails: Mapping[OutputType, str] = field(default_factory=dict)
-    """Where the program does not lower, what the error names: the operation that the C++ passes stop at."""
+    """Output types that the program does not lower to, with the operation that the error names."""
     differs: str = ""
-    """Why its linalg form does not compute what eager does, if so: what the C++ passes make of an operation."""
+    """Why the linalg module deviates from eager, if it does: an error of a C++ pass."""
 
 
 def table(*cases: Case) -> pytest.MarkDecorator:
@@ -92,8 +92,8 @@ def check(case: Case, output_type: OutputType) -> None:
         if (named := case.fails.get(output_type, "").removeprefix("torch.")) not in str(error):
             pytest.fail(f"expected '{named}' to be named in: {error}")
         raise
-    foreign = dialects_of(lowered.module) - DIALECTS[output_type]
-    assert not foreign, f"a module for {output_type.value} holds {foreign}"
+    illegal = dialects_of(lowered.module) - DIALECTS[output_type]
+    assert not illegal, f"a module for {output_type.value} holds {illegal}"
     if output_type is not LINALG and not (output_type is STABLEHLO and case.dynamic_shapes):
         return
     for given in (inputs, *case.others(), inputs):

@@ -1,4 +1,4 @@
-"""What in a linalg module changes nothing, by the name of each kind: found in another way than it is left out."""
+"""Counts no-ops in a linalg module by kind, independently of the passes that remove them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NEUTRAL = {
     "arith.addf": ((0, 1), MINUS_ZERO),  # 0.0 is not neutral: -0.0 + 0.0 is 0.0
     "arith.addi": ((0, 1), MINUS_ZERO),
 }
-"""Which operands of what change nothing if they are one of those constants."""
+"""Operations that are no-ops if one of these operands is one of these constants."""
 
 
-def linalg_noise(module: ir.Module) -> dict[str, int]:
-    """Return how often each kind of noise is there."""
+def linalg_no_ops(module: ir.Module) -> dict[str, int]:
+    """Return the number of no-ops of each kind."""
     found: Counter[str] = Counter()
     constants: Counter[str] = Counter()
 
@@ -36,14 +36,14 @@ def linalg_noise(module: ir.Module) -> dict[str, int]:
         found["tensor.cast twice"] += name == "tensor.cast" and _producer(op.operands[0]) == name
         if name in NEUTRAL:
             sides, numbers = NEUTRAL[name]
-            found[f"{name} that changes nothing"] += any(_constant(op.operands[side]) in numbers for side in sides)
+            found[f"{name} by its neutral element"] += any(_constant(op.operands[side]) in numbers for side in sides)
         if name == "linalg.transpose" and _producer(op.operands[0]) == "arith.constant":
             users = {use.owner.name for use in op.results[0].uses}
             found["weight transposed for a product"] += bool(users & {"linalg.matmul", "linalg.batch_matmul"})
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    found["the same constant again"] += sum(count - 1 for count in constants.values())
+    found["duplicate constant"] += sum(count - 1 for count in constants.values())
     return dict(+found)
 
 
@@ -63,7 +63,7 @@ def _producer(value: ir.Value) -> str:
 
 
 def _constant(value: ir.Value) -> str:
-    """Return the text of the number that ``value`` is, perhaps as an element that a structured operation reads."""
+    """Return the text of the scalar that ``value`` is, possibly as a block argument of a structured operation."""
     if isinstance(value.owner, ir.Block):
         op = value.owner.owner.operation
         number = ir.BlockArgument(value).arg_number

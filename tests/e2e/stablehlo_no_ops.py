@@ -1,4 +1,4 @@
-"""What in a StableHLO module changes nothing, by the name of each kind: found in another way than it is left out."""
+"""Counts no-ops in a StableHLO module by kind, independently of the passes that remove them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from fx_importer.mlir.bindings import ir
 
 SAME = {f"stablehlo.{name}" for name in ("convert", "reshape", "broadcast_in_dim", "slice", "transpose")}
-"""What does nothing if it keeps the type; but some of these move elements."""
+"""No-ops if the type is kept, unless they permute elements."""
 TWICE = {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"}
 
 
-def noise(module: ir.Module) -> dict[str, int]:
-    """Return how often each kind of noise is there."""
+def stablehlo_no_ops(module: ir.Module) -> dict[str, int]:
+    """Return the number of no-ops of each kind."""
     found: Counter[str] = Counter()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -46,7 +46,7 @@ def _producer(value: ir.Value) -> str:
 
 
 def _constant(value: ir.Value) -> str:
-    """Return the text of the constant that ``value`` is, perhaps broadcast."""
+    """Return the text of the constant that ``value`` is, possibly broadcast."""
     while _producer(value) in ("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim"):
         value = value.owner.operands[0]
     small = _producer(value) == "stablehlo.constant"

@@ -1,4 +1,4 @@
-"""What a program asserts, and what export took for granted of its inputs: checked when asked for, and not otherwise."""
+"""Assertions of a program and constraints of its inputs: checked with ``runtime_asserts``, and not otherwise."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ assert_all = torch.ops.aten._assert_async.msg
 
 
 class Items(torch.nn.Module):
-    """The number of rows depends on data."""
+    """The number of rows is data-dependent."""
 
     def forward(self, x, n):
         rows = n.item()
@@ -32,7 +32,7 @@ class Asserts(torch.nn.Module):
 
 
 class Ranges(torch.nn.Module):
-    """Sizes that are equal, twice as large, and more by one."""
+    """Sizes that are equal, doubled, and larger by one."""
 
     def forward(self, x, y, z):
         return x[:2] + y[:2] + z[:2]
@@ -68,7 +68,7 @@ def checks(compiled, inputs, failing):
 
 
 @pytest.mark.parametrize("rows, failing", [(2, ""), (4, ""), (0, "u0 >= 2"), (3, "Mod")])
-def test_numbers_from_data(items, rows, failing):
+def test_data_dependent_scalars(items, rows, failing):
     x = torch.arange(5.0)
     result = checks(items, (x, torch.tensor(rows)), failing)
     assert result is None or torch.equal(result, x[:rows] * 2)
@@ -121,11 +121,11 @@ def test_ranges_of_inputs(doubled, sizes, failing):
         ((4, 8, 5), "size 0 of 'z' is not equal to size 0 of 'x'"),
     ],
 )
-def test_ranges_of_inputs_that_are_symbols(plain, sizes, failing):
+def test_ranges_of_symbolic_inputs(plain, sizes, failing):
     checks((True, plain), tuple(map(torch.ones, sizes)), failing)
 
 
 @pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
-def test_where_there_are_no_assertions(output_type):
+def test_output_types_without_assertions(output_type):
     with pytest.raises(UsageError, match=f"runtime_asserts: {output_type} has no assertions"):
         lower(torch.relu, torch.ones(2), output_type=output_type, runtime_asserts=True)

@@ -10,7 +10,7 @@ QUERY = normal(2, 4, 5, 8)
 
 
 class Rotary(nn.Module):
-    """Rotary position embedding, halves swapped, as Llama does."""
+    """Rotary position embedding that rotates halves, as in Llama."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         angles = torch.arange(x.shape[-2])[:, None] / 10.0 ** torch.linspace(0, 1, x.shape[-1] // 2)
@@ -20,7 +20,7 @@ class Rotary(nn.Module):
 
 
 class Cached(nn.Module):
-    """One step of decoding: keys and values of earlier tokens come in, and go out longer."""
+    """One decoding step: keys and values of earlier tokens are inputs, and longer ones are results."""
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor):
         k, v = torch.cat([k, q], 2), torch.cat([v, q * 0.5], 2)
@@ -28,7 +28,7 @@ class Cached(nn.Module):
 
 
 class Windowed(nn.Module):
-    """Each token sees itself and the two before."""
+    """Sliding-window attention: each token attends to itself and the two before."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         order = torch.arange(x.shape[-2])

@@ -24,7 +24,7 @@ Function = Callable[..., tuple[Tensor, ...]]
 
 
 def gradients(function: Function) -> Callable[..., tuple[Tensor, ...]]:
-    """Return what computes the gradients of the results of ``function``, weighted, by those inputs that are floats."""
+    """Return a function that computes the gradients of the weighted results of ``function`` by its float inputs."""
 
     def differentiated(*inputs: Tensor) -> tuple[Tensor, ...]:
         given = [each.detach().requires_grad_() if each.is_floating_point() else each for each in inputs]

@@ -1,4 +1,4 @@
-"""Lowerings taken from the cache: the same modules, the numbers of other weights, and no error of their own."""
+"""Cached lowerings: equal modules, with the weights of the model at hand, and no errors of the cache."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_hit(lowered: Lowered) -> bool:
 
 
 class Net(nn.Module):
-    """Weights of every kind: transposed, reshaped, of one value, buffers of floats and of integers, tied, bfloat16."""
+    """Weights of every kind: transposed, reshaped, splat, buffers of floats and of integers, tied, bfloat16."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -68,7 +68,7 @@ RUN = ["linalg", pytest.param("tosa", marks=needs_tosa), "stablehlo"]
 
 
 @pytest.mark.parametrize("output_type", OUTPUT_TYPES)
-def test_the_module_is_the_same(output_type: str):
+def test_cached_module_is_equal(output_type: str):
     program = torch.export.export(Net(0), (X,))
     without = fx_importer.lower(program, output_type=output_type, cache=False)
     miss, hit = (fx_importer.lower(program, output_type=output_type) for _ in range(2))
@@ -82,8 +82,8 @@ def test_the_module_is_the_same(output_type: str):
 
 
 @pytest.mark.parametrize("output_type", RUN)
-def test_numbers_of_other_weights(output_type: str):
-    """An entry holds for other parameters of the same types; the module computes with the model's own."""
+def test_hit_with_other_weights(output_type: str):
+    """An entry is valid for other parameters of the same types; the module has the model's own."""
     first, second = Net(0).eval(), Net(1).eval()
     assert not is_hit(fx_importer.lower(first, X, output_type=output_type))
     lowered = fx_importer.lower(second, X, output_type=output_type)
@@ -94,7 +94,7 @@ def test_numbers_of_other_weights(output_type: str):
     assert lowered.bisect(X) is None
 
 
-def test_other_buffers_are_another_program():
+def test_miss_with_other_buffers():
     first, second = Net(0), Net(0)
     second.order = torch.tensor([4, 2, 0, 1, 3, 5])
     fx_importer.lower(first, X, output_type="linalg")
@@ -103,7 +103,7 @@ def test_other_buffers_are_another_program():
     torch.testing.assert_close(lowered.run(X), second(X))
 
 
-def test_weights_are_the_models_own_memory():
+def test_weights_alias_the_model():
     model = nn.Linear(3, 3)
     fx_importer.lower(model, torch.ones(1, 3), output_type="linalg")
     lowered = fx_importer.lower(model, torch.ones(1, 3), output_type="linalg")
@@ -116,10 +116,10 @@ def test_weights_are_the_models_own_memory():
 
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("name", ["bert_small", "mamba_small", "resnet_small", "swin_small", "lstm"])
-def test_entries_do_not_depend_on_what_their_keys_leave_out(
+def test_entries_are_independent_of_parameter_values(
     name: str, output_type: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Other parameters in the same program: were one looked at on the way, the entry would be another."""
+    """With other parameters in the same program, the entry is equal: no pass reads their values."""
     model, args, kwargs = ZOO[name].build()
     program = torch.export.export(model, args, kwargs)
     put: list[tuple[str, bytes]] = []
@@ -134,7 +134,7 @@ def test_entries_do_not_depend_on_what_their_keys_leave_out(
     assert put[0] == put[1]
 
 
-def test_state_goes_on_from_what_the_model_has():
+def test_state_starts_from_the_models_state():
     class Counts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -150,7 +150,7 @@ def test_state_goes_on_from_what_the_model_has():
     torch.testing.assert_close(lowered[1].run(X), 2 * X)
 
 
-def test_sizes_that_vary():
+def test_dynamic_shapes():
     batch = torch.export.Dim("batch")
     model = nn.Sequential(nn.Linear(3, 3), nn.Softmax(-1))
     lowered = [
@@ -171,7 +171,7 @@ def test_several_entry_points():
     assert text(lowered[0]) == text(lowered[1])
 
 
-def test_in_a_process_of_its_own():
+def test_isolated_lowering():
     lowered = [fx_importer.lower(Net(0), X, output_type="tosa", isolate=isolate) for isolate in (True, False)]
     assert is_hit(lowered[1])
     assert text(lowered[0]) == text(lowered[1])
@@ -182,7 +182,7 @@ def test_in_a_process_of_its_own():
     [lambda header, bytecode: b"{}\n" + bytecode, lambda header, bytecode: header + b"\n" + bytecode[:-9]],
     ids=["manifest", "module"],
 )
-def test_an_entry_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch, damaged: Any):
+def test_unreadable_entry_is_a_miss(monkeypatch: pytest.MonkeyPatch, damaged: Any):
     model = nn.Linear(3, 3)
     fx_importer.lower(model, torch.ones(1, 3), output_type="linalg")
     get = Store.get
@@ -197,7 +197,7 @@ def test_an_entry_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch, d
     torch.testing.assert_close(lowered.run(torch.ones(1, 3)), model(torch.ones(1, 3)))
 
 
-def test_a_defect_of_the_cache_is_no_error(monkeypatch: pytest.MonkeyPatch):
+def test_cache_errors_are_remarks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Manifest, "to_json", lambda self: 1 / 0)
     lowered = fx_importer.lower(nn.Linear(3, 3), torch.ones(1, 3), output_type="linalg")
     assert remarks(lowered)[-1] == "not kept: ZeroDivisionError: division by zero"
@@ -206,7 +206,7 @@ def test_a_defect_of_the_cache_is_no_error(monkeypatch: pytest.MonkeyPatch):
     assert remarks(lowered) == ["not cached: ZeroDivisionError: division by zero"]
 
 
-def test_what_fails_fails_as_without(directory: Path):
+def test_failures_are_the_same_with_cache(directory: Path):
     class Fails(nn.Module):
         def forward(self, x):
             return torch.nonzero(x)
@@ -222,11 +222,11 @@ def test_what_fails_fails_as_without(directory: Path):
     assert not directory.exists()
 
 
-def test_it_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch, directory: Path):
+def test_off_by_default(monkeypatch: pytest.MonkeyPatch, directory: Path):
     monkeypatch.delenv("FX_IMPORTER_CACHE_DIR")
     lowered = fx_importer.lower(nn.ReLU(), X)
     assert "cache" not in [stage.name for stage in lowered.trace.stages]
-    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "")  # as if it were not set
+    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", "")  # like an unset variable
     lowered = fx_importer.lower(nn.ReLU(), X)
     assert "cache" not in [stage.name for stage in lowered.trace.stages]
     monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(directory))
@@ -249,7 +249,7 @@ for _ in range(5):
 """
 
 
-def test_two_processes_at_once(tmp_path: Path, directory: Path):
+def test_two_concurrent_processes(tmp_path: Path, directory: Path):
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Complex numbers in TOSA, run on its reference model: what goes in and out is the model's, the function has pairs."""
+"""Complex numbers in TOSA, on its reference model: arguments and results are complex, the function has pairs."""
 
 import importlib.util
 
@@ -16,7 +16,7 @@ runs = pytest.mark.skipif(
 
 
 class Model(nn.Module):
-    """Takes, returns, holds and changes complex tensors."""
+    """Takes, returns, stores and updates complex tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def test_verification_compares_complex_results():
 
 
 @runs
-def test_filter_of_a_spectrum():
+def test_spectral_filter():
     def filtered(x: Tensor) -> Tensor:
         spectrum = torch.fft.rfft(x)
         return torch.fft.irfft(spectrum * torch.exp(-1j * torch.arange(33) * 0.1), n=64)
@@ -88,13 +88,13 @@ def test_branches_take_and_return_complex_numbers():
         torch.testing.assert_close(lowered.run(z, x), chosen(z, x).resolve_conj())
 
 
-def test_parts_that_would_be_float64_are_refused():
+def test_complex128_is_an_error():
     with pytest.raises(UnsupportedProgramError, match=r"z: a tensor of torch\.complex128, which TOSA does not have"):
         lower(lambda z: z * 2, torch.ones(2, dtype=torch.complex128), output_type="tosa")
 
 
 @runs
-def test_results_that_depend_on_no_element_are_complex():
+def test_constant_results_are_complex():
     def model(z: Tensor) -> tuple[Tensor, ...]:
         return z[:0].sum(), z[:0].sum(0), torch.tensor([1 + 2j, 3]) * 2
 

@@ -1,4 +1,4 @@
-"""Control flow, run both ways and for several trip counts, in every dialect."""
+"""Control flow in every dialect: both branches, and several trip counts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -61,7 +61,7 @@ def closures(n, x):
 
 
 def true_at_first(x):
-    # A condition that is known before the loop, but not after the first turn.
+    # A condition that is constant before the loop, but not after the first iteration.
     return while_loop(lambda go, x: go.clone(), lambda go, x: (x.sum() < 20, x * 2), (torch.tensor(True), x))
 
 
@@ -87,7 +87,7 @@ def three(value):
     return (torch.full((3,), value),)
 
 
-def turns(n):
+def trip_counts(n):
     return torch.tensor(n, dtype=torch.int32), torch.ones(2)  # TOSA's arithmetic on integers has 32 bits
 
 
@@ -96,11 +96,11 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (branches, [three(1.0), three(-0.5), three(-5.0)]),
     (several_results, [three(1.0), three(-1.0)]),
     (number_as_predicate, [three(0.0), three(2.0)]),
-    (loop, [turns(0), turns(1), turns(3), turns(7)]),
-    (branch_in_a_loop, [turns(0), turns(2), turns(5)]),
-    (loop_in_a_branch, [turns(1), turns(3), turns(4)]),
-    (loop_in_a_loop, [turns(0), turns(1), turns(3)]),
-    (closures, [turns(0), turns(1), turns(3)]),
+    (loop, [trip_counts(0), trip_counts(1), trip_counts(3), trip_counts(7)]),
+    (branch_in_a_loop, [trip_counts(0), trip_counts(2), trip_counts(5)]),
+    (loop_in_a_branch, [trip_counts(1), trip_counts(3), trip_counts(4)]),
+    (loop_in_a_loop, [trip_counts(0), trip_counts(1), trip_counts(3)]),
+    (closures, [trip_counts(0), trip_counts(1), trip_counts(3)]),
     (scanned, [(ROWS,)]),
     (mapped, [(ROWS, ROWS + 1)]),
     (recurrence, [(ROWS, ROWS + 1)]),
@@ -143,15 +143,15 @@ def test_control_flow(program, inputs, dialect, lowered, caller):
     torch.testing.assert_close(pytree.tree_leaves(results), pytree.tree_leaves(program(*inputs)))
 
 
-def test_a_number_is_carried():
-    """Of a loop that counts in a Python number, the first turn is certain, and the others are not."""
+def test_loop_carried_scalar():
+    """For a loop with a Python counter, the first iteration is known to run, and the others are not."""
 
     def program(x):
         return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2 + i), (0, x))
 
     x = torch.ones(2)
-    turns, result = lower(program, x, output_type="linalg").run(x)
-    assert turns == 5
+    trip_counts, result = lower(program, x, output_type="linalg").run(x)
+    assert trip_counts == 5
     torch.testing.assert_close(result, program(x)[1])
 
 

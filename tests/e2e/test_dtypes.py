@@ -1,4 +1,4 @@
-"""Numbers of every kind, through the JIT against eager."""
+"""Dtypes on the JIT against eager."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_uint8(name):
     check(UINT8[name], X, Y, rtol=0, atol=0)
 
 
-def test_the_manifest_says_what_the_model_takes():
+def test_manifest_has_the_dtypes_of_the_model():
     lowered = lower(Model(lambda x, y: (x, x + y)), X, Y, output_type="linalg")
     function = lowered.manifest.functions["main"]
     assert [argument.type.dtype for argument in function.arguments] == ["uint8", "uint8"]
@@ -54,7 +54,7 @@ def test_wider_unsigned_integers():
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16])
-def test_complex_numbers_of_others(dtype):
+def test_complex_from_other_dtypes(dtype):
     x = torch.tensor([0, 1, 200]).to(dtype)
     check(lambda x, y: (x.to(torch.complex64), y + 1j), x, x)
 
@@ -79,15 +79,15 @@ OF_WHOLE_NUMBERS = {
     "steps": lambda x, y: (torch.heaviside(x, y), torch.heaviside(x[0, 2], y[0, 0])),
     "infinity": lambda x, y: (torch.isinf(x), torch.isinf(y > 0)),
     "error-function": lambda x, y: (torch.erf(x), torch.erf(y > 0)),
-    "truths-in-order": lambda x, y: ((x > 0).sort(dim=1, stable=True), torch.msort(y > 0)),
-    "truths-compared": lambda x, y: (torch.isclose(x > 0, y > 0), torch.clamp_min(x > 0, y > 0), (x > 0).square()),
-    "truths-moved": lambda x, y: ((x > 0).diagonal(), (x > 0).prod(1)),
+    "bools-sorted": lambda x, y: ((x > 0).sort(dim=1, stable=True), torch.msort(y > 0)),
+    "bools-compared": lambda x, y: (torch.isclose(x > 0, y > 0), torch.clamp_min(x > 0, y > 0), (x > 0).square()),
+    "bools-moved": lambda x, y: ((x > 0).diagonal(), (x > 0).prod(1)),
 }
 
 
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("name", OF_WHOLE_NUMBERS)
-def test_whole_numbers_and_truths(name, output_type):
+def test_integers_and_bools(name, output_type):
     function = OF_WHOLE_NUMBERS[name]
     backend = "stablehlo" if output_type == "stablehlo" else "jit"
     results = lower(Model(function), WHOLE, SMALL, output_type=output_type).caller(backend=backend)(WHOLE, SMALL)
@@ -95,7 +95,7 @@ def test_whole_numbers_and_truths(name, output_type):
         torch.testing.assert_close(ours, eager)
 
 
-def test_counts_of_small_integers():
+def test_sums_of_small_integers():
     check(lambda x, y: torch.bincount(x.reshape(-1).abs(), minlength=4), WHOLE, SMALL, rtol=0, atol=0)
 
 

@@ -1,4 +1,4 @@
-"""One compiled program, many sizes."""
+"""One compiled program with many sizes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -170,7 +170,7 @@ def test_dynamic_shapes(case, output_type):
 
 
 def variants(name: str, f: Callable[..., Any], shape: tuple[int, ...], *others: tuple[int, ...]) -> list[Case]:
-    """Return rows of ``f``, which takes a tensor: of all sizes dynamic, of the first axis' only, of the last one's."""
+    """Return rows of ``f``, which takes a tensor: with all dimensions dynamic, with the first, and with the last."""
 
     def case(which: str, axes: set[int]) -> Case:
         sizes = [

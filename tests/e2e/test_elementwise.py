@@ -1,4 +1,4 @@
-"""One number in, one number out, and broadcasting."""
+"""Elementwise operators, and broadcasting."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ def activation(name: str, module: nn.Module, **expected: Any) -> Case:
 
 
 def of_constants(x: torch.Tensor) -> list[torch.Tensor]:
-    """Floats, truths and integers, with numbers of each kind: what C++ folds."""
-    zeros, truths = torch.zeros(2) * 1, torch.ones(2) > 0
-    constants = (zeros, truths, *map(torch.tensor, ([0.0, 1.0], [True, False], [1, 2])))
+    """Constant floats, bools and integers with scalars of each kind, which C++ passes fold."""
+    zeros, bools = torch.zeros(2) * 1, torch.ones(2) > 0
+    constants = (zeros, bools, *map(torch.tensor, ([0.0, 1.0], [True, False], [1, 2])))
     comparisons = (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge)
     return [x, *(compare(c, n) for c in constants for n in (0, 1, 1.5, -1.0, True) for compare in comparisons)]
 

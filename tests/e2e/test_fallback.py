@@ -1,4 +1,4 @@
-"""What an output type cannot take goes to another, operator by operator: executed, and held against eager."""
+"""Fallback: operators that an output type does not support are lowered to another; results agree with eager."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ x = torch.linspace(-2, 2, 20).reshape(5, 4)
 
 
 def wide(x):
-    """float64 in the middle, which TOSA has not."""
+    """float64 in the middle, which TOSA lacks."""
     y = torch.relu(x) + 1
     return y.double().sin().float() * 2, y.cumsum(1)
 
 
 def parts(x):
-    """Slices of any size, which TOSA has not."""
+    """Slices of dynamic size, which TOSA lacks."""
     y = torch.relu(x) + 1
     return y[1:, ::2] * 2, y.view(-1).exp()
 
 
 def draws(x):
-    """Random numbers, which nothing but PyTorch has."""
+    """Random numbers, which no output type supports."""
     return torch.poisson(x.abs().double()) * 0 + x
 
 
@@ -36,7 +36,7 @@ def names_of(module) -> list[str]:
 
 
 @pytest.mark.parametrize("fallback", ["linalg", "stablehlo"])
-def test_a_function_of_two_dialects(fallback: str):
+def test_function_of_two_dialects(fallback: str):
     lowered = lower(wide, x, output_type="tosa", fallback=fallback)
     assert names_of(lowered.module) == sorted({"tosa", fallback})
     assert str(lowered.module).count("func.func") == 1
@@ -51,25 +51,25 @@ def test_a_function_of_two_dialects(fallback: str):
 
 
 @pytest.mark.parametrize("fallback", ["linalg", "stablehlo"])
-def test_sizes_that_are_not_known(fallback: str):
+def test_dynamic_sizes(fallback: str):
     size = torch.export.Dim("rows", min=3, max=20)
     lowered = lower(parts, x, output_type="tosa", fallback=[fallback], dynamic_shapes=({0: size},))
     assert lowered.verify(torch.cat([x, x]))
 
 
-def test_nothing_goes_where_nothing_has_to():
+def test_supported_program_uses_no_fallback():
     lowered = lower(torch.relu, x, output_type="tosa", fallback="linalg")
     assert names_of(lowered.module) == ["tosa"]
     assert lowered.manifest.fallback == ()
     assert [each.output_type for each in lowered.operator_output_types] == [OutputType.TOSA]
 
 
-def test_each_of_several_is_asked():
+def test_fallbacks_are_tried_in_order():
     lowered = lower(wide, x, output_type="tosa", fallback=["stablehlo", "linalg"])
     assert names_of(lowered.module) == ["stablehlo", "tosa"]
 
 
-def test_what_nobody_takes_is_an_error_or_a_hole():
+def test_unsupported_in_all_is_an_error_or_a_stub():
     with pytest.raises(StageFailed, match="1 unsupported operator\n  aten.poisson"):
         lower(draws, x, output_type="tosa", fallback="linalg")
     lowered = lower(draws, x, output_type="tosa", fallback="linalg", unsupported="outline")
@@ -89,7 +89,7 @@ def _(x):
 
 
 @pytest.mark.parametrize("size", [None, torch.export.Dim("rows", min=2, max=20)], ids=["static", "dynamic"])
-def test_a_rule_into_the_fallback(size):
+def test_user_lowering_into_the_fallback(size):
     @lowers(torch.ops.fallback.halves.default, into="linalg")
     def into_linalg(emit, x):
         if len(emit.shape(x)) != 2:
@@ -105,8 +105,8 @@ def test_a_rule_into_the_fallback(size):
     assert names_of(lowered.module) == ["linalg", "tosa"]
     assert str(lowered.module).count("func.func") == 1
     assert lowered.verify(x if size is None else torch.cat([x, x]))
-    taken_by_linalg = [(each.op, each.count) for each in lowered.operator_output_types if each.reason]
-    assert taken_by_linalg == [("fallback.halves.default", 2)]
+    lowered_to_linalg = [(each.op, each.count) for each in lowered.operator_output_types if each.reason]
+    assert lowered_to_linalg == [("fallback.halves.default", 2)]
     deep = torch.ones(2, 3, 4)
     with pytest.raises(StageFailed, match="it is for matrices"):
         lower(lambda x: halves(x)[0], deep, output_type="tosa", fallback="linalg", lowerings=into_linalg)
@@ -121,6 +121,6 @@ def test_a_rule_into_the_fallback(size):
         ("tosa", "nothing", "unknown output type 'nothing'"),
     ],
 )
-def test_what_cannot_be_a_fallback(output_type: str, fallback: str, expected: str):
+def test_invalid_fallbacks(output_type: str, fallback: str, expected: str):
     with pytest.raises(UsageError, match=expected):
         lower(wide, x, output_type=output_type, fallback=fallback)

@@ -1,4 +1,4 @@
-"""flex_attention with its two functions, written out, equal to eager."""
+"""flex_attention with score_mod and mask_mod, inlined, equal to eager."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def inputs_of(case: Case):
 
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_eager(name):
-    torch._dynamo.reset()  # a graph of an earlier score is not this one's
+    torch._dynamo.reset()  # Dynamo would reuse the graph of an earlier score_mod
     model, inputs = Attends(CASES[name]), inputs_of(CASES[name])
     results = lower(model, *inputs, output_type="linalg").run(*inputs)
     with torch.no_grad():
@@ -83,7 +83,7 @@ def test_under_cond():
         torch.testing.assert_close(lowered.run(each), AttendsUnderCond()(each))
 
 
-def test_any_length():
+def test_dynamic_length():
     torch._dynamo.reset()
     example, model, length = torch.rand(1, 2, 8, 4), Attends(Case()), Dim("length", min=2, max=64)
     lowered = lower(model, *[example] * 3, dynamic_shapes=({2: length},) * 3, output_type="linalg")

@@ -1,4 +1,4 @@
-"""Fourier transforms, and what is made of them."""
+"""Fourier transforms, and programs of them."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from .harness import TOSA, Case, check, normal, table
 
 
 def filtered(x: Tensor) -> Tensor:
-    """Return ``x`` without its higher frequencies, and with a mirror image."""
+    """Return ``x`` without its higher frequencies, and with its reflection."""
     spectrum = torch.fft.rfft2(x)
     kept = torch.cat([torch.view_as_real(spectrum)[:, :, :2], torch.zeros(x.shape[0], x.shape[1], 2, 2)], 2)
     return torch.fft.irfft2(torch.complex(kept[..., 0], kept[..., 1]), s=(x.shape[1], 6))
@@ -19,7 +19,7 @@ def spectrogram(x: Tensor) -> Tensor:
 
 
 class Rotation(nn.Module):
-    """Rotary positions as complex numbers: a constant, moved and multiplied with."""
+    """Rotary positions as complex numbers: a constant, sliced and multiplied."""
 
     turns: Tensor
 

@@ -1,4 +1,4 @@
-"""Control flow over numbers, symbolic sizes and parameters; operators that hold another: equal to eager in linalg."""
+"""Control flow over scalars, symbolic sizes and parameters; operators with subgraphs: equal to eager in linalg."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Parts of tensors, read and written."""
+"""Indexing: reads and writes of parts of tensors."""
 
 import pytest
 import torch
@@ -102,7 +102,7 @@ TOKENS = integers(2, 3, low=0, high=10)
 
 
 class Positions(nn.Module):
-    """Token and position embeddings, as text models start."""
+    """Token and position embeddings, as at the start of language models."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ def test_embedding(case, output_type):
     check(case, output_type)
 
 
-OF_ANY_SIZE = {
+DATA_DEPENDENT = {
     "masked_elements": lambda x: x[x > 0],
     "masked_rows": lambda x: (x[:, x[0, :, 0] > 0], x[x[:, 0, 0] > 0]),
     "masked_select": lambda x: x.masked_select(x[0] > 0),
@@ -139,16 +139,16 @@ OF_ANY_SIZE = {
 }
 
 
-@pytest.mark.parametrize("name", OF_ANY_SIZE)
-def test_results_of_any_size(name):
-    function = OF_ANY_SIZE[name]
+@pytest.mark.parametrize("name", DATA_DEPENDENT)
+def test_results_of_data_dependent_size(name):
+    function = DATA_DEPENDENT[name]
     lowered = lower(function, X, output_type=LINALG)
     for x in (X, -X):
         assert_same(lowered.run(x), function(x), None)
 
 
 @pytest.mark.parametrize("output_type", [TOSA, STABLEHLO], ids=lambda each: each.value)
-def test_rows_that_a_mask_chooses_are_refused(output_type):
-    """Also where their number is gone from the result: a mask is no list of indices."""
+def test_boolean_mask_without_dynamic_sizes_is_an_error(output_type):
+    """Also if the reduced result has a static size."""
     with pytest.raises(StageFailed, match="values decide how large the result is"):
         lower(lambda x: x[x[:, 0, 0] > 0].sum(0), X, output_type=output_type)

@@ -1,6 +1,5 @@
-"""Loss and gradients as users trace them, beside eager: each way of torch's to a joint graph, to every output type.
-
-TOSA and StableHLO are lowered alone.
+"""Joint graphs of loss and gradients against eager, by each of torch's tracers, to every output type. TOSA and
+StableHLO are only lowered.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.e2e.harness import STABLEHLO, TOSA
 
 
 class Gated(nn.Module):
-    """A layer of a decoder: attention with fewer keys than queries, and a gated network."""
+    """A decoder layer: attention with fewer key heads than query heads, and a gated feed-forward network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +77,7 @@ def by_grad(loss: Loss, weights: Weights, inputs: tuple[Tensor, ...]) -> tuple[A
 
 
 def by_vmap(loss: Loss, weights: Weights, inputs: tuple[Tensor, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Gradients of each of the batch, and their mean: all of these losses are means over the batch."""
+    """Per-sample gradients, and their mean: all of these losses are means over the batch."""
 
     def step(*values: Tensor) -> Any:
         named = dict(zip(weights, values, strict=False))
@@ -102,10 +101,10 @@ def by_joint(loss: Loss, weights: Weights, inputs: tuple[Tensor, ...]) -> tuple[
 WAYS = {"grad": by_grad, "vmap": by_vmap, "joint": by_joint}
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # vmap's own, of bags
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # from vmap, for embedding bags
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", [Gated, Bags, Normed], ids=lambda each: each.__name__)
-def test_a_joint_graph(build: Callable[[], nn.Module], way: str) -> None:
+def test_joint_graph(build: Callable[[], nn.Module], way: str) -> None:
     torch.manual_seed(0)
     model, inputs = build(), (torch.randint(0, 7, (2, 3)), torch.randint(0, 7, (2, 3)))
     weights = {name: each.detach() for name, each in model.named_parameters()}
@@ -121,7 +120,7 @@ def test_a_joint_graph(build: Callable[[], nn.Module], way: str) -> None:
 # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
 @pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\):FutureWarning")
 @pytest.mark.parametrize("build", [Gated, Bags, Normed], ids=lambda each: each.__name__)
-def test_an_exported_joint_graph(build: Callable[[], nn.Module]) -> None:
+def test_exported_joint_graph(build: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model, inputs = build(), (torch.randint(0, 7, (2, 3)), torch.randint(0, 7, (2, 3)))
     program = _export_forward_backward(torch.export.export(model, inputs))

@@ -1,4 +1,4 @@
-"""Dense linear algebra, written out as loops, in every output type."""
+"""Dense linear algebra, as loops, in every output type."""
 
 import torch
 from torch import Tensor
@@ -26,13 +26,13 @@ def factors(a: Tensor, b: Tensor) -> list[Tensor]:
 
 
 def spectra(a: Tensor, b: Tensor) -> list[Tensor]:
-    """Return what does not hang on the sign of a vector."""
+    """Return quantities that do not depend on the sign of a vector."""
     values, vectors = torch.linalg.eigh(a)
     return [values, (vectors * values.exp().unsqueeze(-2)) @ vectors.mH, torch.linalg.pinv(b)]
 
 
 def general_spectra(a: Tensor) -> list[Tensor]:
-    """Return what does not hang on the order of eigenvalues, nor on the phase of a vector."""
+    """Return quantities that depend neither on the order of eigenvalues nor on the phase of a vector."""
     values, vectors = torch.linalg.eig(a)
     return [values.abs().sort(-1).values, a @ vectors - vectors * values.unsqueeze(-2), vectors.abs().square().sum(-2)]
 

@@ -1,4 +1,4 @@
-"""Scans, scatters and sorts, which are loops in linalg: ranks, dtypes, sizes, ties and what is not a number."""
+"""Scans, scatters and sorts, which are loops in linalg: ranks, dtypes, sizes, ties and NaN."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ PROGRAMS = {
 def test_loops(name):
     program, *inputs = PROGRAMS[name]
     lowered = lower(program, *inputs, output_type=LINALG)
-    ir.Module.parse(str(lowered.module), ir.Context()).operation.verify()  # where no dialect of torch-mlir's is known
+    ir.Module.parse(str(lowered.module), ir.Context()).operation.verify()  # in a context without torch-mlir's dialects
     assert_same(lowered.run(*inputs), program(*inputs), None)
 
 
@@ -95,7 +95,7 @@ def test_loops_of_dynamic_sizes(name):
         assert_same(lowered.run(*given), program(*given), None)
 
 
-def test_a_row_out_of_range():
+def test_index_out_of_range():
     inputs = normal(3, 4), torch.tensor([0, 1]), normal(2, 4)
     lowered = lower(lambda x, i, y: x.index_put((i,), y, accumulate=True), *inputs, output_type=LINALG)
     with pytest.raises(UsageError, match=r"an index is out of range for a tensor of shape \[3, 4\] \(at .*test_loops"):

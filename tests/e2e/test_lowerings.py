@@ -1,4 +1,4 @@
-"""Operators lowered by rules of the user, in each form and for each output type, executed and held against eager."""
+"""Lowerings of single operators by the user, in each form and for each output type, against eager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ library = torch.library.Library("lowerings", "DEF")
 
 
 def operator(schema: str, eager: Callable[..., Any]) -> Any:
-    """Define an operator that is ``eager``; its fake implementation too."""
+    """Define an operator whose kernel and fake implementation are ``eager``."""
     name = schema.partition("(")[0]
     library.define(schema)
     library.impl(name, eager, "CompositeExplicitAutograd")
@@ -46,7 +46,7 @@ affine = operator("affine(Tensor x, Tensor? by=None, *, float scale=2.0) -> Tens
 total = operator(
     "total(Tensor[] xs, int[] weights) -> Tensor", lambda xs, ws: sum(x * w for x, w in zip(xs, ws, strict=True))
 )
-halves = operator("halves(Tensor x) -> (Tensor, Tensor)", lambda x: (x / 2, x.sum(1)))
+half_and_sum = operator("half_and_sum(Tensor x) -> (Tensor, Tensor)", lambda x: (x / 2, x.sum(1)))
 pieces = operator("pieces(Tensor x) -> Tensor[]", lambda x: [x + 1, x - 1])
 scaled = operator("scaled(Tensor x, SymInt count) -> Tensor", lambda x, count: x * count)
 
@@ -66,7 +66,7 @@ class Row:
     decomposition: Callable[..., Any]
     builder: Callable[..., Any]
     numbers: bool = False
-    """Whether it takes numbers that are not known, which TOSA's functions do not."""
+    """Whether it takes symbolic scalars, which TOSA functions cannot."""
 
 
 x, y = torch.linspace(-2, 2, 12).reshape(3, 4), torch.linspace(0.5, 3, 12).reshape(3, 4)
@@ -83,8 +83,8 @@ ROWS = {
         total, lambda x, y: total([x, y, x], [1, 2, 3]).sin(), (x, y), lambda xs, ws: xs[0] * 4 + xs[1] * 2, emit_total
     ),
     "results": Row(
-        halves,
-        lambda x: halves(x)[0] + halves(x + 1)[1].unsqueeze(1),
+        half_and_sum,
+        lambda x: half_and_sum(x)[0] + half_and_sum(x + 1)[1].unsqueeze(1),
         (x,),
         lambda x: (x * 0.5, x.sum(1)),
         lambda emit, x: (emit.mul(x, 0.5), emit.sum(x, [1])),
@@ -121,7 +121,7 @@ def test_lowerings(name: str, form: str, target: str, dynamic: bool):
     row = ROWS[name]
     size = torch.export.Dim("rows", min=2, max=20)
     shapes = tuple({0: size} for _ in row.inputs) if dynamic else None
-    if dynamic and target == "tosa" and row.numbers:  # TOSA has no sizes as numbers
+    if dynamic and target == "tosa" and row.numbers:  # TOSA has no scalar sizes
         with pytest.raises(StageFailed, match="1 unsupported operator\n  aten.size.int"):
             lower(row.model, *row.inputs, output_type=target, dynamic_shapes=shapes, lowerings=FORMS[form](row))
         return
@@ -134,7 +134,7 @@ def test_lowerings(name: str, form: str, target: str, dynamic: bool):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_rule_goes_before_what_is_built_in(target: str):
+def test_user_lowering_precedes_built_in_ones(target: str):
     @lowers(torch.ops.aten.add.Tensor, into=TARGETS)
     def add(emit: TargetEmitter, x, y, *, alpha):
         return emit.sub(x, emit.mul(emit.neg(y), alpha))
@@ -147,7 +147,7 @@ def test_a_rule_goes_before_what_is_built_in(target: str):
     torch.testing.assert_close(lowered.run(x, y), model(x, y))
 
 
-def test_the_stub_is_what_runs():
+def test_stub_is_called():
     calls: list[torch.Tensor] = []
 
     @external(twice, symbol="npu_twice")
@@ -163,7 +163,7 @@ def test_the_stub_is_what_runs():
     assert len(calls) == 2
 
 
-def test_what_a_rule_declines_is_left_to_the_next_registry_and_then_to_what_is_built_in():
+def test_no_match_falls_through_to_the_next_registry_and_built_in_ones():
     calls: list[str] = []
 
     def rule(name: str, ok: bool):
@@ -189,7 +189,7 @@ def test_what_a_rule_declines_is_left_to_the_next_registry_and_then_to_what_is_b
     assert lowered.verify(x[0])
 
 
-def refusal(rule: Any, model: Callable[..., Any] = lambda x: twice(x), **options: Any) -> str:
+def error_of(rule: Any, model: Callable[..., Any] = lambda x: twice(x), **options: Any) -> str:
     with pytest.raises(UnsupportedProgramError) as raised:
         lower(model, x, output_type="linalg", lowerings=rule, **options)
     return str(raised.value)
@@ -214,18 +214,18 @@ def into_linalg(function: Callable[..., Any]) -> Any:
     ],
     ids=["shape", "dtype", "two", "none", "raises", "arguments", "invalid", "text", "mixed"],
 )
-def test_a_rule_that_is_wrong(function: Callable[..., Any], expected: str):
-    message = refusal(into_linalg(function))
+def test_invalid_results_of_lowerings(function: Callable[..., Any], expected: str):
+    message = error_of(into_linalg(function))
     assert re.search(expected, message, re.DOTALL), message
     assert re.search(rf"twice.*the rule <lambda> \({re.escape(__file__)}:\d+\)", message), message
 
 
-def test_all_that_is_wrong_is_listed():
-    message = refusal(into_linalg(lambda emit, x: None), lambda x: twice(x) + twice(x + 1))
+def test_all_errors_are_listed():
+    message = error_of(into_linalg(lambda emit, x: None), lambda x: twice(x) + twice(x + 1))
     assert message.startswith("2 things in the program cannot be imported:")
 
 
-def test_what_a_package_offers(monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_entry_point_of_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path):
     (tmp_path / "npu_rules.py").write_text(
         "import torch\nfrom fx_importer import Lowerings, lowers\n"
         "@lowers(torch.ops.lowerings.twice.default, into='linalg')\n"
@@ -243,7 +243,7 @@ def test_what_a_package_offers(monkeypatch: pytest.MonkeyPatch, tmp_path):
         lower(twice, x, output_type="linalg", lowerings="gpu")
 
 
-def test_rules_that_cannot_be():
+def test_invalid_lowerings():
     rule = into_linalg(lambda emit, x: x)
     with pytest.raises(
         UsageError,
@@ -266,13 +266,13 @@ def test_rules_that_cannot_be():
         external(twice, symbol="a b")
 
 
-def test_explain_knows_rules():
+def test_explain_uses_lowerings():
     rule = into_linalg(lambda emit, x: emit.add(x, x))
     assert explain(lambda x: twice(x), x, output_types=["linalg"], lowerings=rule)
     assert not explain(lambda x: twice(x), x, output_types=["linalg"])
 
 
-def test_a_rule_that_matches_nothing_is_named():
+def test_unmatched_lowering_is_named():
     @lowers(twice, into="linalg")
     def never(emit: TargetEmitter, x):
         raise NoMatch("it is Monday")
@@ -281,7 +281,7 @@ def test_a_rule_that_matches_nothing_is_named():
         lower(lambda x: twice(x), x, output_type="linalg", lowerings=never)
 
 
-def test_graphs_with_other_rules_are_others():
+def test_compiled_graphs_depend_on_lowerings():
     def by(factor: float) -> Any:
         return into_linalg(lambda emit, x: emit.mul(x, factor))
 

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products."""
 
 import importlib
 
@@ -13,7 +13,7 @@ from .harness import Case, check, integers, normal, table
 
 
 def experts(x: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """The product as `transformers` has it for experts: closed to tracing."""
+    """Grouped product for experts as in `transformers`, opaque to tracing."""
     importlib.import_module("transformers.integrations.moe")  # registers it
     return torch.ops.transformers.grouped_mm_fallback(x, weights, ends)
 
@@ -58,7 +58,7 @@ def test_matmul(case, output_type):
 
 
 class Tied(nn.Module):
-    """Reads one weight by rows and, transposed, in products."""
+    """Uses one weight as an embedding and, transposed, in products."""
 
     def __init__(self, dtype: torch.dtype):
         super().__init__()
@@ -72,11 +72,11 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64], ids=str)
-def test_weights_are_read_as_they_are(dtype):
+def test_weights_are_not_transposed(dtype):
     torch.manual_seed(0)
     model, words = Tied(dtype), integers(2, 5, low=0, high=23)
     lowered = lower(model, words, output_type="linalg")
-    if not dtype.is_complex:  # a product of complex matrices is products of real ones, here of computed ones
+    if not dtype.is_complex:  # a complex product is real products of computed matrices
         assert "linalg.transpose ins(%cst" not in lowered.module.operation.get_asm(use_local_scope=True)
     for result, expected in zip(lowered.run(words), model(words), strict=True):
         torch.testing.assert_close(result, expected, rtol=0, atol=0)  # sums of small integers are exact

@@ -1,4 +1,4 @@
-"""Small models of well-known kinds, whole."""
+"""Complete small models of well-known kinds."""
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ class Residual(nn.Module):
 
 
 class UNet(nn.Module):
-    """One step down, one up, with the skip between them."""
+    """One level down and up, with a skip connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class UNet(nn.Module):
 
 
 class Language(nn.Module):
-    """A decoder with one block and tied embeddings; returns logits and the likeliest next token."""
+    """A decoder with one block and tied embeddings; returns logits and the argmax token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Language(nn.Module):
 
 
 class Patches(nn.Module):
-    """A vision transformer's start and end: patches, a class token, one layer, a head."""
+    """Start and end of a vision transformer: patches, a class token, one layer, a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Patches(nn.Module):
 
 
 class Speech(nn.Module):
-    """Convolutions over time, then a recurrent layer, then log probabilities."""
+    """Convolutions over time, a recurrent layer, log probabilities."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Speech(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """A variational one; the noise is an input."""
+    """A variational autoencoder; the noise is an input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Autoencoder(nn.Module):
 
 
 class Mixer(nn.Module):
-    """Mixes along tokens, then along channels."""
+    """Mixes tokens, then channels."""
 
     def __init__(self) -> None:
         super().__init__()

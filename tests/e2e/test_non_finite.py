@@ -15,7 +15,7 @@ from benchmarks.edge_matrix import Batch, difference
 from benchmarks.edges import ROWS
 from fx_importer import NotInstalledError, OutputType, lower
 
-HELD = {
+TESTED = {
     OutputType.LINALG_ON_TENSORS: (
         "relu6 hardtanh hardsigmoid elu gelu_tanh clamp clamp_min clamp_nan clamp_tensors clamp_i32_float_bounds "
         "minimum maximum max_dim min_dim argmax argmax_all reciprocal pow_of_-1 pow_i32_of_5 pow_i32_of_half "
@@ -42,12 +42,12 @@ HELD = {
 
 @functools.cache
 def differences(output_type: OutputType) -> dict[str, str]:
-    """Return what is wrong with each row, or nothing."""
-    names = HELD[output_type].split()
-    held = [row for row in ROWS if row.name in names]
-    inputs = [list(row.inputs) for row in held]
-    results = lower(Batch(held), inputs, output_type=output_type).run(inputs)
-    return {row.name: difference(row, ours) for row, ours in zip(held, results, strict=True)}
+    """Return the deviation of each row, or an empty string."""
+    names = TESTED[output_type].split()
+    tested = [row for row in ROWS if row.name in names]
+    inputs = [list(row.inputs) for row in tested]
+    results = lower(Batch(tested), inputs, output_type=output_type).run(inputs)
+    return {row.name: difference(row, ours) for row, ours in zip(tested, results, strict=True)}
 
 
 def _row(name: str, output_type: OutputType):
@@ -58,9 +58,9 @@ def _row(name: str, output_type: OutputType):
 
 
 @pytest.mark.parametrize(
-    "name, output_type", [_row(name, kind) for kind, names in HELD.items() for name in names.split()]
+    "name, output_type", [_row(name, kind) for kind, names in TESTED.items() for name in names.split()]
 )
-def test_edges(name: str, output_type: OutputType):
+def test_edge_values(name: str, output_type: OutputType):
     try:
         wrong = differences(output_type)[name]
     except NotInstalledError as error:
@@ -68,11 +68,11 @@ def test_edges(name: str, output_type: OutputType):
     assert not wrong
 
 
-def test_every_deviation_is_held():
-    held = {(name, kind) for kind, names in HELD.items() for name in names.split()}
-    assert {(name, kind) for name, each in DEVIATIONS.items() for kind in each.output_types} <= held
+def test_every_deviation_is_tested():
+    tested = {(name, kind) for kind, names in TESTED.items() for name in names.split()}
+    assert {(name, kind) for name, each in DEVIATIONS.items() for kind in each.output_types} <= tested
 
 
-def test_the_page_says_so():
+def test_page_lists_the_deviations():
     page = Path(__file__).parents[2] / "docs" / "numerics.md"
     assert rows() in page.read_text()

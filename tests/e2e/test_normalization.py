@@ -8,7 +8,7 @@ from .harness import Case, check, normal, table
 
 
 def trained(norm: nn.Module) -> nn.Module:
-    """Return ``norm`` with weights and statistics that are not 0 and 1."""
+    """Return ``norm`` with weights and statistics other than 0 and 1."""
     with torch.no_grad():
         for name, tensor in norm.state_dict().items():
             if tensor.is_floating_point():

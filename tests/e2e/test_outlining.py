@@ -1,4 +1,4 @@
-"""Operators that an output type cannot take, outlined: PyTorch runs them, the rest is compiled."""
+"""Outlined operators: PyTorch runs what an output type does not support, the rest is compiled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _(x: Tensor, count: int, others: list[Tensor]) -> list[Tensor]:
 
 @custom_op("outlining::squares", mutates_args=())
 def squares(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Asks for the dtype that it has in the model: the root of a number that is unsigned, or complex, is another."""
+    """Inspects its input's dtype: the root of an unsigned or complex number is another."""
     return x * x, x.to(torch.complex64).sqrt()
 
 
@@ -85,7 +85,7 @@ class Several(torch.nn.Module):
 
 
 class Weights(torch.nn.Module):
-    """Passes a parameter in a list, and reads two of three results of a list."""
+    """Passes a parameter in a list, and uses two of three results of a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,12 +141,12 @@ PROGRAMS: dict[str, tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("output_type", BACKEND_TYPES)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_rest_is_compiled_and_agrees(name: str, output_type: str):
+def test_results_agree_with_eager(name: str, output_type: str):
     model, inputs, options = PROGRAMS[name]
     lowered = lower(model, *inputs, output_type=output_type, unsupported="outline", **options)
     assert lowered.operator_stubs
     lowered.verify().raise_if_failed()
-    # What was refused is the one thing that is left to PyTorch.
+    # Only the unsupported operator is left to PyTorch.
     assert {stub.operator.partition(".")[0] for stub in lowered.operator_stubs.values()} <= {"outlining", "aten"}
     assert all(record.failure is None for record in lowered.trace.stages)
 
@@ -159,26 +159,26 @@ def test_the_rest_is_compiled_and_agrees(name: str, output_type: str):
         pytest.param("stablehlo", marks=pytest.mark.xfail(reason="the JIT knows no stablehlo.if", strict=True)),
     ],
 )
-def test_a_branch_calls_what_it_takes(output_type: str):
+def test_stub_in_a_branch(output_type: str):
     lowered = lower(Branch(), X, output_type=output_type, unsupported="outline")
     assert [stub.arguments[1] for stub in lowered.operator_stubs.values()] == [3.0, 5.0]
     for x in (X, -X - 10):
         torch.testing.assert_close(lowered.run(x), Branch()(x))
 
 
-def test_a_size_is_an_argument():
+def test_size_as_an_argument():
     model, shapes = Function(lambda x: filled(x, x.shape[0]) + 1), (({0: ROWS},),)
     lowered = lower(model, X, output_type="linalg", unsupported="outline", dynamic_shapes=shapes)
     for rows in (2, 5):
         assert torch.equal(lowered.run(X[:rows]), torch.full((rows, 4), rows + 1.0))
 
 
-def test_writing_in_place():
+def test_in_place_mutation():
     lowered = lower(State(), X, output_type="linalg", unsupported="outline", mutation="mutable")
     lowered.verify().raise_if_failed()
 
 
-def test_one_function_for_each_way_of_calling():
+def test_one_stub_per_kind_of_call():
     lowered = lower(Several(), X, output_type="linalg", unsupported="outline")
     assert [*lowered.operator_stubs] == [f"fallback_outlining_scaled_default_{i}" for i in range(3)]
     first, second, third = lowered.operator_stubs.values()
@@ -192,7 +192,7 @@ def test_one_function_for_each_way_of_calling():
 
 
 @pytest.mark.parametrize("output_type", ["raw", "torch", *BACKEND_TYPES])
-def test_nothing_changes_where_nothing_is_refused(output_type: str):
+def test_supported_model_is_unchanged(output_type: str):
     def text(unsupported: str) -> str:
         model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(-1))
         torch.nn.init.ones_(model[0].weight)  # pyright: ignore[reportArgumentType]
@@ -205,7 +205,7 @@ def test_nothing_changes_where_nothing_is_refused(output_type: str):
 
 
 @pytest.mark.parametrize("output_type", BACKEND_TYPES)
-def test_a_module_from_files_runs(output_type: str, tmp_path: Any):
+def test_saved_module_runs(output_type: str, tmp_path: Any):
     from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
     lowered = lower(Several(), X, output_type=output_type, unsupported="outline")
@@ -219,7 +219,7 @@ def test_a_module_from_files_runs(output_type: str, tmp_path: Any):
 
 
 @pytest.mark.parametrize("backend", ["stablehlo", "tosa_reference", "iree", "xla"])
-def test_other_backends_say_who_runs_it(backend: str):
+def test_other_backends_suggest_the_jit(backend: str):
     output_type = {"tosa_reference": "tosa", "iree": "linalg"}.get(backend, "stablehlo")
     lowered = lower(Several(), X, output_type=output_type, unsupported="outline")
     with pytest.raises(UsageError, match=r"pass backend='jit' or backend='eager'|pip install"):
@@ -228,7 +228,7 @@ def test_other_backends_say_who_runs_it(backend: str):
     assert [check.backend for check in lowered.verify().checks] == ["jit"]
 
 
-def test_an_exception_comes_out():
+def test_exceptions_are_propagated():
     lowered = lower(
         Function(lambda x: failing(x) * 2), torch.full((4,), 4.0), output_type="linalg", unsupported="outline"
     )
@@ -241,20 +241,20 @@ def test_an_exception_comes_out():
     assert isinstance(raised.value.__cause__, KeyError)
     with pytest.raises(UsageError, match=r"returned float32\[2\], but the program was lowered for float32\[4\]"):
         caller(torch.full((4,), 2.0))
-    assert torch.equal(caller(torch.full((4,), 4.0)), torch.full((4,), 10.0))  # nothing is left of the failures
+    assert torch.equal(caller(torch.full((4,), 4.0)), torch.full((4,), 10.0))  # no state remains after the failures
 
 
-def test_what_cannot_be_imported_is_an_error_still():
+def test_import_errors_are_not_outlined():
     with pytest.raises(UnsupportedProgramError, match="unsupported='outline' is for what can be imported"):
         lower(Function(lambda x: x.sin() * 2), X.to(torch.complex128), output_type="tosa", unsupported="outline")
 
 
-def test_what_no_function_can_stand_for_is_an_error_still():
+def test_errors_of_no_operator_are_not_outlined():
     model = Function(lambda x: scaled(x + 1)[0] * 2)
     with pytest.raises(StageFailed, match="may not fit into 32 bits"):
         lower(model, torch.arange(6), output_type="tosa", unsupported="outline", narrow_integers=True)
 
 
-def test_a_policy_that_is_none():
+def test_unknown_policy():
     with pytest.raises(UsageError, match="unknown unsupported policy 'skip': accepted are 'error', 'outline'"):
         lower(Several(), X, output_type="linalg", unsupported="skip")

@@ -1,4 +1,6 @@
-"""Output types of the user's own: made of the package's, checked, executed; their names, and what is no definition."""
+"""Output types defined by users: derived from built-in ones, checked, executed; their names, and invalid
+definitions.
+"""
 
 import copy
 import os
@@ -51,23 +53,23 @@ def dump(tmp_path, monkeypatch):
     return tmp_path
 
 
-def forget() -> None:
+def forget_output_types() -> None:
     for name in ("npu", "npu2", "quiet"):
         try:
-            OutputType.forget(name)
+            OutputType.forget_output_types(name)
         except UsageError:
             continue
 
 
 @pytest.fixture(autouse=True)
-def names_are_free():
-    forget()
+def no_defined_output_types():
+    forget_output_types()
     yield
-    forget()
+    forget_output_types()
 
 
 def renamed(module: ir.Operation, old: str, new: str) -> None:
-    """Make each operation ``old`` an operation ``new``, of the same operands, attributes and results."""
+    """Replace each operation ``old`` by ``new``, with the same operands, attributes and results."""
     found: list[ir.Operation] = []
 
     def see(op: ir.Operation) -> ir.WalkResult:
@@ -86,12 +88,12 @@ def renamed(module: ir.Operation, old: str, new: str) -> None:
 
 
 def to_npu(module: ir.Operation) -> None:
-    """Hyperbolic tangents are the accelerator's."""
+    """Rewrite tosa.tanh to npu.tanh."""
     renamed(module, "tosa.tanh", "npu.tanh")
 
 
 class NpuBackend:
-    """Runs what the accelerator would, on the CPU."""
+    """Runs the accelerator's operations on the CPU."""
 
     name = "npu"
 
@@ -107,7 +109,7 @@ def define_npu(**changes) -> OutputType:
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_a_dialect_that_mlir_does_not_know(isolate, tmp_path):
+def test_unregistered_dialect(isolate, tmp_path):
     npu = define_npu()
     lowered = lower(MODEL, X, output_type="NPU", isolate=isolate)
     assert lowered.options.output_type is npu
@@ -125,7 +127,7 @@ def test_a_dialect_that_mlir_does_not_know(isolate, tmp_path):
     assert "npu.tanh" in str(ir.Module.parseFile(str(tmp_path / "m.mlir"), context))
 
 
-def test_the_base_runs_what_it_knows():
+def test_backend_of_the_base():
     OutputType.define("quiet", base="linalg", pipeline=lambda p: p.before("contract", "func.func(cse)"))
     lowered = lower(MODEL, X, output_type="quiet")
     torch.testing.assert_close(lowered.run(X), MODEL(X))
@@ -135,7 +137,7 @@ def test_the_base_runs_what_it_knows():
     assert "fx-importer-check-linalg-on-tensors-contract" in str(pipeline_for("quiet"))
 
 
-def test_the_contract_names_what_is_not_allowed():
+def test_contract_names_illegal_operations():
     define_npu(allows={"npu", "tosa.add", "tosa.const"})
     with pytest.raises(StageFailed) as caught:
         lower(MODEL, X, output_type="npu")
@@ -152,29 +154,29 @@ def test_the_contract_names_what_is_not_allowed():
     assert any("npu may not hold 'tosa.matmul'" in str(each.message) for each in warned)
 
 
-def test_the_contract_is_read_back_without_the_definition():
+def test_contract_text_runs_without_the_definition():
     define_npu()
     stage = pipeline_for("npu").stages[-1]
     assert str(stage) == "builtin.module(fx-importer-check-npu-contract{npu,tosa})"
-    forget()
+    forget_output_types()
     assert parse_steps(str(stage)) == parse_steps(str(stage))
     given = ir.Module.parse("func.func @main() -> i1 { %0 = arith.constant true return %0 : i1 }", new_context())
     with pytest.raises(ir.MLIRError, match=r"npu may not hold 'arith.constant'"):
         run_stage(fx_importer.Stage("again", "", parse_steps(str(stage))), given)
 
 
-def test_the_contract_stands_last_whatever_the_pipeline():
+def test_contract_is_the_last_pass_of_any_pipeline():
     define_npu(pipeline=lambda p: Pipeline("mine", ()))
     assert [stage.name for stage in pipeline_for("npu").stages] == ["contract"]
     with pytest.raises(StageFailed, match=r"npu may not hold 'torch.aten"):
         lower(MODEL, X, output_type="npu")
-    forget()
+    forget_output_types()
     OutputType.define("npu", base="raw", pipeline=Pipeline.of("npu", "cse"))
     assert [stage.name for stage in pipeline_for("npu").stages] == ["cse"]
     assert "torch.aten.tanh" in str(lower(MODEL, X, output_type="npu").module)
 
 
-def test_one_made_of_another():
+def test_output_type_derived_from_a_user_output_type():
     npu = define_npu()
     npu2 = OutputType.define("npu2", base=npu, pipeline=lambda p: p.after("to_npu", "cse"), allows={"npu", "tosa"})
     assert npu2.root is OutputType.TOSA
@@ -183,7 +185,7 @@ def test_one_made_of_another():
     assert '"npu.tanh"' in str(lower(MODEL, X, output_type=npu2).module)
 
 
-def test_decompositions_of_its_own():
+def test_own_decompositions():
     operator = torch.ops.aten.tanh.default
 
     def rule(x: torch.Tensor) -> torch.Tensor:
@@ -191,17 +193,17 @@ def test_decompositions_of_its_own():
 
     whole = OutputType.define("npu", base="torch", decompositions=lambda table: {**table, operator: rule})
     assert "torch.aten.sigmoid" in str(lower(MODEL, X, output_type=whole).module)
-    forget()
+    forget_output_types()
     OutputType.define("npu", base="torch", decompositions={})
     kept = {node.target for node in lower(MODEL, X, output_type="npu").program.graph.nodes}
     assert {torch.ops.aten.linear.default, operator} <= kept
-    forget()
+    forget_output_types()
     OutputType.define("npu", base="torch", decompositions=lambda table: None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UsageError, match="its decompositions are no table but NoneType"):
         lower(MODEL, X, output_type="npu")
 
 
-def test_other_doors():
+def test_other_functions_of_the_api():
     define_npu(pipeline=lambda p: p.after("torch-backend", "cse").after("tosa-simplify", to_npu))
     given = ir.Module.parse(
         "func.func @main(%x: !torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32> {"
@@ -221,7 +223,7 @@ def test_torch_compile():
     torch.testing.assert_close(compiled(X), MODEL(X))
 
 
-def test_what_it_refuses_is_explained():
+def test_explain():
     define_npu()
     found = explain(lambda x: torch.poisson(x) + torch.tanh(x), X.abs(), output_types=["npu"])
     (cause,) = found["npu"].causes
@@ -229,12 +231,12 @@ def test_what_it_refuses_is_explained():
     assert "npu: 1 problem" in str(found)
 
 
-def test_there_is_one_object_of_a_name():
+def test_one_object_per_name():
     npu = define_npu(pipeline=None)
     for each in (npu, *OutputType):
         assert OutputType.get(each.value) is copy.deepcopy(each) is pickle.loads(pickle.dumps(each)) is each
     text = pickle.dumps(npu)
-    forget()
+    forget_output_types()
     again = pickle.loads(text)
     assert again is OutputType.get("npu")
     assert (again.base, again.allows, again.where) == (OutputType.TOSA, npu.allows, npu.where)
@@ -245,19 +247,22 @@ def test_there_is_one_object_of_a_name():
     assert OutputType("TOSA") is OutputType.TOSA
 
 
-def test_a_name_that_is_taken():
+def test_duplicate_name():
     first = define_npu()
     with pytest.raises(UsageError) as caught:
         OutputType.define("N-P-U", base="linalg")
     message = str(caught.value)
     assert message.startswith(f"output type 'N-P-U', at {__file__}:")
-    assert f"there is 'npu' already, defined at {first.where}; OutputType.forget('npu') takes it away" in message
+    assert (
+        f"there is 'npu' already, defined at {first.where}; OutputType.forget_output_types('npu') takes it away"
+        in message
+    )
     for own in ("linalg", "Stable-HLO"):
         with pytest.raises(UsageError, match=rf"'{own}', at .*: there is '.*' already, one of the package's own$"):
             OutputType.define(own, base="tosa")
     for name in ("tosa", "npu2"):
         with pytest.raises(UsageError, match=f"^no output type '{name}' was defined$"):
-            OutputType.forget(name)
+            OutputType.forget_output_types(name)
 
 
 @pytest.mark.parametrize(
@@ -269,14 +274,14 @@ def test_a_name_that_is_taken():
         ({"decompositions": 3}, "output type 'npu': decompositions=3 is neither a table nor a function of one"),
     ],
 )
-def test_what_is_no_definition(changes, expected):
+def test_invalid_definitions(changes, expected):
     with pytest.raises(UsageError, match=expected):
         define_npu(**changes)
     with pytest.raises(UsageError, match="'n p u' names no output type: a name is of letters, digits, '-' and '_'"):
         OutputType.define("n p u", base="tosa")
 
 
-def test_a_pipeline_that_is_none_is_told_with_its_output_type():
+def test_pipeline_error_names_the_output_type():
     npu = define_npu(pipeline=lambda p: p.after("tossa", to_npu))
     with pytest.raises(UsageError) as caught:
         lower(MODEL, X, output_type="npu")
@@ -297,7 +302,7 @@ OutputType.define("npu", base="tosa", allows={"tosa", "npu"}, pipeline=lambda p:
 
 
 @pytest.mark.new_interpreter
-def test_a_plugin_is_found_by_its_entry_point(tmp_path):
+def test_plugin_by_entry_point(tmp_path):
     (tmp_path / "npu_plugin.py").write_text(PLUGIN)
     (tmp_path / "npu_nothing.py").write_text("")
     (tmp_path / "npu_broken.py").write_text("raise OSError('no driver')")

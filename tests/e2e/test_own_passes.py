@@ -1,4 +1,4 @@
-"""Passes of the user's own in a lowering: executed, and equal to eager; and what goes wrong with them."""
+"""Passes of the user in a lowering: results equal to eager, and errors."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def each(module: ir.Operation, name: str) -> list[ir.Operation]:
 
 
 def tanh_as_sigmoid(module: ir.Operation) -> None:
-    """Say tanh(x) as 2 sigmoid(2x) - 1."""
+    """Rewrite tanh(x) to 2 sigmoid(2x) - 1."""
     for op in each(module, "tosa.tanh"):
         x, kind = op.operands[0], op.results[0].type
         with ir.InsertionPoint(op), op.location:
@@ -61,7 +61,7 @@ def tanh_as_sigmoid(module: ir.Operation) -> None:
         op.erase()
 
 
-def refuses_tanh(module: ir.Operation) -> None:
+def rejects_tanh(module: ir.Operation) -> None:
     for op in each(module, "torch.aten.tanh"):
         op.location.emit_error("no tanh here")
 
@@ -102,19 +102,19 @@ def test_a_whole_pipeline():
     assert lowered.bisect() is None
 
 
-def test_no_pipeline_at_all_leaves_what_was_imported():
+def test_empty_pipeline_keeps_the_imported_module():
     lowered = lower(MODEL, X, output_type="linalg", pipeline=Pipeline("none", ()))
     assert "torch.aten.tanh" in str(lowered.module)
 
 
-def test_a_stage_in_the_place_of_another():
+def test_replaced_stage():
     lowered = lower(
         MODEL, X, output_type="torch", pipeline=lambda p: p.replacing("torch-backend", "inline", name="torch-backend")
     )
     assert stages(lowered)[-2:] == ["torch-backend", "contract"]
 
 
-def test_other_doors():
+def test_other_functions_of_the_api():
     given = ir.Module.parse(
         "func.func @main(%x: !torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32> {"
         "%0 = torch.aten.tanh %x : !torch.vtensor<[2],f32> -> !torch.vtensor<[2],f32> "
@@ -132,14 +132,14 @@ def test_other_doors():
     assert "tosa.tanh" not in str(module)
 
 
-def test_what_a_function_refuses_is_told_of_the_operators():
+def test_diagnostic_of_a_function_names_operators():
     for isolate in (False, True):
         with pytest.raises(StageFailed) as caught:
             lower(
                 MODEL,
                 X,
                 output_type="tosa",
-                pipeline=lambda p: p.before("tosa", lambda module: refuses_tanh(module), name="mine"),
+                pipeline=lambda p: p.before("tosa", lambda module: rejects_tanh(module), name="mine"),
                 isolate=isolate,
             )
         (cause,) = caught.value.causes
@@ -149,7 +149,7 @@ def test_what_a_function_refuses_is_told_of_the_operators():
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_a_function_that_raises_and_its_report(isolate):
+def test_report_of_a_function_that_raises(isolate):
     with pytest.raises(StageFailed) as caught:
         lower(MODEL, X, output_type="tosa", pipeline=lambda p: p.after("tosa", raises), isolate=isolate)
     error = caught.value
@@ -170,7 +170,7 @@ def test_a_function_that_raises_and_its_report(isolate):
     assert reproduce(error.report).same
 
 
-def test_the_report_of_a_function_that_no_module_has():
+def test_report_of_a_local_function():
     def mine(module: ir.Operation) -> None:
         raise ValueError("a defect")
 
@@ -196,7 +196,7 @@ def test_the_report_of_a_function_that_no_module_has():
         ("cse", "pipeline='cse' is str: it is a Pipeline, or a function"),
     ],
 )
-def test_what_is_no_pipeline(pipeline, expected):
+def test_invalid_pipelines(pipeline, expected):
     before = list(Path.cwd().iterdir())
     with pytest.raises(UsageError, match=expected):
         lower(MODEL, X, output_type="tosa", pipeline=pipeline)
@@ -212,7 +212,7 @@ def test_pipeline_for_takes_the_options_of_a_lowering():
         pipeline_for("x86")
 
 
-def test_the_scripts_ask_for_what_they_cannot_import(tmp_path):
+def test_scripts_have_placeholders_for_local_functions(tmp_path):
     class Off(nn.Module):
         def forward(self, x):
             return torch.tanh(x)

@@ -1,4 +1,4 @@
-"""Programs that were written by torch.export.save and read back import like the ones that were not."""
+"""Programs saved by torch.export.save and loaded again import like the originals."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from fx_importer import lower
 
 
 class Kept(torch.nn.Module):
-    """All kinds of tensors that a program holds, and one that it changes."""
+    """All kinds of tensors that a program holds, and a mutated one."""
 
     def __init__(self):
         super().__init__()
@@ -53,13 +53,13 @@ CASES = {
 
 
 def without_symbols(text: str) -> str:
-    """A file numbers the symbols anew."""
+    """Return ``text`` without names of symbols, which loading numbers anew."""
     return re.sub(r'"s\d+"', '"s"', text)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("output_type", ["torch", "linalg"])
-def test_a_program_from_a_file_imports_the_same(case, output_type):
+def test_loaded_program_imports_the_same(case, output_type):
     torch.manual_seed(0)
     build, inputs, shapes = CASES[case]
     model = build().eval()

@@ -1,4 +1,4 @@
-"""Quantized programs, as PT2E writes them, bit for bit against eager; and to the other output types."""
+"""PT2E-quantized programs, bit-exact against eager, and to the other output types."""
 
 import pytest
 import torch
@@ -84,7 +84,7 @@ def test_scales_in_tensors() -> None:
     check(Calls(function), torch.randn(3, 4) * 3, torch.tensor([0.03]), torch.tensor([3]))
 
 
-def test_scales_that_are_chosen() -> None:
+def test_computed_scales() -> None:
     def function(x: Tensor, scale: Tensor, zero_point: Tensor):
         scale, zero_point = q.choose_qparams.tensor(x, -128, 127, 1e-7, torch.int8)
         symmetric = q.choose_qparams_symmetric.tensor(x, 0, 255, 1e-7, torch.uint8)
@@ -107,7 +107,7 @@ def test_scales_per_channel_token_and_group() -> None:
     check(Calls(function), torch.randn(3, 4), torch.rand(4) + 0.1, torch.arange(4))
 
 
-def test_raw_and_what_the_backend_takes_keep_the_operators() -> None:
+def test_raw_and_backend_legal_ops_keep_the_operators() -> None:
     name = "quantized_decomposed.dequantize_per_channel.default"
     raw = str(lower(Layer("linear", torch.int8), INPUTS["linear"]).module)
     assert "torch.quantized_decomposed.quantize_per_tensor" in raw
@@ -115,7 +115,7 @@ def test_raw_and_what_the_backend_takes_keep_the_operators() -> None:
     assert str(kept.module).count("quantized_decomposed") == 1
 
 
-def test_what_torchao_registers_is_taken_apart() -> None:
+def test_torchao_operators_are_decomposed() -> None:
     library = torch.library.Library("torchao_like", "DEF")
     library.define(
         "dequantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype,"

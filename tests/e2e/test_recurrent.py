@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled by the export."""
+"""Recurrent layers, unrolled by torch.export."""
 
 import torch
 from torch import nn

@@ -1,11 +1,11 @@
-"""Many numbers in, fewer out: sums, extremes, scans and sorts."""
+"""Reductions: sums, extremes, scans and sorts."""
 
 import torch
 
 from .harness import Case, check, integers, normal, table
 
 X = normal(2, 3, 4)
-# Values that occur twice: the first one counts.
+# Ties: the first index is returned.
 TIES = integers(3, 6, low=0, high=4)
 ROWS = normal(3, 5).sort(-1)[0]
 
@@ -19,7 +19,7 @@ ROWS = normal(3, 5).sort(-1)[0]
     Case("argmax", lambda: (lambda x: (x.argmax(), x.argmax(1), x.argmin(-1, keepdim=True)), (X,))),
     Case("argmax_of_ties", lambda: (lambda x: (x.argmax(1), x.max(1).indices), (TIES,))),
     Case("products", lambda: (lambda x: (x.prod(1), x.prod()), (X,))),
-    Case("truths", lambda: (lambda x: ((x > 0).any(), (x > 0).all(1), (x > 0).any(2), (x > 0).sum(1)), (X,))),
+    Case("bools", lambda: (lambda x: ((x > 0).any(), (x > 0).all(1), (x > 0).any(2), (x > 0).sum(1)), (X,))),
     Case("norms", lambda: (lambda x: (x.norm(), x.norm(dim=1), torch.linalg.vector_norm(x, 1, dim=2)), (X,))),
     Case("norm_of_order_infinity", lambda: (lambda x: torch.linalg.vector_norm(x, float("inf"), dim=1), (X,))),
     Case("logsumexp", lambda: (lambda x: (x.logsumexp(1), (x * 100).logsumexp((0, 2))), (X,))),

@@ -1,4 +1,4 @@
-"""Layers that compute the same, as one function: on backends beside eager PyTorch."""
+"""Equal layers outlined as one function, on backends against eager PyTorch."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ WIDTH, LENGTH, DEPTH = 8, 6, 3
 
 
 class Attention(nn.Module):
-    """A layer with a cache of its own keys and values."""
+    """A layer with its own cache of keys and values."""
 
     def __init__(self):
         super().__init__()
@@ -31,7 +31,7 @@ class Attention(nn.Module):
 
 
 class Feed(nn.Module):
-    """A layer without state, whose arithmetic has sizes in it."""
+    """A layer without state that computes with sizes."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ class Feed(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers, one after the other."""
+    """A sequence of layers."""
 
     def __init__(self, kind):
         super().__init__()
@@ -81,10 +81,10 @@ def test_state_of_each_layer(output_type, mutation, backend):
 
 
 @needs_tosa
-def test_the_reference_model_takes_calls():
+def test_reference_model_runs_calls():
     lowered = lower(stack(Feed), torch.randn(4, WIDTH), output_type="tosa", outline_layers=True)
     assert functions(lowered) == ["main", "main.Feed"]
-    assert "tosa.transpose" not in str(lowered.module)  # weights are constants as the function wants them
+    assert "tosa.transpose" not in str(lowered.module)  # weights are constants of the types that the function takes
     assert lowered.verify(backends=["tosa_reference"])
 
 
@@ -97,7 +97,7 @@ def test_dynamic_sizes(output_type, backend):
     assert lowered.verify(inputs=[Inputs((torch.randn(size, WIDTH),), {}) for size in (1, 4, 7)], backends=[backend])
 
 
-def test_the_module_grows_by_calls_alone():
+def test_further_layers_add_only_calls():
     def size(depth, **options):
         model = stack(Feed)
         model.layers = nn.ModuleList(Feed() for _ in range(depth))
@@ -119,7 +119,7 @@ def test_the_module_grows_by_calls_alone():
     "output_type, backend",
     [("linalg", "jit"), ("stablehlo", "stablehlo"), pytest.param("tosa", "tosa_reference", marks=needs_tosa)],
 )
-def test_weights_from_elsewhere(output_type, backend):
+def test_external_weights(output_type, backend):
     with torch.device("meta"):
         empty = Stack(Feed).eval()
     lowered = lower(
@@ -141,13 +141,13 @@ def _(x):
 
 
 class Unknown(Feed):
-    """A layer that no output type takes."""
+    """A layer that no output type supports."""
 
     def forward(self, x):
         return unknown(super().forward(x))
 
 
-def test_what_is_refused_in_a_layer_is_said_once():
+def test_unsupported_operator_of_a_layer_is_reported_once():
     with pytest.raises(StageFailed) as failed:
         lower(stack(Unknown), torch.randn(4, WIDTH), output_type="linalg", outline_layers=True)
     (cause,) = failed.value.causes
@@ -155,7 +155,7 @@ def test_what_is_refused_in_a_layer_is_said_once():
     assert "return unknown(super().forward(x))" in str(failed.value)
 
 
-def test_what_cannot_be_imported_is_said_of_each_layer():
+def test_import_errors_are_reported_per_layer():
     def refuse(node, build):
         raise UnsupportedNodeError("no sines")
 
@@ -174,7 +174,7 @@ def test_outlined_operators_in_layers_run_in_pytorch():
     torch.testing.assert_close(lowered.run(x), model(x))
 
 
-def test_a_fallback_takes_what_is_in_layers():
+def test_fallback_in_layers():
     class Double(Feed):
         def forward(self, x):
             return super().forward(x) + x.double().erf().float()
@@ -186,7 +186,7 @@ def test_a_fallback_takes_what_is_in_layers():
 
 
 @needs_tosa
-def test_integers_that_layers_share():
+def test_shared_integers_of_layers():
     class Singular(Feed):
         def forward(self, x):
             return super().forward(x) + torch.linalg.svdvals(x)[0]

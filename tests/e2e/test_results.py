@@ -1,4 +1,4 @@
-"""What goes in and comes out around the numbers: several results, nesting, constants, scalars, nothing."""
+"""Structure of arguments and results: several, nested, constant, scalar, none."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""scan, map and associative_scan: loops over an axis, for several lengths, equal to eager."""
+"""scan, map and associative_scan: loops over a dimension, for several lengths, equal to eager."""
 
 from typing import Any
 
@@ -12,11 +12,13 @@ from torch.utils import _pytree as pytree
 
 from fx_importer import lower
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's partitioner
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script_method:DeprecationWarning"
+)  # from torch's partitioner
 
 
 class Scans(torch.nn.Module):
-    """The state grows by a parameter's multiple of each row; results of another shape than the rows, in two leaves."""
+    """The state accumulates scaled rows; results have another shape than the rows, in two leaves."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +58,7 @@ class Maps(torch.nn.Module):
 
 
 class Associates(torch.nn.Module):
-    """A linear recurrence, whose elements are pairs, as the operator that is left in an exported program."""
+    """A linear recurrence on pairs, as the operator that remains in an exported program."""
 
     def forward(self, a, b):
         return associative_scan_op(lambda a0, b0, a1, b1: [a0 * a1, b0 * a1 + b1], [a, b], ())
@@ -116,18 +118,18 @@ def dynamic_associative_scan():
 
 
 @pytest.mark.parametrize("length", [2, 3, 7])
-def test_scan_of_any_length(dynamic_scan, length):
+def test_scan_of_dynamic_length(dynamic_scan, length):
     agrees(dynamic_scan, Scans()(rows(length)), rows(length))
 
 
 @pytest.mark.parametrize("length", [2, 3, 7])
-def test_map_of_any_length(dynamic_map, length):
+def test_map_of_dynamic_length(dynamic_map, length):
     inputs = rows(length), torch.tensor(3.0)
     agrees(dynamic_map, Maps()(*inputs), *inputs)
 
 
 @pytest.mark.parametrize("length", [2, 3, 7])
-def test_associative_scan_of_any_length(dynamic_associative_scan, length):
+def test_associative_scan_of_dynamic_length(dynamic_associative_scan, length):
     inputs = rows(length), rows(length) + 1
     agrees(dynamic_associative_scan, Associates.eager(*inputs), *inputs)
 
@@ -150,12 +152,12 @@ def test_associative_scan_of_one():
     agrees(lower(Associates(), *inputs, output_type="linalg"), inputs, *inputs)
 
 
-def test_associative_scan_backwards_which_export_writes_out():
+def test_reversed_associative_scan_inlined_by_export():
     agrees(lower(AssociatesBackwards(), rows(2), output_type="linalg"), AssociatesBackwards()(rows(2)), rows(2))
 
 
-def test_the_width_may_be_dynamic_too():
-    torch._dynamo.reset()  # from an earlier scan, dynamo takes that the width is not 3
+def test_dynamic_width():
+    torch._dynamo.reset()  # after an earlier scan, Dynamo assumes that the width is not 3
     model, shapes = Concatenates(), ({0: Dim("length", min=2), 1: Dim("width", min=2)},)
     lowered = lower(model, rows(2, 4), dynamic_shapes=shapes, output_type="linalg")
     for length, width in ((2, 2), (5, 3)):

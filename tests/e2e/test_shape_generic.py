@@ -1,4 +1,4 @@
-"""Operators whose rules are for sizes that are not known: one compiled program, sizes that are not the example's."""
+"""Operators with shape-generic rules: one compiled program, run with other sizes than the example's."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ IMAGE = {0: ANY, 2: ANY, 3: ANY}
 
 
 def of_images(name, compute):
-    """Of batches of images, of any size."""
+    """Rows with batches of images of dynamic size."""
     return Case(
         name,
         lambda: (compute, (normal(2, 3, 8, 8),)),
@@ -23,7 +23,7 @@ def of_images(name, compute):
 
 
 def of_rows(name, compute, dynamic=ALL):
-    """Of matrices of any size."""
+    """Rows with matrices of dynamic size."""
     others = [(normal(3, 7),), (normal(5, 12),)] if dynamic is ALL else [(normal(5, 4),), (normal(1, 4),)]
     return Case(name, lambda: (compute, (normal(3, 4),)), dynamic_shapes=(dynamic,), others=lambda: others)
 
@@ -98,5 +98,5 @@ CASES = [
 
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_sizes_that_are_not_the_examples(case, output_type):
+def test_other_sizes_than_the_examples(case, output_type):
     check(case, output_type)

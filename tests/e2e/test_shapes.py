@@ -1,4 +1,4 @@
-"""The same numbers in other places."""
+"""Reshapes, permutations and creation of tensors."""
 
 import torch
 import torch.nn.functional as F

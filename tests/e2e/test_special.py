@@ -1,4 +1,4 @@
-"""Special functions, many in a program, to every output type."""
+"""Special functions, many per program, to every output type."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ class ModifiedBessel(nn.Module):
 
 
 class Polynomials(nn.Module):
-    """Degrees that are a tensor make loops; one that is a number is written out."""
+    """A degree in a tensor makes a loop; a scalar degree is unrolled."""
 
     def forward(self, x: Any, p: Any) -> Any:
         n, x = torch.floor(p), x / 8

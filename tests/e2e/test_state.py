@@ -1,4 +1,4 @@
-"""State: what a program keeps, writes, and takes from one call to the next, on the JIT beside eager PyTorch."""
+"""State: buffers that a program reads, mutates and keeps between calls, on the JIT against eager PyTorch."""
 
 import copy
 import io
@@ -15,7 +15,7 @@ from fx_importer import FxImporter, UnsupportedProgramError, UsageError, lower
 
 
 class Kept(nn.Module):
-    """A tensor held in one of four ways; ``writes`` says whether ``forward`` changes it."""
+    """A tensor held in one of four ways; ``writes`` says whether ``forward`` mutates it."""
 
     def __init__(self, how: str, writes: bool):
         super().__init__()
@@ -42,7 +42,7 @@ X = torch.tensor([1.0, 2.0, 3.0])
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("mutation", ["error", "functional", "mutable"])
-def test_what_is_only_read_is_a_constant(how, mutation):
+def test_unmutated_tensor_is_a_constant(how, mutation):
     model = Kept(how, writes=False)
     lowered = lower(model, X, mutation=mutation, output_type="linalg")
     assert torch.equal(lowered.run(X), model(X).detach())
@@ -54,7 +54,7 @@ def test_what_is_only_read_is_a_constant(how, mutation):
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("mutation", ["functional", "mutable"])
-def test_what_is_written_is_state(how, mutation):
+def test_mutated_tensor_is_state(how, mutation):
     model = Kept(how, writes=True)
     lowered = lower(copy.deepcopy(model), X, mutation=mutation, output_type="linalg")
     assert list(lowered.manifest.state) == ["value"]
@@ -62,11 +62,11 @@ def test_what_is_written_is_state(how, mutation):
     for turn in range(4):
         assert torch.equal(caller(X + turn), model(X + turn).detach())
         assert torch.equal(caller.state["value"], model.value)
-    torch.testing.assert_close(lowered.caller().state["value"], torch.arange(3.0))  # each begins afresh
+    torch.testing.assert_close(lowered.caller().state["value"], torch.arange(3.0))  # each starts from the initial state
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_what_is_written_is_refused_without_a_policy(how):
+def test_mutation_without_a_policy_is_an_error(how):
     with pytest.raises(UnsupportedProgramError, match=r"(?s)value: the.*test_state.py") as raised:
         lower(Kept(how, writes=True), X)
     assert "mutation='functional'" in str(raised.value)
@@ -74,7 +74,7 @@ def test_what_is_written_is_refused_without_a_policy(how):
 
 
 class Decoder(nn.Module):
-    """One head of attention over a cache of eight positions."""
+    """One attention head over a cache of eight positions."""
 
     def __init__(self):
         super().__init__()
@@ -138,7 +138,7 @@ def test_prefill_and_four_steps_of_decoding(output_type, mutation, through_files
 
 
 class Step(nn.Module):
-    """One step of decoding."""
+    """One decoding step."""
 
     def __init__(self):
         super().__init__()
@@ -171,7 +171,7 @@ def test_four_steps_of_decoding_in_every_dialect(output_type, caller):
 
 
 class Library(nn.Module):
-    """Keeps its cache in an object that is no module, and the same tensor in a buffer, as transformers does."""
+    """Keeps its cache in an object that is not a module, and the same tensor in a buffer, as transformers does."""
 
     class Cache:
         def __init__(self):
@@ -190,7 +190,7 @@ class Library(nn.Module):
 
 
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
-def test_a_cache_that_is_a_buffer_and_an_attribute(output_type, caller):
+def test_cache_that_is_a_buffer_and_an_attribute(output_type, caller):
     model = Library()
     lowered = lower(copy.deepcopy(model), torch.ones(1, 2, 1, 4), mutation="functional", output_type=output_type)
     assert list(lowered.manifest.state)[:1] == ["rows"]
@@ -203,7 +203,7 @@ def test_a_cache_that_is_a_buffer_and_an_attribute(output_type, caller):
 
 
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
-def test_the_static_cache_of_transformers(output_type):
+def test_static_cache_of_transformers(output_type):
     config = LlamaConfig(
         vocab_size=50,
         hidden_size=16,
@@ -229,14 +229,14 @@ def test_the_static_cache_of_transformers(output_type):
     with torch.no_grad():
         lowered = lower(copy.deepcopy(model), kwargs=inputs(1, 0), mutation="functional", output_type=output_type)
         assert list(lowered.manifest.state)[:3] == ["key_cache_0", "value_cache_0", "cumulative_length_0"]
-        assert not any(stage.remarks for stage in lowered.trace.stages)  # torch traces nothing again
+        assert not any(stage.remarks for stage in lowered.trace.stages)  # no retracing by torch
         if output_type != "tosa":  # which has no conversion of 64-bit positions to floats
             for position in range(4):
                 given = inputs(7 + position, position)
                 torch.testing.assert_close(lowered.run(**given), model(**given))
 
 
-def test_state_that_one_entry_point_only_reads_is_state_there_too():
+def test_state_mutated_by_another_entry_point_is_state():
     class Counter(nn.Module):
         def __init__(self):
             super().__init__()
@@ -259,7 +259,7 @@ def test_state_that_one_entry_point_only_reads_is_state_there_too():
 
 
 @pytest.mark.parametrize("mutation", ["functional", "mutable"])
-def test_inputs_that_the_model_writes_to_are_written_to(mutation):
+def test_mutated_inputs(mutation):
     def model(x, rows):
         rows["out"][0] = x
         return rows["out"].sum()
@@ -271,8 +271,8 @@ def test_inputs_that_the_model_writes_to_are_written_to(mutation):
 
 
 @pytest.mark.parametrize("mutation", ["functional", "mutable"])
-def test_state_that_is_exchanged(mutation):
-    """New values are old values of others, and results are old values: nothing may be read after it was written."""
+def test_swapped_state(mutation):
+    """New values are old values of others, and results are old values: no buffer may be read after its write."""
 
     class Exchange(nn.Module):
         def __init__(self):
@@ -298,18 +298,18 @@ def test_state_that_is_exchanged(mutation):
 
 
 @pytest.mark.parametrize("output_type", ["tosa", "stablehlo"])
-def test_only_torch_and_linalg_write_in_place(output_type):
+def test_only_torch_and_linalg_mutate_in_place(output_type):
     with pytest.raises(UsageError, match="mutation='functional'"):
         lower(Kept("persistent", writes=True), X, mutation="mutable", output_type=output_type)
 
 
-def test_export_leaves_attributes_as_they_were():
+def test_export_does_not_change_attributes():
     model = Kept("constant", writes=True)
     lower(model, X, mutation="functional")
     assert torch.equal(model.value, torch.arange(3.0))
 
 
-def test_an_attribute_made_for_inference():
+def test_attribute_that_is_an_inference_tensor():
     model = Kept("persistent", writes=False)
     with torch.inference_mode():
         model.other = torch.ones(3)
@@ -318,7 +318,7 @@ def test_an_attribute_made_for_inference():
 
 
 @pytest.mark.parametrize("mutation", ["functional", "mutable"])
-def test_an_input_and_a_buffer_of_one_name_in_eager(mutation):
+def test_input_and_buffer_of_one_name_in_eager(mutation):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -336,7 +336,7 @@ def test_an_input_and_a_buffer_of_one_name_in_eager(mutation):
     torch.testing.assert_close(caller.state["x"], model.x)
 
 
-def test_a_manifest_is_of_its_own_functions():
+def test_manifest_does_not_fit_other_functions():
     importer = FxImporter()
     lower(Kept("persistent", writes=True), X, fx_importer=importer, func_name="first", mutation="functional")
     second = lower(nn.Linear(3, 3), X, fx_importer=importer, func_name="second")

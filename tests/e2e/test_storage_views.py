@@ -1,4 +1,4 @@
-"""Views by strides, reads and writes, against eager; and to the output types that have no strides at all."""
+"""as_strided views, reads and writes, against eager; and to output types without strides."""
 
 import pytest
 import torch

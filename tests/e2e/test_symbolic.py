@@ -1,4 +1,4 @@
-"""Arithmetic on symbolic scalars computes on the JIT what Python does, negative numbers included."""
+"""Arithmetic on symbolic scalars on the JIT agrees with Python's, negative numbers included."""
 
 import functools
 import itertools
@@ -53,7 +53,7 @@ def compiled(function, examples):
 
 @functools.cache
 def all_of(kinds):
-    """Return the compiled function of numbers of ``kinds`` that returns what every function makes of them."""
+    """Return the compiled function of scalars of ``kinds`` that returns the results of all functions."""
     examples = [OTHERS[kind][-1] for kind in kinds]
     return compiled(lambda graph, nodes: [graph.call_function(f, tuple(nodes)) for f in FUNCTIONS[kinds]], examples)
 
@@ -72,7 +72,7 @@ def test_as_in_python(function, kinds):
             continue
         natural = function is not operator.pow or kinds[1] is float or values[1] >= 0
         if isinstance(expected, complex) or not natural:
-            continue  # torch traces no complex number, and of an int no power that would be a float
+            continue  # torch traces no complex scalar, and no int power that is a float
         result = all_of(kinds)(*values)[position]
         tried += 1
         assert type(result) is type(expected), values
@@ -102,13 +102,13 @@ def test_sum():
     assert run(1, -20, 300) == (281,)
 
 
-def test_every_operation_of_torch_is_known():
+def test_every_symbolic_operation_of_torch_is_handled():
     named = {sym_node.METHOD_TO_OPERATOR[name] for name in sym_node.magic_methods if name != "is_integer"}
     assert named <= set(SYMBOLIC_FUNCTIONS)
 
 
 class Sizes(torch.nn.Module):
-    """What a model writes, with results that feed sizes, values and branches."""
+    """Typical uses in models; results are sizes, values and predicates."""
 
     def forward(self, x):
         n = x.shape[0]

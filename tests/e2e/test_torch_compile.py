@@ -1,4 +1,4 @@
-"""``torch.compile(backend="fx_importer")`` beside eager PyTorch: results, what is written to, gradients, training."""
+"""``torch.compile(backend="fx_importer")`` against eager PyTorch: results, mutations, gradients, training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fx_importer.dynamo.graph_compilation import COMPILED
 from tests.e2e.harness import assert_same, integers, normal
 from tests.execution.test_backend_table import needs_iree, needs_tosa, needs_xla
 
-pytestmark = [  # of torch, about itself
+pytestmark = [  # of torch about itself
     pytest.mark.filterwarnings(f"ignore:{text}")
     for text in (
         "TF32 acceleration",
@@ -53,18 +53,18 @@ Call = tuple[Any, ...] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """A function, and how it is called."""
+    """A function, and its calls."""
 
     name: str
     build: Callable[[], Callable[..., Any]]
-    """Returns the function, or the module, with a state of its own."""
+    """Returns the function, or the module, with new state."""
     calls: Callable[[], Sequence[Call]] = lambda: [(normal(3, 4),)]
     graphs: int = 1
-    """How many graphs are compiled: one more for each break on the way, and for each size that is not foreseen."""
+    """Number of compiled graphs: one more per graph break, and per recompilation for a size."""
     state: Callable[[Any], Any] = lambda function: dict(getattr(function, "named_buffers", dict)())
-    """Returns what else the calls change."""
+    """Returns other values that the calls mutate."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of `torch.compile`."""
+    """Options of `torch.compile`."""
     gradients: bool = False
 
 
@@ -73,7 +73,7 @@ def called(function: Callable[..., Any], call: Call) -> Any:
 
 
 def check(row: Row, **options: Any) -> None:
-    """Make the same calls of the function and of the compiled one, and compare results, arguments and state."""
+    """Make the same calls of the function and of the compiled one; compare results, arguments and state."""
     eager, model = row.build(), row.build()
     compiled = torch.compile(model, backend="fx_importer", options=options or None, **row.options)
     for ours, theirs in zip(row.calls(), row.calls(), strict=True):
@@ -148,7 +148,7 @@ def loops(x: Tensor) -> Tensor:
 
 
 class Early(nn.Module):
-    """Ends where the values have settled."""
+    """Returns early once the values have converged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Early(nn.Module):
         return x, -1
 
 
-# Closures, and what they hold
+# Closures and captured values
 
 
 def closure() -> Callable[[Tensor], Tensor]:
@@ -202,7 +202,7 @@ def comprehends(xs: Sequence[Tensor]) -> Tensor:
     return torch.cat(parts, -1).sum(*[0], keepdim=True)
 
 
-# What is written to
+# Mutations
 
 TOTALS: dict[str, Any] = {}
 
@@ -215,7 +215,7 @@ def writes_global(x: Tensor) -> Tensor:
 
 def with_global() -> Callable[[Tensor], Tensor]:
     TOTALS.clear()
-    totals: dict[str, Any] = {}  # of this function alone: both share the global one
+    totals: dict[str, Any] = {}  # a global of this function only
 
     def function(x: Tensor) -> Tensor:
         TOTALS.clear()
@@ -252,7 +252,7 @@ def writes_view(x: Tensor) -> Tensor:
 
 
 class Running(nn.Module):
-    """Keeps a mean, how many it is of, and the last inputs, which are no buffer."""
+    """Keeps a mean, a count, and the last inputs, which are not a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ class Attribute:
         return x * self.state
 
 
-# What goes in and comes out
+# Arguments and results
 
 Pair = namedtuple("Pair", ["low", "high"])
 
@@ -348,7 +348,7 @@ class Nested(nn.Module):
         return x
 
 
-class Straight(torch.autograd.Function):
+class StraightThrough(torch.autograd.Function):
     """Rounds, and passes gradients through."""
 
     @staticmethod
@@ -439,7 +439,7 @@ ROWS = [
     Row("modules", Nested, lambda: [(normal(3, 4),), (normal(3, 4), "second")], graphs=2, gradients=True),
     Row("gradient-of-input", lambda: lambda x: (x.exp(), x.detach() * 2), lambda: [(leaf(3, 4),)], gradients=True),
     Row("gradient-broken", lambda: prints, lambda: [(leaf(3, 4),)], graphs=2, gradients=True),
-    Row("autograd-function", lambda: lambda x: Straight.apply(x * 3), lambda: [(leaf(3, 4),)], gradients=True),
+    Row("autograd-function", lambda: lambda x: StraightThrough.apply(x * 3), lambda: [(leaf(3, 4),)], gradients=True),
     Row("checkpoint", lambda: checkpointed, lambda: [(leaf(3, 4),)], gradients=True),
     Row("no-grad", lambda: frozen_half, lambda: [(leaf(3, 4),)], graphs=1, gradients=True),
     Row("gradient-sizes", seeded(lambda: nn.Linear(4, 2)), of_sizes(3, 5, 6), graphs=2, gradients=True),
@@ -466,7 +466,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_compiled_function_does_what_it_did(row: Row) -> None:
+def test_compiled_function_agrees_with_eager(row: Row) -> None:
     check(row)
 
 
@@ -552,7 +552,7 @@ TRAINED: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batches]]] = {
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_the_losses_of_training(name: str) -> None:
+def test_losses_of_training(name: str) -> None:
     build, batches = TRAINED[name]
     torch.manual_seed(0)
     model = build()
@@ -572,8 +572,8 @@ def test_the_losses_of_training(name: str) -> None:
 # Compiled once
 
 
-def test_the_same_graph_is_compiled_once() -> None:
-    """Layers of one shape, in two models: other weights, and other names of sizes, make no other graph."""
+def test_equal_graphs_are_compiled_once() -> None:
+    """Layers of one shape in two models: other weights and other names of sizes make no other graph."""
     for dynamic, graphs in ((False, 1), (True, 2)):
         for seed in range(3):
             layer, x = nn.Linear(4, 4), normal(3, 4, seed=seed)
@@ -597,8 +597,8 @@ def test_the_same_graph_is_compiled_once() -> None:
         lambda x: (x * 3).t(),
     ],
 )
-def test_what_differs_is_another_graph(change: Callable[[Tensor], Tensor]) -> None:
-    """A constant, its type, a dtype, a shape, the elements of a held tensor."""
+def test_different_graphs_are_compiled_separately(change: Callable[[Tensor], Tensor]) -> None:
+    """A constant, its type, a dtype, a shape, the elements of a constant tensor."""
     x = normal(3, 4)
     base = torch.compile(lambda x: x * 3, backend="fx_importer")
     base(x)
@@ -608,7 +608,7 @@ def test_what_differs_is_another_graph(change: Callable[[Tensor], Tensor]) -> No
     assert len(COMPILED) == 2
 
 
-def test_caching_can_be_left_out_and_forgotten() -> None:
+def test_cache_can_be_disabled_and_cleared() -> None:
     torch.compile(lambda x: x + 1, backend="fx_importer", options={"cache": False})(normal(3))
     assert not COMPILED
     torch.compile(lambda x: x + 1, backend="fx_importer")(normal(3))
@@ -619,7 +619,7 @@ def test_caching_can_be_left_out_and_forgotten() -> None:
     assert not COMPILED
 
 
-def test_sizes_as_numbers_are_compiled_when_they_are_met() -> None:
+def test_graph_per_size_that_must_be_static() -> None:
     compiled = torch.compile(
         lambda x: x.flip(0) * x.shape[0], backend="fx_importer", dynamic=True, options={"dynamic_shapes": False}
     )
@@ -630,8 +630,8 @@ def test_sizes_as_numbers_are_compiled_when_they_are_met() -> None:
     assert len(COMPILED) == 3  # the symbolic graph, and each size
 
 
-def test_weights_are_read_where_they_are() -> None:
-    """A weight that changes in place is seen, and a weight that the backward graph needs is not copied."""
+def test_weights_are_not_copied() -> None:
+    """An in-place change of a weight is visible, and a weight used by the backward graph is not copied."""
     layer = nn.Linear(4, 4)
     compiled = torch.compile(layer, backend="fx_importer")
     x = leaf(3, 4)
@@ -647,11 +647,11 @@ def test_weights_are_read_where_they_are() -> None:
 # Errors
 
 
-def test_the_backend_is_known_by_name() -> None:
+def test_backend_is_registered() -> None:
     assert "fx_importer" in torch._dynamo.list_backends()
 
 
-def test_the_entry_point_is_declared_and_leads_to_the_backend() -> None:
+def test_entry_point_is_declared() -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     declared = re.search(r'^\[project.entry-points.torch_dynamo_backends\]\n(\w+) = "(.*)"$', project, re.MULTILINE)
     assert declared is not None
@@ -665,7 +665,7 @@ def test_the_entry_point_is_declared_and_leads_to_the_backend() -> None:
     reason="the metadata of the installed package has no entry point: it was installed before there was one",
 )
 @pytest.mark.new_interpreter
-def test_the_name_alone_is_enough() -> None:
+def test_name_is_found_without_an_import() -> None:
     text = "import torch; print(torch.compile(lambda x: x + 1, backend='fx_importer')(torch.ones(2)).tolist())"
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert ran.stdout == "[2.0, 2.0]\n", ran.stderr
@@ -685,19 +685,19 @@ def test_the_name_alone_is_enough() -> None:
         (["tosa"], "options is a dictionary of options by name, not ['tosa']"),
     ],
 )
-def test_options_that_are_none(options: Any, expected: str) -> None:
+def test_invalid_options(options: Any, expected: str) -> None:
     with pytest.raises(BackendCompilerFailed) as caught:
         torch.compile(lambda x: x + 1, backend="fx_importer", options=options)(normal(3))
     assert isinstance(caught.value.inner_exception, UsageError)
     assert expected in str(caught.value)
 
 
-def test_a_mode_is_inductors() -> None:
+def test_mode_is_an_error() -> None:
     with pytest.raises(BackendCompilerFailed, match="mode='max-autotune' is Inductor's"):
         torch.compile(lambda x: x + 1, backend="fx_importer", mode="max-autotune")(normal(3))
 
 
-def test_what_cannot_be_lowered_is_said_with_its_line_and_a_report(tmp_path: Path) -> None:
+def test_lowering_error_has_line_and_report(tmp_path: Path) -> None:
     def doubles(x: Tensor) -> Tensor:
         return x.double().atan2(x)
 
@@ -721,7 +721,7 @@ def test_random_numbers_that_depend_on_values(draw: Callable[[Tensor], Tensor]) 
     assert f"{Path(__file__).name}:" in str(caught.value)
 
 
-def test_what_a_program_meets_when_it_runs() -> None:
+def test_runtime_error() -> None:
     compiled = torch.compile(lambda x, i: x[i], backend="fx_importer")
     with pytest.raises(UsageError, match="stopped: .*out of"):
         compiled(normal(3), torch.tensor([5]))

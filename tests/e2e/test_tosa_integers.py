@@ -1,4 +1,4 @@
-"""Integers in TOSA, on Arm's reference model against eager: of 64 bits where they need them, or of 32 everywhere."""
+"""Integers in TOSA, on Arm's reference model against eager: 64 bits where required, or 32 bits throughout."""
 
 import importlib.util
 
@@ -18,7 +18,7 @@ I32 = torch.tensor([[2**30, 2**30, 7], [2**30, -5, 2**30]], dtype=torch.int32)
 
 
 def everything(x, y, i):
-    """Arithmetic that leaves 32 bits on the way."""
+    """Arithmetic with intermediate results beyond 32 bits."""
     return (
         *(x + y, x - y, x + i[0, 0], x + LARGE, 5 - x, torch.add(x, y, alpha=3), x + (y > 0), x * y),
         *(x // y, x % y, x // 3, x % 3, torch.fmod(x, y), x / y),
@@ -41,7 +41,7 @@ def test_arithmetic_in_64_bits():
         assert torch.equal(result, expected), f"{number}: {result} is not {expected}"
 
 
-def test_short_integers_wrap_around_as_in_eager():
+def test_small_integers_wrap_around_as_in_eager():
     x, y = (torch.tensor([100, -100, sign], dtype=torch.int8) for sign in (7, 3))
 
     def program(x, y):
@@ -72,7 +72,7 @@ def test_casts_are_rounded_as_eager_rounds():
 
 
 def indexed(x, position, mask):
-    """What 32 bits are enough for, whatever the inputs are."""
+    """Computations that fit into 32 bits for all inputs."""
     chosen = x[position % x.shape[0]]
     count = torch.minimum(mask, torch.tensor(1)).clamp(min=0).cumsum(0) - 1
     return chosen * (position // 5).clamp(-7, 7)[:, None], count, chosen.argmax(1)
@@ -92,7 +92,7 @@ def test_narrow_integers_in_and_out():
         lowered.run(x, torch.tensor([0, 1, 2, 2**31]), mask)
 
 
-def test_what_may_not_fit_is_an_error_or_a_warning():
+def test_possible_overflow_is_an_error_or_a_warning():
     x = torch.tensor([1, 2])
     with pytest.raises(StageFailed, match=r"narrow_integers: 'tosa.add' may not fit into 32 bits: .* to 2147483648"):
         lower(lambda x: x + 1, x, output_type="tosa", narrow_integers=True)
@@ -114,7 +114,7 @@ def count_down(x):
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_a_counter_that_the_condition_bounds(narrow):
+def test_counter_bounded_by_the_condition(narrow):
     x = torch.ones(3)
     lowered = lower(count_down, x, output_type="tosa", narrow_integers=narrow)
     torch.testing.assert_close(lowered.run(x), count_down(x))

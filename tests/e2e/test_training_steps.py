@@ -1,4 +1,4 @@
-"""Steps of training as functional programs: loss, gradients, new parameters and buffers, five steps beside eager."""
+"""Training steps as functional programs: loss, gradients, new parameters and buffers; five steps against eager."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ Step = Callable[..., tuple[Tensor, ...]]
 
 
 def sgd(model: nn.Module) -> Step:
-    """Return a step of gradient descent: of parameters, buffers, inputs and labels, to the loss, and the first two."""
+    """Return a gradient descent step: from parameters, buffers, inputs and labels, to the loss, new parameters and
+    buffers.
+    """
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
 
     def step(*values: Tensor) -> tuple[Tensor, ...]:
@@ -66,7 +68,7 @@ def sgd(model: nn.Module) -> Step:
 
 
 def adam(model: nn.Module) -> Step:
-    """The same of Adam: between parameters and inputs, two moments of each, and the number of steps."""
+    """Return a step of Adam: between parameters and inputs, it takes two moments of each, and the step count."""
     names = [name for name, _ in model.named_parameters()]
 
     def step(*values: Tensor) -> tuple[Tensor, ...]:
@@ -109,7 +111,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # torch's own, of the flags of mkldnn
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # from torch, about flags of mkldnn
 @pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES)
 def test_five_steps(case: str, output_type: Any) -> None:
@@ -118,7 +120,7 @@ def test_five_steps(case: str, output_type: Any) -> None:
     model = build()
     step, state = optimizer(model), initial(model)
     x, labels = torch.randn(*shape), torch.randint(0, 3, (shape[0],))
-    with torch.backends.mkldnn.flags(enabled=False):  # its LSTM is one operator, and keeps what its gradient reads
+    with torch.backends.mkldnn.flags(enabled=False):  # its LSTM is one operator, and saves tensors for its gradient
         graph = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*state, x, labels)
     run = lower(graph, *state, x, labels, output_type=output_type).caller(backend=JitBackend(optimization=0))
     ours = state

@@ -1,4 +1,4 @@
-"""Weights that are not in the module: what is lowered does not depend on them, and is right once they are there."""
+"""Weights outside of the module: lowering does not depend on their values, and results agree once they are given."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLICIES = ("external", "args")
 
 
 class Small(torch.nn.Module):
-    """Something of everything: tied, transposed, one value, two that are equal, integers, truths."""
+    """All kinds of weights: tied, transposed, splat, two equal ones, integers, bools."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +73,7 @@ def text(model: torch.nn.Module, output_type: str, policy: str) -> str:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", TYPES)
-def test_values_change_nothing(output_type, policy):
+def test_module_does_not_depend_on_values(output_type, policy):
     lowered = text(small(), output_type, policy)
     assert "mask" in lowered
     assert text(small(torch.zeros_like), output_type, policy) == lowered
@@ -82,8 +82,8 @@ def test_values_change_nothing(output_type, policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", TYPES)
-def test_a_model_without_memory_is_lowered_as_one_that_has_it(output_type, policy):
-    """All but what is not in the state dict, and now has to come from elsewhere too."""
+def test_meta_model_lowers_like_a_real_one(output_type, policy):
+    """Except for tensors that are not in the state dict, which now have to be given as well."""
     with torch.device("meta"):
         meta = Small().eval()
     with FakeTensorMode():
@@ -97,7 +97,7 @@ def test_a_model_without_memory_is_lowered_as_one_that_has_it(output_type, polic
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", RUN)
-def test_it_runs_and_weights_are_changed_without_lowering_again(output_type, policy):
+def test_weights_are_replaced_without_lowering_again(output_type, policy):
     model, other = small(), small(torch.rand_like)
     lowered = lower(model, X, output_type=output_type, weights=policy)
     torch.testing.assert_close(lowered.caller(backend="jit")(X), model(X))
@@ -125,7 +125,7 @@ def llama() -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def hollow() -> LlamaForCausalLM:
+def meta_llama() -> LlamaForCausalLM:
     with torch.device("meta"):
         return LlamaForCausalLM(config(tie_word_embeddings=True)).eval()
 
@@ -136,13 +136,13 @@ IDS = torch.arange(8).reshape(1, 8)
 @pytest.mark.parametrize(
     "output_type, policy", [("linalg-on-tensors", "args"), ("stablehlo", "external"), ("tosa", "external")]
 )
-def test_llama_on_the_meta_device(llama, hollow, output_type, policy):
-    lowered = lower(hollow, output_type=output_type, weights=policy, kwargs={"input_ids": IDS})
+def test_llama_on_the_meta_device(llama, meta_llama, output_type, policy):
+    lowered = lower(meta_llama, output_type=output_type, weights=policy, kwargs={"input_ids": IDS})
     with pytest.raises(UsageError, match="no values for 'model.rotary_emb.inv_freq', .*with_weights"):
         lowered.run(input_ids=IDS)
     with pytest.raises(UsageError, match="no values"):
         lowered.verify()
-    # As users do who have no such model: memory, and values in it.
+    # As users without such a model do: materialize it, and load values.
     filled = LlamaForCausalLM(config(tie_word_embeddings=True)).eval()
     filled.load_state_dict(llama.state_dict())
     weights = filled if policy == "args" else [llama.state_dict(), dict(llama.named_buffers())]
@@ -151,9 +151,9 @@ def test_llama_on_the_meta_device(llama, hollow, output_type, policy):
 
 
 @pytest.mark.parametrize("output_type", RUN)
-def test_saved_and_linked(llama, hollow, output_type, tmp_path):
-    """The module in one place, the weights where transformers puts them, in parts; and in a file of ours."""
-    lowered = lower(hollow, output_type=output_type, weights="external", kwargs={"input_ids": IDS})
+def test_saved_and_linked(llama, meta_llama, output_type, tmp_path):
+    """The module in one file, the weights in transformers' shards, and in one file of this package."""
+    lowered = lower(meta_llama, output_type=output_type, weights="external", kwargs={"input_ids": IDS})
     llama.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
     assert (tmp_path / "parts" / "model.safetensors.index.json").is_file()
     parts = lowered.with_weights([tmp_path / "parts", dict(llama.named_buffers())])
@@ -165,7 +165,7 @@ def test_saved_and_linked(llama, hollow, output_type, tmp_path):
     torch.testing.assert_close(parts.caller(backend="jit")(input_ids=IDS)["logits"], llama(IDS).logits)
 
 
-def test_devices_meet(tmp_path):
+def test_mixed_devices(tmp_path):
     """A real buffer and a parameter on the meta device, in one sum."""
 
     class Mixed(torch.nn.Module):
@@ -193,7 +193,7 @@ class Difference(torch.nn.Module):
 
 
 class Views(torch.nn.Module):
-    """Writes to a buffer, and reads a part of it by another name."""
+    """Mutates a buffer, and reads a view of it by another name."""
 
     def __init__(self):
         super().__init__()
@@ -208,8 +208,8 @@ class Views(torch.nn.Module):
 @pytest.mark.parametrize(
     "place", [torch.device("cpu"), torch.device("meta"), FakeTensorMode()], ids=["cpu", "meta", "fake"]
 )
-def test_what_shares_memory_does_so_everywhere(place):
-    """Inputs that are one tensor are two of the program's; a write to what a buffer is a view of is refused."""
+def test_shared_memory(place):
+    """Inputs that are one tensor are two program inputs; a write to the base of another buffer is an error."""
     with place:
         x, model = torch.ones(4), Views()
     lowered = lower(Difference(), x, x, output_type="linalg-on-tensors", weights="external")
@@ -220,8 +220,8 @@ def test_what_shares_memory_does_so_everywhere(place):
         lower(model, x, output_type="linalg-on-tensors", weights="external", mutation="functional")
 
 
-def test_a_program_that_was_exported_on_the_meta_device(llama, hollow):
-    program = export(hollow, (), {"input_ids": IDS.to("meta")})
+def test_program_exported_on_the_meta_device(llama, meta_llama):
+    program = export(meta_llama, (), {"input_ids": IDS.to("meta")})
     assert "meta" in str(program.graph)
     before = str(program.graph)
     lowered = lower(program, output_type="stablehlo", weights="external")
@@ -232,7 +232,7 @@ def test_a_program_that_was_exported_on_the_meta_device(llama, hollow):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_sizes_that_vary(policy):
+def test_dynamic_shapes(policy):
     with torch.device("meta"):
         meta = Small().eval()
     shapes = ({0: torch.export.Dim("batch")},)
@@ -241,9 +241,9 @@ def test_sizes_that_vary(policy):
     torch.testing.assert_close(lowered.with_weights(model).run(X[:2]), model(X[:2]))
 
 
-def test_inline_refuses_what_has_no_memory(hollow):
+def test_inline_meta_weights_are_an_error(meta_llama):
     with pytest.raises(UnsupportedProgramError, match="weights='external'"):
-        lower(hollow, output_type="torch", kwargs={"input_ids": IDS})
+        lower(meta_llama, output_type="torch", kwargs={"input_ids": IDS})
 
 
 class Counter(torch.nn.Module):
@@ -259,7 +259,7 @@ class Counter(torch.nn.Module):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("mutation", ["functional", "mutable"])
-def test_state_stays_state(policy, mutation):
+def test_state_is_not_an_external_weight(policy, mutation):
     model = Counter()
     lowered = lower(model, torch.ones(3), output_type="linalg-on-tensors", weights=policy, mutation=mutation)
     assert set(lowered.manifest.weights) == {"weight"}
@@ -271,7 +271,7 @@ def test_state_stays_state(policy, mutation):
     torch.testing.assert_close(caller(torch.ones(3)), model.weight.detach() * 6)
 
 
-def test_state_on_the_meta_device_has_to_be_given():
+def test_meta_state_has_to_be_given():
     with torch.device("meta"):
         model = Counter()
     lowered = lower(model, torch.ones(3), output_type="linalg-on-tensors", weights="external", mutation="functional")
@@ -286,7 +286,7 @@ def test_programs_share_weights(policy):
     model = small()
     programs = {"one": export(model, (X,)), "two": export(model, (X[:1],))}
     lowered: Lowered = lower(programs, output_type="linalg-on-tensors", weights=policy)
-    # Of the two names of one tensor, export chooses which one is its.
+    # torch.export chooses one of the two names of a tensor.
     names = [sorted((each.name, *each.also)) for each in lowered.manifest.weights.values()]
     expected = [["first.weight", "tied.weight"], *([name] for name in model.state_dict())]
     single = ("first.weight", "tied.weight", "norm.num_batches_tracked")
@@ -306,8 +306,8 @@ def test_programs_of_different_models():
     "dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.uint8, torch.complex64, torch.bool], ids=str
 )
 @pytest.mark.parametrize("output_type", ["raw", "tosa"])
-def test_linked_is_what_inline_is(dtype, output_type):
-    """Bit for bit: the module with weights put into it prints as the one that had them."""
+def test_linked_module_equals_the_inline_one(dtype, output_type):
+    """Bit for bit: the linked module prints as the one with inline weights."""
 
     class Holds(torch.nn.Module):
         def __init__(self):
@@ -331,7 +331,7 @@ def test_linked_is_what_inline_is(dtype, output_type):
     return None
 
 
-def test_hooks_are_asked_first():
+def test_hooks_precede_external_weights():
     class Resolves(FxImporterHooks):
         def resolve_literal(self, gni: NodeBuilder, literal: Any, info: InputInfo | None) -> ir.Value | None:
             if info is None or info.input_spec.target != "strided":
@@ -344,15 +344,15 @@ def test_hooks_are_asked_first():
     assert lowered.manifest.weights.keys() < set(small().state_dict())
 
 
-def test_a_report_needs_no_weights(hollow, tmp_path):
-    """What failed fails again from the report, though the model has no memory."""
+def test_report_without_weights(meta_llama, tmp_path):
+    """The report reproduces the failure, though the model is on the meta device."""
 
     def fails(module: ir.Operation) -> None:
         raise RuntimeError("as it should")
 
     with pytest.raises(StageFailed, match="as it should") as error:
         lower(
-            hollow,
+            meta_llama,
             output_type="torch",
             weights="external",
             pipeline=lambda pipeline: pipeline.after("torch-backend", fails),
@@ -368,7 +368,7 @@ def test_a_report_needs_no_weights(hollow, tmp_path):
     assert '"weights": "external"' in (report / "report.json").read_text()
 
 
-def test_where_weights_cannot_be_elsewhere():
+def test_functions_without_the_option_weights():
     compiled = torch.compile(small(), backend="fx_importer", options={"weights": "external"})
     with pytest.raises(BackendCompilerFailed, match="has no option 'weights'"):
         compiled(X)

@@ -1,4 +1,4 @@
-"""Real architectures, small: to every output type, and through the JIT against eager, static and dynamic."""
+"""Small models of real architectures: to every output type, and on the JIT against eager, static and dynamic."""
 
 import importlib.util
 from functools import cache
@@ -12,7 +12,7 @@ from benchmarks.zoo import ZOO
 from fx_importer import OutputType, lower
 
 from .linalg_no_ops import linalg_noise
-from .stablehlo_no_ops import noise
+from .stablehlo_no_ops import stablehlo_no_ops
 
 SMALL = [name for name, model in ZOO.items() if model.small]
 DYNAMIC = [name for name in SMALL if ZOO[name].dynamic_shapes is not None]
@@ -35,12 +35,12 @@ def test_lowers(name, output_type):
     module = lower(exported(name, dynamic=False), output_type=output_type).module
     assert module.operation.verify()
     if output_type is OutputType.STABLEHLO:
-        assert noise(module) == {}
+        assert stablehlo_no_ops(module) == {}
 
 
 @pytest.mark.parametrize("name", ["bert_small", "resnet_small", "lstm"])
-def test_dynamic_stablehlo_has_no_noise(name):
-    assert noise(lower(exported(name, dynamic=True), output_type="stablehlo").module) == {}
+def test_dynamic_stablehlo_has_no_no_ops(name):
+    assert stablehlo_no_ops(lower(exported(name, dynamic=True), output_type="stablehlo").module) == {}
 
 
 @pytest.mark.parametrize("name", SMALL)

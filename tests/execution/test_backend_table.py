@@ -123,7 +123,7 @@ class Constants(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.empty, self.truths, self.small, self.large, self.wide = map(
+        self.empty, self.bools, self.small, self.large, self.wide = map(
             nn.Buffer,
             (
                 torch.zeros(0, 3),
@@ -135,7 +135,7 @@ class Constants(nn.Module):
         )
 
     def forward(self, x):
-        return torch.cat([self.empty, x]), self.truths, self.small + 1, self.large * 2, self.wide
+        return torch.cat([self.empty, x]), self.bools, self.small + 1, self.large * 2, self.wide
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ x, y, row = (
     torch.tensor([1.0, -2, 3, 0]),
 )
 ints, others = torch.tensor([[7, -7, 3], [0, 5, -1]], dtype=torch.int32), torch.tensor([2, 3, 1], dtype=torch.int32)
-truths = x > 0
+bools = x > 0
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ ROWS = [
         )
     ),
     Row(
-        "truths",
+        "bools",
         lambda e, a, b: e.logical_or(e.logical_not(a), e.logical_and(a, b)),
         lambda a, b: ~a | (a & b),
-        (truths, y > 1),
+        (bools, y > 1),
     ),
-    Row("select", lambda e, c, a: e.select(c, a, -1.0), lambda c, a: torch.where(c, a, -1.0), (truths, x)),
+    Row("select", lambda e, c, a: e.select(c, a, -1.0), lambda c, a: torch.where(c, a, -1.0), (bools, x)),
     Row("to_integers", lambda e, a: e.cast(a, "i32"), lambda a: a.int(), (x * 3,)),
     Row(
         "to_floats",

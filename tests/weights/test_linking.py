@@ -271,9 +271,9 @@ def test_any_name_is_a_resource_key(name):
 
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo", "tosa"])
 def test_backends_reject_modules_without_their_weights(model, output_type):
-    hollow = lower(model, X, output_type=output_type, weights="external")
+    elided = lower(model, X, output_type=output_type, weights="external")
     with pytest.raises(UsageError, match="the weight '.*' is elided from the module: add it with fx_importer.link"):
-        JitBackend().load(hollow.module)
+        JitBackend().load(elided.module)
 
 
 @pytest.mark.parametrize("policy", ["external", "args"])
