@@ -1,17 +1,17 @@
-"""What a compilation can be told. Frozen values: changing one returns a new one (``dataclasses.replace``)."""
+"""The options of a compilation: frozen records, changed with `dataclasses.replace`, and their text form."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from fx_importer.errors import UsageError
-from fx_importer.output_types import OutputType
+from fx_importer.output_types import NARROW_TOSA, OutputType, TosaTarget
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -105,58 +105,6 @@ class ImportOptions:
     """Make a function of submodules that compute the same, which is called for each: transformer layers, say."""
 
 
-_TOSA_ALLOWS = {
-    "version": ("1.0", "1.1.draft"),
-    "profiles": ("pro_int", "pro_fp"),
-    "extensions": (
-        *("int4", "int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "variable", "controlflow", "dynamic"),
-        *("doubleround", "inexactround", "shape", "mxfp"),
-    ),
-    "level": ("none", "8k"),
-}
-
-
-@dataclass(frozen=True)
-class TosaTarget:
-    """What TOSA's validator holds a module against. ``str()`` is what `get` reads."""
-
-    version: str = "1.1.draft"
-    """Of the specification. Integers of 64 bits came with the draft of 1.1."""
-    profiles: tuple[str, ...] = ("pro_int", "pro_fp")
-    extensions: tuple[str, ...] = ("int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow")
-    level: str = "8k"
-
-    @classmethod
-    def get(cls, spec: str | TosaTarget) -> TosaTarget:
-        """Parse ``version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k``; what is left out has its default.
-
-        Raises:
-            UsageError: for a name or a value that is not one, with those that are accepted.
-        """
-        if isinstance(spec, TosaTarget):
-            return spec
-        found: dict[str, Any] = {}
-        for part in spec.split():
-            key, _, text = part.partition("=")
-            if key not in _TOSA_ALLOWS:
-                raise UsageError(f"TOSA target {spec!r}: no {key!r}; accepted are {', '.join(_TOSA_ALLOWS)}")
-            values = tuple(filter(None, text.split(",")))
-            several = key in ("profiles", "extensions")
-            if set(values) - set(_TOSA_ALLOWS[key]) or (not several and len(values) != 1):
-                accepted = ", ".join(_TOSA_ALLOWS[key])
-                raise UsageError(f"TOSA target {spec!r}: {key} is {text!r}; accepted are {accepted}")
-            found[key] = values if several else text
-        return cls(**found)
-
-    def __str__(self) -> str:
-        profiles, extensions = ",".join(self.profiles), ",".join(self.extensions)
-        return f"version={self.version} profiles={profiles} extensions={extensions} level={self.level}"
-
-
-NARROW_TOSA = TosaTarget("1.0", extensions=("int16", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow"))
-"""What a module without integers of 64 bits is held against."""
-
-
 @dataclass(frozen=True)
 class LoweringOptions:
     """For the pass pipelines."""
@@ -217,9 +165,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the stages run, and what they leave on the disk. It changes nothing in what they make.
+    """How the stages run, and what they write to disk. The module that they produce does not depend on it.
 
-    Raises `UsageError` for what cannot be.
+    Raises `UsageError` for invalid or contradictory values.
     """
 
     isolate: bool = False
@@ -231,7 +179,7 @@ class RunOptions:
     dump_dir: str | None = None
     """Where reports and dumps go, each in a new directory; without it, ``FX_IMPORTER_DUMP_DIR`` says it."""
     dump_ir: str | None = None
-    """A regular expression: stages of such names have what is before and after them written down."""
+    """A regular expression: the module is dumped before and after each stage whose name matches it."""
     cache: bool | None = None
     """Take the outcome from the cache if it is there, and keep it if not; None does so where ``FX_IMPORTER_CACHE_DIR``
     is set."""
@@ -241,7 +189,7 @@ class RunOptions:
             if limit is not None and not self.isolate:
                 raise UsageError(f"{name}={limit} is for a process that can be ended: pass isolate=True too")
             if limit is not None and limit <= 0:
-                raise UsageError(f"{name}={limit}: a limit is more than nothing")
+                raise UsageError(f"{name}={limit}: a limit must be positive")
         if self.dump_ir is not None:
             try:
                 re.compile(self.dump_ir)
@@ -258,14 +206,14 @@ class RunOptions:
 
     @property
     def directory(self) -> Path | None:
-        """Where what is written goes, which need not exist yet; None where temporary files do."""
+        """The directory of reports and dumps, which need not exist yet; None for that of temporary files."""
         chosen = self.dump_dir or os.environ.get("FX_IMPORTER_DUMP_DIR")
         return Path(chosen) if chosen else None
 
 
 @dataclass(frozen=True)
 class Options:
-    """One compilation, in full."""
+    """All options of one compilation."""
 
     output_type: OutputType = OutputType.RAW
     export: ExportOptions = field(default_factory=ExportOptions)
@@ -274,3 +222,71 @@ class Options:
     lowering: LoweringOptions = field(default_factory=LoweringOptions)
     printing: PrintOptions = field(default_factory=PrintOptions)
     running: RunOptions = field(default_factory=RunOptions)
+
+
+GROUPS = {
+    "export": ExportOptions,
+    "decompositions": DecompositionOptions,
+    "importing": ImportOptions,
+    "lowering": LoweringOptions,
+    "running": RunOptions,
+}
+"""The fields of `Options` with a text form, for the command line and for reports, and their classes. No two of these
+fields share a name."""
+
+WITHOUT_TEXT = {
+    "dynamic_shapes",  # a Python value; an exported program (.pt2) carries its own
+    *("table", "extra", "pipeline"),  # of Python functions
+    "func_visibility",  # for a module of several functions; the command line imports one
+}
+
+
+def fields_with_text(group: type) -> list[str]:
+    """Return the names of the fields of an options class that have a text form."""
+    return [each.name for each in fields(group) if each.name not in WITHOUT_TEXT]
+
+
+def options_from_text(values: Mapping[str, Any]) -> Options:
+    """Return the options with the ``values`` of these fields, and defaults for the others: `options_to_text` reversed.
+
+    Raises:
+        UsageError: for an invalid value.
+    """
+    groups: dict[str, Any] = {}
+    for name, group in GROUPS.items():
+        hints = get_type_hints(group)
+        given = [each for each in fields_with_text(group) if each in values]
+        groups[name] = group(**{each: _read(values[each], hints[each]) for each in given})
+    return Options(output_type=OutputType.get(values.get("output_type", Options.output_type)), **groups)
+
+
+def _read(given: Any, hint: Any) -> Any:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint.get(given)  # type: ignore[attr-defined]
+    if hint == tuple[OutputType, ...]:
+        return tuple(OutputType.get(each) for each in given)
+    if hint == TosaTarget | None:
+        return None if given is None else TosaTarget.get(given)
+    return tuple(given) if isinstance(given, list) else given
+
+
+def options_to_text(options: Options) -> dict[str, Any]:
+    """Return the values that differ from their defaults, by the names of fields, as JSON can hold them."""
+    found: dict[str, Any] = {"output_type": options.output_type.value}
+    for name, group in GROUPS.items():
+        for each in fields_with_text(group):
+            value = getattr(getattr(options, name), each)
+            if value != getattr(group(), each):
+                found[each] = _to_text(value)
+    return found
+
+
+def _to_text(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, TosaTarget):
+        return str(value)
+    if not isinstance(value, tuple):
+        return value
+    names = [_to_text(each) for each in value]  # rules in Python have no text form; names of them do
+    return [each for each in names if isinstance(each, str)]

@@ -1,4 +1,4 @@
-"""The forms a program can be lowered to: the package's five, those of users, and the one parser of their names."""
+"""Output types: the package's five and those of users, with the parser of their names; and targets of TOSA."""
 
 from __future__ import annotations
 
@@ -202,3 +202,55 @@ OutputType.TORCH = _put("torch")
 OutputType.LINALG_ON_TENSORS = _put("linalg-on-tensors")
 OutputType.TOSA = _put("tosa")
 OutputType.STABLEHLO = _put("stablehlo")
+
+
+_TOSA_ALLOWS = {
+    "version": ("1.0", "1.1.draft"),
+    "profiles": ("pro_int", "pro_fp"),
+    "extensions": (
+        *("int4", "int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "variable", "controlflow", "dynamic"),
+        *("doubleround", "inexactround", "shape", "mxfp"),
+    ),
+    "level": ("none", "8k"),
+}
+
+
+@dataclass(frozen=True)
+class TosaTarget:
+    """Version, profiles, extensions and level of TOSA that a module is validated against; `get` parses ``str()``."""
+
+    version: str = "1.1.draft"
+    """The version of the specification. 64-bit integers came with the draft of 1.1."""
+    profiles: tuple[str, ...] = ("pro_int", "pro_fp")
+    extensions: tuple[str, ...] = ("int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow")
+    level: str = "8k"
+
+    @classmethod
+    def get(cls, spec: str | TosaTarget) -> TosaTarget:
+        """Parse ``version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k``; what is left out has its default.
+
+        Raises:
+            UsageError: for a name or a value that is not one, with those that are accepted.
+        """
+        if isinstance(spec, TosaTarget):
+            return spec
+        found: dict[str, Any] = {}
+        for part in spec.split():
+            key, _, text = part.partition("=")
+            if key not in _TOSA_ALLOWS:
+                raise UsageError(f"TOSA target {spec!r}: no {key!r}; accepted are {', '.join(_TOSA_ALLOWS)}")
+            values = tuple(filter(None, text.split(",")))
+            several = key in ("profiles", "extensions")
+            if set(values) - set(_TOSA_ALLOWS[key]) or (not several and len(values) != 1):
+                accepted = ", ".join(_TOSA_ALLOWS[key])
+                raise UsageError(f"TOSA target {spec!r}: {key} is {text!r}; accepted are {accepted}")
+            found[key] = values if several else text
+        return cls(**found)
+
+    def __str__(self) -> str:
+        profiles, extensions = ",".join(self.profiles), ",".join(self.extensions)
+        return f"version={self.version} profiles={profiles} extensions={extensions} level={self.level}"
+
+
+NARROW_TOSA = TosaTarget("1.0", extensions=("int16", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow"))
+"""What a module without 64-bit integers is validated against."""

@@ -22,8 +22,7 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import whole_directory
-from fx_importer.option_values import read_options
-from fx_importer.options import ExportOptions, PrintOptions, RunOptions
+from fx_importer.options import ExportOptions, PrintOptions, RunOptions, options_from_text
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 from fx_importer.reduction import Reduction, Search, Setting, Trials
@@ -75,7 +74,7 @@ def job_of(directory: Path) -> Job:
             f"'{directory}' is of a lowering with {', '.join(facts['unsaid'])}, which a report cannot hold: reduce the "
             "model itself"
         )
-    options = read_options(facts["options"])
+    options = options_from_text(facts["options"])
     setting = Setting(options, None, Tolerance())
     return Job(files[0], setting, facts["stage"], options.running.time_limit or PATIENCE)
 

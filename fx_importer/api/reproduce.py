@@ -16,8 +16,7 @@ from fx_importer.diagnostics.reports.bundle import BYTECODE, REPORT, versions
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UsageError
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
-from fx_importer.option_values import read_options
-from fx_importer.options import Options
+from fx_importer.options import Options, options_from_text
 from fx_importer.pipelines import Stage, parse_steps
 from fx_importer.pipelines.isolated_runner import run_stages
 
@@ -54,7 +53,7 @@ def reproduce(directory: Path) -> Reproduction:
         UsageError: if ``directory`` holds no report, or nothing that can be run.
     """
     facts = facts_of(directory)
-    options = read_options(facts["options"])
+    options = options_from_text(facts["options"])
     reported = Failure.from_json(facts["failure"])
     bytecode = directory / BYTECODE
     now = _run_stage(facts, bytecode, options) if bytecode.exists() else _run_all(facts, directory, options)

@@ -10,8 +10,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from fx_importer.option_values import GROUPS, read_options, spelled_fields
-from fx_importer.options import Options, TosaTarget
+from fx_importer.options import GROUPS, Options, TosaTarget, fields_with_text, options_from_text
 from fx_importer.output_types import OutputType
 
 HELP = {
@@ -65,7 +64,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        options = read_options(defaults | {p.name: values[p.name] for p in derived})
+        options = options_from_text(defaults | {p.name: values[p.name] for p in derived})
         command(**{name: values[name] for name in names}, options=options)
 
     spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
@@ -77,7 +76,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters(defaults: Options) -> list[inspect.Parameter]:
     """Return the options as parameters that typer understands: the name, the default and the type of the field."""
-    groups = [(getattr(defaults, field), spelled_fields(group)) for field, group in GROUPS.items()]
+    groups = [(getattr(defaults, field), fields_with_text(group)) for field, group in GROUPS.items()]
     fields = [(defaults, "output_type"), *((group, name) for group, names in groups for name in names)]
     return [_parameter(name, get_type_hints(type(group))[name], getattr(group, name)) for group, name in fields]
 

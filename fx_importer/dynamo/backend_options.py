@@ -8,7 +8,7 @@ from typing import Any
 
 from fx_importer.api.keywords import KEYWORDS
 from fx_importer.errors import UsageError
-from fx_importer.execution import DEFAULTS, RUNS, Backend, backend_named
+from fx_importer.execution import DEFAULTS, Backend, backend_named, backends_for
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for
 
@@ -77,7 +77,7 @@ class Settings:
 
 
 def _check_runs(execution: Any, output_type: OutputType) -> None:
-    runs = (*RUNS.get(output_type.root, ()), "eager")
+    runs = (*backends_for(output_type), "eager")
     said = f"{', '.join(map(repr, runs))}"
     if execution is None:
         if output_type.root not in DEFAULTS:

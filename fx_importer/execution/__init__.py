@@ -8,6 +8,7 @@ from fx_importer.execution.backend_table import (
     RUNS,
     STUB_BACKEND,
     backend_named,
+    backends_for,
     default_for,
 )
 from fx_importer.execution.caller import Caller
@@ -38,5 +39,6 @@ __all__ = [
     "Worker",
     "XlaBackend",
     "backend_named",
+    "backends_for",
     "default_for",
 ]

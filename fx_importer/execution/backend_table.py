@@ -33,6 +33,12 @@ RUNS: Mapping[OutputType, tuple[str, ...]] = {
 }
 """Backends by output type; they also run output types of users that are based on it."""
 
+
+def backends_for(output_type: OutputType) -> tuple[str, ...]:
+    """Return the names of the backends that run an output type; of a user's own, those of its base."""
+    return RUNS.get(output_type.root, ())
+
+
 DEFAULTS: Mapping[OutputType, str] = {
     OutputType.LINALG_ON_TENSORS: "jit",
     OutputType.STABLEHLO: "stablehlo",

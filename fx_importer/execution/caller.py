@@ -102,10 +102,13 @@ class Caller:
 
     def _as_input(self, value: Any) -> Any:
         """Return ``value`` as the function takes it: in StableHLO, scalars are rank-0 tensors."""
-        if type(value) in _SCALAR_DTYPES and OutputType.get(self.manifest.output_type).root is OutputType.STABLEHLO:
+        if type(value) in _SCALAR_DTYPES and OutputType.get(self.manifest.output_type).root in _SCALARS_ARE_TENSORS:
             return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)])
         return value
 
+
+_SCALARS_ARE_TENSORS = frozenset((OutputType.STABLEHLO,))
+"""The output types whose functions take rank-0 tensors for scalars."""
 
 _SCALAR_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 

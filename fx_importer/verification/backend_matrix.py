@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fx_importer.execution import BACKENDS, RUNS
+from fx_importer.execution import BACKENDS, backends_for
 from fx_importer.output_types import OutputType
 from fx_importer.verification.verdict import Check, Status, Verdict, as_text
 
@@ -33,9 +33,7 @@ class Row:
         Errors are absolute, divided by the largest magnitude of eager's tensor; None where nothing came out.
         """
         if self.verdict is None:
-            return dict.fromkeys(
-                RUNS.get(self.output_type.root, ()), ("crashed" if self.signal else "not lowered", None)
-            )
+            return dict.fromkeys(backends_for(self.output_type), ("crashed" if self.signal else "not lowered", None))
         found: dict[str, list[Check]] = {}
         for check in self.verdict.checks:
             found.setdefault(check.backend, []).append(check)

@@ -16,7 +16,6 @@ from fx_importer.diagnostics.progress import counted
 from fx_importer.errors import CrashedError, NotInstalledError, UsageError
 from fx_importer.execution import (
     ISOLATED,
-    RUNS,
     STUB_BACKEND,
     Backend,
     Caller,
@@ -25,6 +24,7 @@ from fx_importer.execution import (
     Loaded,
     Worker,
     backend_named,
+    backends_for,
     default_for,
 )
 from fx_importer.manifest import Manifest
@@ -123,7 +123,7 @@ def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: 
         backends = [backends]
     names = backends
     if names is None:
-        names = () if subject.manifest.operator_stubs or subject.manifest.fallback else RUNS.get(output_type.root, ())
+        names = () if subject.manifest.operator_stubs or subject.manifest.fallback else backends_for(output_type)
         names = names or (default_for(subject.manifest),)
     default = names[0] if backends is None else None
     worker = Worker()

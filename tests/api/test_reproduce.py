@@ -18,8 +18,16 @@ from fx_importer.api.reproduce import reproduce
 from fx_importer.cli import main
 from fx_importer.compiler import driver
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
-from fx_importer.option_values import read_options, spelled
-from fx_importer.options import Contract, ExportOptions, LoweringOptions, Options, RunOptions, TosaTarget
+from fx_importer.options import (
+    Contract,
+    ExportOptions,
+    LoweringOptions,
+    Options,
+    RunOptions,
+    TosaTarget,
+    options_from_text,
+    options_to_text,
+)
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.python_passes import imported_step
@@ -283,7 +291,7 @@ def test_dumps_of_failed_stages(tmp_path):
     [
         ({"time_limit": 1}, "time_limit=1 is for a process that can be ended: pass isolate=True too"),
         ({"memory_limit": 1}, "memory_limit=1 is for a process"),
-        ({"isolate": True, "time_limit": 0}, "a limit is more than nothing"),
+        ({"isolate": True, "time_limit": 0}, "a limit must be positive"),
         ({"dump_ir": "("}, r"dump_ir='\(' is not a regular expression"),
     ],
 )
@@ -301,9 +309,9 @@ def test_options_round_trip():
         ),
         running=RunOptions(True, 2.5, 10**9),
     )
-    values = json.loads(json.dumps(spelled(options)))
-    assert read_options(values) == options
-    assert spelled(Options()) == {"output_type": "raw"}
+    values = json.loads(json.dumps(options_to_text(options)))
+    assert options_from_text(values) == options
+    assert options_to_text(Options()) == {"output_type": "raw"}
 
 
 def test_existing_modules():

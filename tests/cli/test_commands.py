@@ -13,8 +13,7 @@ import pytest
 from fx_importer.cli import main
 from fx_importer.cli.option_arguments import HELP
 from fx_importer.mlir.bindings import new_context, passmanager
-from fx_importer.option_values import GROUPS, NOT_SPELLED
-from fx_importer.options import Options
+from fx_importer.options import GROUPS, WITHOUT_TEXT, Options
 from fx_importer.pipelines import PIPELINES, RewriteStep
 from fx_importer.pipelines.pipeline_parser import parse_steps
 
@@ -35,7 +34,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 def test_every_option_field_has_a_flag_or_an_exemption():
     fields = {field.name for group in GROUPS.values() for field in dataclasses.fields(group)}
-    assert fields | {"output_type"} == set(HELP) | NOT_SPELLED
+    assert fields | {"output_type"} == set(HELP) | WITHOUT_TEXT
     # Printing goes to standard output.
     assert {field.name for field in dataclasses.fields(Options)} - set(GROUPS) - {"output_type"} == {"printing"}
 

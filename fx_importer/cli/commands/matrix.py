@@ -15,7 +15,7 @@ from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.errors import CrashedError, FxImporterError, UsageError
-from fx_importer.execution import RUNS, backend_named
+from fx_importer.execution import backend_named, backends_for
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -57,7 +57,7 @@ def show_matrix(
     with reporting_progress(True):
         progress.enter(f"lower and run {model}")
         for output_type in counted(output_types, "output types"):
-            chosen = [each for each in RUNS.get(output_type.root, ()) if not backends or each in backends]
+            chosen = [each for each in backends_for(output_type) if not backends or each in backends]
             rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
     matrix = Matrix(tuple(rows))
     console = Console(width=WIDTH)

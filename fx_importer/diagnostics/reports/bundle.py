@@ -22,8 +22,7 @@ from fx_importer.diagnostics.reports.report_page import page
 from fx_importer.diagnostics.reports.repro_command import import_command, stage_command
 from fx_importer.diagnostics.trace import HERE, StageRecord, Trace
 from fx_importer.errors import CrashedError, StageFailed
-from fx_importer.option_values import spelled
-from fx_importer.options import DecompositionOptions, Options, Weights
+from fx_importer.options import DecompositionOptions, Options, Weights, options_to_text
 
 BYTECODE, REPORT = "before.mlirbc", "report.json"
 _PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")
@@ -152,7 +151,7 @@ def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options
 def _portable(options: Options) -> dict[str, Any]:
     """Return what can be said of ``options`` anywhere: where files went does not count."""
     running = dataclasses.replace(options.running, dump_dir=None, dump_ir=None)
-    return spelled(dataclasses.replace(options, running=running))
+    return options_to_text(dataclasses.replace(options, running=running))
 
 
 def _unsaid(options: Options) -> list[str]:
