@@ -11,7 +11,7 @@ from fx_importer.decompositions.backward.grid_sample_backward import grid_sample
 from fx_importer.decompositions.backward.loss_backward import LOSSES
 from fx_importer.decompositions.backward.max_pool_backward import LARGEST
 from fx_importer.decompositions.backward.segment_reduce_backward import segment_reduce_backward
-from fx_importer.decompositions.backward.separable_backward import SEPARABLE
+from fx_importer.decompositions.backward.resize_backward import SEPARABLE
 
 BACKWARD = (
     *SEPARABLE,

@@ -6,7 +6,7 @@ from torch._decomp import core_aten_decompositions
 
 from fx_importer.decompositions.elementwise import arithmetic, comparisons, powers, rounding, shifts
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
-from fx_importer.decompositions.indexing import copies, nonzero, shapes, strided_views
+from fx_importer.decompositions.indexing import copies, nonzero, pad, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul
 from fx_importer.decompositions.nn import adaptive_pooling, attention, losses, normalization
 from fx_importer.decompositions.reduction import variance
@@ -68,19 +68,19 @@ BASE = (
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
         because="torch's rules end in as_strided and prims, and the C++ ones compute in float64",
     )
-    .replacing(shapes.squeeze, because="torch's rule ends in prims.squeeze")
+    .replacing(pad.squeeze, because="torch's rule ends in prims.squeeze")
     .replacing(
         *(
             strided_views.diagonal_scatter,
             grid_sample.grid_sampler_3d,
-            shapes.resize,
+            pad.resize,
             normalization.batch_norm_with_update,
         ),
-        *(shapes.empty_permuted, shapes.zeros_without_memory),
+        *(pad.empty_permuted, pad.zeros_without_memory),
         *losses.LOSSES,
         because="the dialect lacks it",
     )
-    .replacing(shapes.roll, because="torch's rule gathers")
+    .replacing(pad.roll, because="torch's rule gathers")
     .replacing(*copies.COPIES, because="the dialect lacks it, or no backend takes it")
     .replacing(*shifts.SHIFTS, because="no backend takes it under all of its names")
     .replacing(

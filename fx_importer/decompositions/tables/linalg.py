@@ -18,7 +18,7 @@ from fx_importer.decompositions.elementwise import (
     signs,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes
+from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, pad
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
@@ -75,7 +75,7 @@ LINALG = (
     .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
-    .preferring(shapes.pad, because="the C++ lowering leaves out a pad that keeps the size")
+    .preferring(pad.pad, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
     .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
     .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")

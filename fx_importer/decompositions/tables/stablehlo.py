@@ -19,7 +19,7 @@ from fx_importer.decompositions.elementwise import (
     unsigned,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes, strided_views
+from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, pad, strided_views
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
@@ -80,7 +80,7 @@ STABLEHLO = (
     )
     .preferring(*complex_operators.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
-    .preferring(shapes.squeeze_all, shapes.pad_of_any_size, because="the C++ lowering takes known sizes only")
+    .preferring(pad.squeeze_all, pad.pad_of_any_size, because="the C++ lowering takes known sizes only")
     .preferring(error_functions.erf_of_integers, because="the C++ lowering takes floats only")
     .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
     .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")

@@ -19,7 +19,7 @@ from fx_importer.decompositions.elementwise import (
     signs,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, shapes, strided_views
+from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, pad, strided_views
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
@@ -120,7 +120,7 @@ TOSA = (
         comparisons.ne_bools,
         arithmetic.add_bools,
         arithmetic.mul_bools,
-        shapes.pad,
+        pad.pad,
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
         because="the C++ lowering spells it as TOSA does not",
