@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from fx_importer.canonicalization import Dtypes
 from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets
 from fx_importer.decompositions.engine.library_composites import library_composites
-from fx_importer.decompositions.nn.quantization import quantization
+from fx_importer.decompositions.nn.quantization import quantization_rules
 from fx_importer.lowerings import Lowerings, table_with
 from fx_importer.options import LoweringOptions, Options
 from fx_importer.output_types import OutputType
@@ -63,7 +63,7 @@ class Target:
         else:
             table = self.decompositions
             if self.library_operators:
-                quantized = {operator: each.rule for each in quantization() for operator in each.operators}
+                quantized = {operator: each.rule for each in quantization_rules() for operator in each.operators}
                 composites = {} if program is None else library_composites(program)
                 known = DecompositionTable(composites | quantized, because="of another library: its definition")
                 table = known.updated(table)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from fx_importer.decompositions.indexing import copies, indexing, shapes, strided_views
+from fx_importer.decompositions.indexing import copies, indexing, reshape, roll, strided_views
 
 aten = torch.ops.aten
 
@@ -17,18 +17,18 @@ def seed() -> None:
 @pytest.mark.parametrize("shifts, dims", [([1], [0]), ([-2, 7], [0, 1]), ([0], [1]), ([5], ()), ([6], [1])])
 def test_roll(shifts: list[int], dims: list[int]) -> None:
     x = torch.arange(24).reshape(4, 6)
-    assert_close(shapes.roll(x, shifts, dims), torch.roll(x, shifts, dims))
+    assert_close(roll.roll(x, shifts, dims), torch.roll(x, shifts, dims))
 
 
 def test_roll_of_nothing_and_of_a_scalar() -> None:
-    assert_close(shapes.roll(torch.empty(0, 2), [1], [0]), torch.empty(0, 2))
-    assert_close(shapes.roll(torch.tensor(3), [1], [0]), torch.tensor(3))
+    assert_close(roll.roll(torch.empty(0, 2), [1], [0]), torch.empty(0, 2))
+    assert_close(roll.roll(torch.tensor(3), [1], [0]), torch.tensor(3))
 
 
 @pytest.mark.parametrize("dims", [[0], [0, 2], [1], [-1, 0], []])
 def test_squeeze(dims: list[int]) -> None:
     x = torch.randn(1, 3, 1)
-    assert shapes.squeeze(x, dims).shape == aten.squeeze.dims(x, dims).shape
+    assert reshape.squeeze(x, dims).shape == aten.squeeze.dims(x, dims).shape
 
 
 VIEWS = {

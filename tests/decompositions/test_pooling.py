@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
-from fx_importer.decompositions.nn import pooling
+from fx_importer.decompositions.nn import adaptive_pooling, pooling
 
 X = torch.randn(2, 3, 7, 8, 6, generator=torch.Generator().manual_seed(0))
 TIES = X.mul(2).round()
@@ -45,10 +45,10 @@ def test_max(given: dict[str, Any], x: torch.Tensor) -> None:
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 4), (7, 8, 6), (9, 2, 4)])
 def test_adaptive(size: tuple[int, int, int]) -> None:
     expected = F.adaptive_max_pool3d(TIES, size, return_indices=True)
-    assert_close(pooling.adaptive_max_pool(TIES, size), expected)
+    assert_close(adaptive_pooling.adaptive_max_pool(TIES, size), expected)
     expected = F.adaptive_max_pool2d(TIES[0], size[1:], return_indices=True)
-    assert_close(pooling.adaptive_max_pool(TIES[0], size[1:]), expected)
-    assert_close(pooling.adaptive_avg_pool(X, size), F.adaptive_avg_pool3d(X, size))
+    assert_close(adaptive_pooling.adaptive_max_pool(TIES[0], size[1:]), expected)
+    assert_close(adaptive_pooling.adaptive_avg_pool(X, size), F.adaptive_avg_pool3d(X, size))
 
 
 @pytest.mark.parametrize("included", [True, False])

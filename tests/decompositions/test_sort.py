@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from fx_importer.decompositions.complex import complex_logsumexp
-from fx_importer.decompositions.indexing import scatter_reduce
+from fx_importer.decompositions.indexing import indexing, scatter_reduce
 from fx_importer.decompositions.reduction import cumulative
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 
@@ -134,16 +134,16 @@ def test_sums_of_rows_that_are_infinite() -> None:
     same(scatter_reduce.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
     same(scatter_reduce.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
     added = NORMAL.index_put((index - 4,), NOT_NUMBERS, accumulate=True)
-    same(scatter_reduce.index_put(NORMAL, [index - 4], NOT_NUMBERS, True), added)
+    same(indexing.index_put_accumulating(NORMAL, [index - 4], NOT_NUMBERS, True), added)
     pairs = (index[:3, None], index[None, :2])
     values = NOT_NUMBERS[:3, :2]
-    same(scatter_reduce.index_put(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
+    same(indexing.index_put_accumulating(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
 
 
 def test_flat_places() -> None:
     places = torch.tensor([[1, -2], [7, 1]])
-    same(scatter_reduce.take(NORMAL, places), NORMAL.take(places))
-    same(scatter_reduce.take(torch.tensor(2.0), places[:1, :1] - 1), torch.tensor([[2.0]]))
-    same(scatter_reduce.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
+    same(indexing.take(NORMAL, places), NORMAL.take(places))
+    same(indexing.take(torch.tensor(2.0), places[:1, :1] - 1), torch.tensor([[2.0]]))
+    same(indexing.put(NORMAL, places, places * 2.0, True), NORMAL.put(places, places * 2.0, True))
     scattered = NORMAL.scatter(1, places % 6, 3.0, reduce="multiply")
     same(scatter_reduce.scatter(NORMAL, 1, places % 6, 3.0, reduce="multiply"), scattered)

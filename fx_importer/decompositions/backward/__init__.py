@@ -1,28 +1,34 @@
-"""Gradients: what a joint graph of loss and gradients holds beside the operators of the model."""
+"""Decompositions of gradients: operators of joint graphs of loss and gradients that no forward graph has."""
 
 from __future__ import annotations
 
 from fx_importer.decompositions.backward.activation_backward import rrelu_backward, shrink_backward
 from fx_importer.decompositions.backward.attention_backward import attention_backward
+from fx_importer.decompositions.backward.avg_pool_backward import AVG_POOL_BACKWARD
 from fx_importer.decompositions.backward.convolution_backward import convolution_backward
-from fx_importer.decompositions.backward.distance_backward import DISTANCES
-from fx_importer.decompositions.backward.embedding_backward import EMBEDDING
+from fx_importer.decompositions.backward.distance_backward import DISTANCE_BACKWARD
+from fx_importer.decompositions.backward.embedding_backward import EMBEDDING_BACKWARD
 from fx_importer.decompositions.backward.grid_sample_backward import grid_sampler_backward
-from fx_importer.decompositions.backward.loss_backward import LOSSES
-from fx_importer.decompositions.backward.max_pool_backward import LARGEST
+from fx_importer.decompositions.backward.loss_backward import LOSS_BACKWARD
+from fx_importer.decompositions.backward.masked_scatter_backward import masked_scatter_backward
+from fx_importer.decompositions.backward.max_pool_backward import MAX_POOL_BACKWARD
+from fx_importer.decompositions.backward.pad_backward import PAD_BACKWARD
+from fx_importer.decompositions.backward.resize_backward import RESIZE_BACKWARD
 from fx_importer.decompositions.backward.segment_reduce_backward import segment_reduce_backward
-from fx_importer.decompositions.backward.resize_backward import SEPARABLE
 
 BACKWARD = (
-    *SEPARABLE,
-    *LARGEST,
-    *LOSSES,
-    *EMBEDDING,
+    *AVG_POOL_BACKWARD,
+    *PAD_BACKWARD,
+    *RESIZE_BACKWARD,
+    *MAX_POOL_BACKWARD,
+    *LOSS_BACKWARD,
+    *EMBEDDING_BACKWARD,
     convolution_backward,
     attention_backward,
     rrelu_backward,
     shrink_backward,
     grid_sampler_backward,
     segment_reduce_backward,
-    *DISTANCES,
+    *DISTANCE_BACKWARD,
+    masked_scatter_backward,
 )

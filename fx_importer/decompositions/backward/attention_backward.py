@@ -41,13 +41,13 @@ def attention_backward(
     of_scores = weights * (of_weights - torch.sum(of_weights * weights, -1, keepdim=True)) * factor
     found = (
         matmul(of_scores, key),
-        _summed(matmul(of_scores.transpose(-2, -1), query), groups),
-        _summed(matmul(weights.transpose(-2, -1), grad), groups),
+        _sum_repeated_heads(matmul(of_scores.transpose(-2, -1), query), groups),
+        _sum_repeated_heads(matmul(weights.transpose(-2, -1), grad), groups),
     )
     return found[0].to(dtypes[0]), found[1].to(dtypes[1]), found[2].to(dtypes[2])
 
 
-def _summed(x: Tensor, groups: int) -> Tensor:
+def _sum_repeated_heads(x: Tensor, groups: int) -> Tensor:
     """Add up those heads, axis 1, that are repetitions of one."""
     if groups == 1:
         return x

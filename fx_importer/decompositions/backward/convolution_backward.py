@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.interior_padding import of_axes
+from fx_importer.decompositions.indexing.interior_padding import per_axis
 from fx_importer.fx_graph.operators import aten
 
 
@@ -36,7 +36,7 @@ def convolution_backward(
     if not is_static(grad, x, weight):
         return NotImplemented
     axes = x.dim() - 2
-    stride, padding, dilation = (of_axes(each, axes) for each in (stride, padding, dilation))
+    stride, padding, dilation = (per_axis(each, axes) for each in (stride, padding, dilation))
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:
@@ -48,13 +48,13 @@ def convolution_backward(
             of_input = aten.convolution(grad, weight, None, stride, padding, dilation, True, rest, groups)
     if output_mask[1]:
         image, kernel = (grad, x) if transposed else (x, grad)
-        of_weight = _of_weight(image, kernel, weight.shape, stride, padding, dilation, groups)
+        of_weight = _weight_gradient(image, kernel, weight.shape, stride, padding, dilation, groups)
     if output_mask[2]:
         of_bias = torch.sum(grad, [0, *range(2, grad.dim())])
     return of_input, of_weight, of_bias
 
 
-def _of_weight(
+def _weight_gradient(
     image: Tensor,
     kernel: Tensor,
     shape: Sequence[int],

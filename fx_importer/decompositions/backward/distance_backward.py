@@ -1,9 +1,8 @@
-"""Gradients of the distances of rows, and of scattering by a mask."""
+"""Gradients of the distances between rows: ``cdist`` and ``pdist``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:
+def _norm_derivative(difference: Tensor, distance: Tensor, p: float) -> Tensor:
     """Return how the p-norm of ``difference`` along the last axis moves with it; not at all where it is zero."""
     zero = torch.zeros((), dtype=difference.dtype)
     sign = torch.sign(difference)
@@ -34,7 +33,7 @@ def _slope(difference: Tensor, distance: Tensor, p: float) -> Tensor:
 def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distance: Tensor) -> Tensor:
     """By ``a``: (…, n, d) and (…, m, d), with distances (…, n, m)."""
     difference = a.unsqueeze(-2) - b.unsqueeze(-3)
-    return torch.sum(grad.unsqueeze(-1) * _slope(difference, distance.unsqueeze(-1), p), -2)
+    return torch.sum(grad.unsqueeze(-1) * _norm_derivative(difference, distance.unsqueeze(-1), p), -2)
 
 
 @decomposes(aten._pdist_backward.default)
@@ -45,22 +44,9 @@ def pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Any:
     if x.shape[0] < 2:
         return torch.zeros_like(x)
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1).unbind()
-    share = grad.unsqueeze(-1) * _slope(x[first] - x[second], distance.unsqueeze(-1), p)
+    share = grad.unsqueeze(-1) * _norm_derivative(x[first] - x[second], distance.unsqueeze(-1), p)
     zeros = torch.zeros(x.shape, dtype=x.dtype)
     return aten.index_put(aten.index_put(zeros, [first], share, True), [second], -share, True)
 
 
-@decomposes(aten.masked_scatter_backward.default)
-def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Any:
-    """The source's k-th element went where the mask is true for the k-th time."""
-    if not is_static(grad, mask) or not all(isinstance(size, int) for size in sizes):
-        return NotImplemented
-    flat = mask.expand(grad.shape).reshape(-1)
-    number = math.prod(sizes)
-    order = torch.cumsum(flat.to(torch.int64), 0) - 1
-    places = torch.where(flat, order, torch.full_like(order, number))
-    room = torch.zeros((number + 1,), dtype=grad.dtype)
-    return torch.scatter_add(room, 0, places, grad.reshape(-1)).narrow(0, 0, number).reshape(list(sizes))
-
-
-DISTANCES = (cdist_backward, pdist_backward, masked_scatter_backward)
+DISTANCE_BACKWARD = (cdist_backward, pdist_backward)

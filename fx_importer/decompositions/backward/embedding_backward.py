@@ -16,7 +16,7 @@ _MEAN, _MAX = 1, 2
 """Modes of bags."""
 
 
-def _added(rows: Tensor, indices: Tensor, number: int) -> Tensor:
+def _sum_by_index(rows: Tensor, indices: Tensor, number: int) -> Tensor:
     """Return [number, width] with the sum of those ``rows`` that have each index; both flat."""
     zeros = torch.zeros((number, rows.shape[1]), dtype=rows.dtype)
     return aten.index_put(zeros, [indices], rows, True)
@@ -36,10 +36,10 @@ def embedding_dense_backward(grad: Tensor, indices: Tensor, number: int, padding
         rows = torch.where((flat == padding_idx).unsqueeze(1), torch.zeros((), dtype=rows.dtype), rows)
     if scale:
         rows = rows / _frequencies(flat, number).to(rows.dtype).unsqueeze(1)
-    return _added(rows, flat, number)
+    return _sum_by_index(rows, flat, number)
 
 
-def _bags(indices: Tensor, offsets: Tensor) -> Tensor:
+def _bag_of_each_index(indices: Tensor, offsets: Tensor) -> Tensor:
     """Return the bag of each index."""
     return count(offsets <= torch.arange(indices.shape[0]).unsqueeze(-1)) - 1
 
@@ -69,7 +69,7 @@ def embedding_bag_backward(
         kept = torch.where((bag_size > 0).unsqueeze(1), grad, torch.zeros((), dtype=grad.dtype))
         zeros = torch.zeros((number, grad.shape[1]), dtype=grad.dtype)
         return torch.scatter_add(zeros, 0, maximum_indices.to(torch.int64), kept)
-    bags = _bags(indices, offsets)
+    bags = _bag_of_each_index(indices, offsets)
     rows = grad.index_select(0, bags)
     kept = indices != padding_idx
     if mode == _MEAN:
@@ -80,7 +80,7 @@ def embedding_bag_backward(
     rows = torch.where(kept.unsqueeze(1), rows, torch.zeros((), dtype=rows.dtype))
     if scale:
         rows = rows / _frequencies(indices, number).to(rows.dtype).unsqueeze(1)
-    return _added(rows, indices, number)
+    return _sum_by_index(rows, indices, number)
 
 
 @decomposes(aten._embedding_bag_per_sample_weights_backward.default)
@@ -96,8 +96,8 @@ def per_sample_weights_backward(
     """The product of the bag's gradient with the row that was looked up."""
     if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
         return NotImplemented
-    found = torch.sum(grad.index_select(0, _bags(indices, offsets)) * weight.index_select(0, indices), 1)
+    found = torch.sum(grad.index_select(0, _bag_of_each_index(indices, offsets)) * weight.index_select(0, indices), 1)
     return torch.where(indices != padding_idx, found, torch.zeros((), dtype=found.dtype))
 
 
-EMBEDDING = (embedding_dense_backward, embedding_bag_backward, per_sample_weights_backward)
+EMBEDDING_BACKWARD = (embedding_dense_backward, embedding_bag_backward, per_sample_weights_backward)

@@ -32,7 +32,7 @@ class _Taps:
     """How fast the weights grow with the coordinate."""
 
 
-def _folded(place: Tensor, size: int, padding: int, aligned: bool) -> tuple[Tensor, Tensor]:
+def _apply_padding(place: Tensor, size: int, padding: int, aligned: bool) -> tuple[Tensor, Tensor]:
     """Return places in pixels as they are within the image, and how fast they move with those."""
     rate = torch.ones_like(place)
     if padding == _ZEROS:
@@ -69,10 +69,10 @@ def _taps(grid: Tensor, size: int, interpolation: int, padding: int, aligned: bo
         rest = place - before
         far, far_slope = _cubic(torch.cat([rest + 1, 2 - rest], 1), near=False)
         near, near_slope = _cubic(torch.cat([rest, 1 - rest], 1), near=True)
-        at, _ = _folded(torch.cat([before - 1, before + 2, before, before + 1], 1), size, padding, aligned)
+        at, _ = _apply_padding(torch.cat([before - 1, before + 2, before, before + 1], 1), size, padding, aligned)
         ahead = torch.tensor([scale, -scale, scale, -scale], dtype=place.dtype).reshape(1, 4, 1)
         return _Taps(torch.round(at), torch.cat([far, near], 1), torch.cat([far_slope, near_slope], 1) * ahead)
-    place, rate = _folded(place, size, padding, aligned)
+    place, rate = _apply_padding(place, size, padding, aligned)
     if interpolation == _NEAREST:
         return _Taps(torch.round(place), torch.ones_like(place), torch.zeros_like(place))
     before, rate = torch.floor(place), rate * scale

@@ -42,7 +42,7 @@ def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1] if x.dim() else 1)
 
 
-def _shares(grad: Tensor, rows: Tensor, reduction: int) -> Tensor:
+def _gradient_per_row(grad: Tensor, rows: Tensor, reduction: int) -> Tensor:
     """Return the gradient of each of ``rows``, [n, classes], divided by the classes: [n, 1], or one number."""
     number = rows.shape[0] * rows.shape[1] if reduction == _MEAN else rows.shape[1]
     return (grad.reshape(-1, 1) if reduction == _NONE else grad) / number
@@ -68,7 +68,7 @@ def multi_margin_loss_backward(
     if weight is not None:
         slope = slope * torch.sum(torch.where(hit, weight, zero), 1, keepdim=True)
     slope = torch.where(hit, -torch.sum(slope, 1, keepdim=True), slope)
-    return (slope * _shares(grad, rows, reduction)).reshape(x.shape)
+    return (slope * _gradient_per_row(grad, rows, reduction)).reshape(x.shape)
 
 
 @decomposes(aten.multilabel_margin_loss_backward.default)
@@ -86,7 +86,7 @@ def multilabel_margin_loss_backward(
     active = ((1 - chosen + rows.unsqueeze(1)) > 0) & others & ~ended
     slope = active.to(x.dtype)
     back = torch.where(hit, -torch.sum(slope, 2, keepdim=True), zero)
-    return (torch.sum(slope + back, 1) * _shares(grad, rows, reduction)).reshape(x.shape)
+    return (torch.sum(slope + back, 1) * _gradient_per_row(grad, rows, reduction)).reshape(x.shape)
 
 
-LOSSES = (nll_loss_backward, multi_margin_loss_backward, multilabel_margin_loss_backward)
+LOSS_BACKWARD = (nll_loss_backward, multi_margin_loss_backward, multilabel_margin_loss_backward)

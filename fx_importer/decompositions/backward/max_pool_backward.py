@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.interior_padding import of_axes, placed
+from fx_importer.decompositions.indexing.interior_padding import per_axis, place_strided
 from fx_importer.fx_graph.operators import aten
 
 
@@ -31,8 +31,8 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
         """Along each axis, the k-th elements of all windows are placed, for each k, and added up."""
         if not is_static(grad, x):
             return NotImplemented
-        kernel, padding, dilation = (of_axes(each, axes) for each in (kernel, padding, dilation))
-        stride = of_axes(stride, axes) if len(stride) else kernel
+        kernel, padding, dilation = (per_axis(each, axes) for each in (kernel, padding, dilation))
+        stride = per_axis(stride, axes) if len(stride) else kernel
         sizes, outputs = list(x.shape[-axes:]), list(grad.shape[-axes:])
         batch = math.prod(x.shape[:-axes])
         flat = torch.zeros((), dtype=torch.int32)
@@ -48,7 +48,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
             outer, before = math.prod(kernel[:k]), math.prod(outputs[:k])
             share = share.reshape(batch * outer, kernel[k], before, outputs[k], done)
             parts = [
-                placed(share.select(1, i), 2, i * dilation[k] - padding[k], stride[k], sizes[k])
+                place_strided(share.select(1, i), 2, i * dilation[k] - padding[k], stride[k], sizes[k])
                 for i in range(kernel[k])
             ]
             share = sum(parts[1:], parts[0])
@@ -58,7 +58,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
     return max_pool_backward
 
 
-def _by_indices(operator: OpOverload, axes: int) -> Decomposition:
+def _scatter_by_indices(operator: OpOverload, axes: int) -> Decomposition:
     @decomposes(operator)
     def backward(grad: Tensor, x: Tensor, *arguments: Any) -> Any:
         """Windows may have any place: a scatter. The indices come last."""
@@ -72,11 +72,11 @@ def _by_indices(operator: OpOverload, axes: int) -> Decomposition:
     return backward
 
 
-LARGEST = (
+MAX_POOL_BACKWARD = (
     _max_pool(aten.max_pool2d_with_indices_backward.default, 2),
     _max_pool(aten.max_pool3d_with_indices_backward.default, 3),
-    _by_indices(aten.adaptive_max_pool2d_backward.default, 2),
-    _by_indices(aten.adaptive_max_pool3d_backward.default, 3),
-    _by_indices(aten.fractional_max_pool2d_backward.default, 2),
-    _by_indices(aten.fractional_max_pool3d_backward.default, 3),
+    _scatter_by_indices(aten.adaptive_max_pool2d_backward.default, 2),
+    _scatter_by_indices(aten.adaptive_max_pool3d_backward.default, 3),
+    _scatter_by_indices(aten.fractional_max_pool2d_backward.default, 2),
+    _scatter_by_indices(aten.fractional_max_pool3d_backward.default, 3),
 )

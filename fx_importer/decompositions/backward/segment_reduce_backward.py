@@ -47,7 +47,7 @@ def segment_reduce_backward(
     elif reduce == "mean":
         found = spread(given / torch.clamp(count(hits, -2), min=1).to(grad.dtype))
     elif reduce == "prod":
-        found = spread(given) * _of_others(x, hits, spread, number, inner_axes_merged(output, axis), initial)
+        found = spread(given) * _product_of_others(x, hits, spread, number, inner_axes_merged(output, axis), initial)
     else:
         result = inner_axes_merged(output, axis)
         largest = (x == spread(result)) | torch.isnan(x)
@@ -56,7 +56,9 @@ def segment_reduce_backward(
     return found.movedim(-1, axis).reshape(data.shape)
 
 
-def _of_others(x: Tensor, hits: Tensor, spread: Any, number: Any, product: Tensor, initial: float | None) -> Tensor:
+def _product_of_others(
+    x: Tensor, hits: Tensor, spread: Any, number: Any, product: Tensor, initial: float | None
+) -> Tensor:
     """Return for each element the product of the others of its segment: where it is zero or NaN, without a division."""
     zeros, nans = x == 0, torch.isnan(x)
     odd = zeros | nans

@@ -54,7 +54,7 @@ def prod_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype |
     x = x.to(kind).movedim(dim, 0) if x.dim() else x.to(kind).unsqueeze(0)
     if not len(x):
         x = torch.full((1, *x.shape[1:]), 1.0, dtype=kind)
-    found = matmul.of_rows(x)
+    found = matmul.product_of_rows(x)
     return found.unsqueeze(dim) if keepdim and x.dim() > 1 else found
 
 

@@ -20,7 +20,7 @@ def eliminate_dead_code(graph: fx.Graph) -> None:
     writers = {node: written for node in graph.nodes if (written := mutated_arguments(node))}
     batches = [node for node in graph.nodes if "_functorch" in getattr(node.target, "__module__", "")]
     needed: set[fx.Node] = set()
-    pending = [node for node in graph.nodes if _is_effect(node) and node not in writers]
+    pending = [node for node in graph.nodes if _has_effect(node) and node not in writers]
     while pending:
         node = pending.pop()
         if node not in needed:
@@ -33,5 +33,5 @@ def eliminate_dead_code(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _is_effect(node: fx.Node) -> bool:
+def _has_effect(node: fx.Node) -> bool:
     return node.op in ("placeholder", "output") or (node.is_impure() and node.target not in _CHECKS)

@@ -57,18 +57,18 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
     program = decompose_flex_attention(program)
     if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
-    if any(_is_of_number(node) for node in program.graph.nodes):
-        program = with_rewritten_graphs(program, _fill)
+    if any(_converts_number(node) for node in program.graph.nodes):
+        program = with_rewritten_graphs(program, _numbers_to_tensors)
     return program
 
 
-def _is_of_number(node: fx.Node) -> bool:
+def _converts_number(node: fx.Node) -> bool:
     return node.target is torch.ops.aten._to_copy.default and isinstance(node.args[0], int | float)
 
 
-def _fill(graph: fx.Graph, owner: fx.GraphModule) -> None:
+def _numbers_to_tensors(graph: fx.Graph, owner: fx.GraphModule) -> None:
     """Have tensors made of numbers where ``vmap`` left numbers to be converted, as if they were tensors."""
-    for node in filter(_is_of_number, graph.nodes):
+    for node in filter(_converts_number, graph.nodes):
         node.target, node.args = torch.ops.aten.full.default, ([], node.args[0])
         node.kwargs = {"dtype": node.meta["val"].dtype}
 
@@ -79,12 +79,12 @@ def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> E
     with warnings.catch_warnings():
         # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        traced = views_to_reshapes(with_tensors(program, _fakes(program))).run_decompositions(rules)
+        traced = views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))).run_decompositions(rules)
     held = {**program.constants, **program.state_dict}
     return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
 
 
-def _fakes(program: ExportedProgram) -> dict[str, torch.Tensor]:
+def _fake_cpu_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """Return a fake CPU tensor, as the nodes of ``program`` have, for each that it holds on the meta device."""
     held = {**program.constants, **program.state_dict}
     hollow = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}

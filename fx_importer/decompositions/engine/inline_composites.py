@@ -26,12 +26,12 @@ Rules = Mapping[Any, Callable[..., Any]]
 def inline_composites(program: ExportedProgram, rules: Rules) -> ExportedProgram:
     """Return ``program`` with ``rules`` applied to such operators; the given program is left alone."""
     modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
-    if not any(_is_shadowed(node, rules) for each in modules for node in each.graph.nodes):
+    if not any(_is_kept_by_torch(node, rules) for each in modules for node in each.graph.nodes):
         return program
-    return with_rewritten_graphs(program, partial(_write_out, rules))
+    return with_rewritten_graphs(program, partial(_inline, rules))
 
 
-def _is_shadowed(node: fx.Node, rules: Rules) -> bool:
+def _is_kept_by_torch(node: fx.Node, rules: Rules) -> bool:
     operator = node.target
     if not isinstance(operator, OpOverload) or operator not in rules or operator._schema.is_mutable:
         return False
@@ -39,9 +39,9 @@ def _is_shadowed(node: fx.Node, rules: Rules) -> bool:
     return all(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
 
 
-def _write_out(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
+def _inline(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
     del owner
-    for node in [each for each in graph.nodes if _is_shadowed(each, rules)]:
+    for node in [each for each in graph.nodes if _is_kept_by_torch(each, rules)]:
         inputs = node.all_input_nodes
         examples = [each.meta["val"] for each in inputs]
         mode = next((each.fake_mode for each in examples if isinstance(each, FakeTensor)), None)

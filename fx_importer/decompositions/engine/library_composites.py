@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from fx_importer.decompositions.matmul.grouped_mm import LIBRARY_RULES
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-_TORCHS_OWN = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "sparse", "inductor"))
+_TORCH_NAMESPACES = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "sparse", "inductor"))
 
 
 def library_composites(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
@@ -22,7 +22,7 @@ def library_composites(program: ExportedProgram) -> dict[OpOverload, Callable[..
     registered as compositions, or are in `LIBRARY_RULES`."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
-    found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCHS_OWN}
+    found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCH_NAMESPACES}
     known = {each: LIBRARY_RULES[each.name()] for each in found if each.name() in LIBRARY_RULES}
     made = {
         each: partial(each._op_dk, _COMPOSITE)  # `decompose` would find the rule, and call itself

@@ -31,10 +31,10 @@ class Overrides:
                 that is to be kept and decomposed.
         """
         wrong: list[str] = []
-        kept = list(_found(keep, "keep", wrong))
+        kept = list(_resolve(keep, "keep", wrong))
         rules: dict[Any, DecompositionRule] = {}
         for key, rule in extra.items():
-            found = list(_found([key], "extra", wrong))
+            found = list(_resolve([key], "extra", wrong))
             if not callable(rule):
                 wrong.append(f"extra: the decomposition of {key} is not a function but {rule!r}")
             elif isinstance(key, OpOverloadPacket) or (isinstance(key, str) and len(found) > 1):
@@ -53,7 +53,7 @@ class Overrides:
         return table.keeping(*self.keep, because="named in keep").replacing(*self.extra, because="given in extra")
 
 
-def _found(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[Any]:
+def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[Any]:
     """Yield the overloads of ``operators``; add a sentence to ``wrong`` for each that is none."""
     for operator in operators:
         if isinstance(operator, OpOverload | OpOverloadPacket):
@@ -63,10 +63,10 @@ def _found(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[
         elif isinstance(operator, str) and (named := operator_named(operator)) is not None:
             yield from overloads([named])
         else:
-            wrong.append(f"{option}: no operator is named {operator!r}{_close_to(str(operator))}")
+            wrong.append(f"{option}: no operator is named {operator!r}{_suggestion(str(operator))}")
 
 
-def _close_to(name: str) -> str:
+def _suggestion(name: str) -> str:
     """Return the names of operators that are much like ``name``, as the end of a sentence."""
     qualified = [each.replace("::", ".") for each in torch._C._dispatch_get_all_op_names()]
     name = name.removeprefix("torch.").removeprefix("ops.")

@@ -20,23 +20,23 @@ from fx_importer.decompositions.engine.table import LayeredRule
 _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
 
-class _Guarded(Exception):
+class _ShapeDependentGuard(Exception):
     """A decision on a symbolic size that another size would turn around."""
 
 
 def shape_generic_rules(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
     """Return ``rules``, each of which returns ``NotImplemented`` where its graph would not be right for all sizes."""
-    return {operator: _held(rule, env) for operator, rule in rules.items()}
+    return {operator: _make_shape_generic(rule, env) for operator, rule in rules.items()}
 
 
-def _held(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
+def _make_shape_generic(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
     """Return ``rule``, and of layers each, so that the next is asked."""
     if isinstance(rule, LayeredRule):
-        return LayeredRule(_held(rule.first, env), _held(rule.otherwise, env))
-    return _ForAnySize(rule, env)
+        return LayeredRule(_make_shape_generic(rule.first, env), _make_shape_generic(rule.otherwise, env))
+    return _ShapeGenericRule(rule, env)
 
 
-class _ForAnySize:
+class _ShapeGenericRule:
     def __init__(self, rule: Callable[..., Any], env: ShapeEnv):
         self._rule, self._env = rule, env
 
@@ -44,41 +44,41 @@ class _ForAnySize:
         if not has_symbolic_sizes((args, kwargs)):
             return self._rule(*args, **kwargs)
         try:
-            with _without_guards(self._env):
+            with _forbid_guards(self._env):
                 return self._rule(*args, **kwargs)
-        except _Guarded:
+        except _ShapeDependentGuard:
             return NotImplemented
 
 
 @contextmanager
-def _without_guards(env: ShapeEnv) -> Iterator[None]:
-    """Raise `_Guarded` where ``env`` is about to add a guard that does not go without saying."""
+def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
+    """Raise `_ShapeDependentGuard` where ``env`` is about to add a guard that does not go without saying."""
     checked = env._check_frozen
 
     def check(condition: sympy.Basic, value: sympy.Basic) -> None:
-        if not inferring_result_type.get() and not _goes_without_saying(condition, value):
-            raise _Guarded(f"{condition} is {value}")
+        if not inferring_result_type.get() and not _holds_for_all_sizes(condition, value):
+            raise _ShapeDependentGuard(f"{condition} is {value}")
         checked(condition, value)
 
     own, before = vars(env), vars(env).get("_check_frozen")
     own["_check_frozen"] = check  # torch asks this before it adds a guard
     if before is None:
-        _TORCH_LOG.addFilter(_is_no_guard)  # torch logs what is raised while it decides
+        _TORCH_LOG.addFilter(_is_unrelated_to_guards)  # torch logs what is raised while it decides
     try:
         yield
     finally:
         if before is None:
-            _TORCH_LOG.removeFilter(_is_no_guard)
+            _TORCH_LOG.removeFilter(_is_unrelated_to_guards)
             del own["_check_frozen"]
         else:  # a rule within a rule
             own["_check_frozen"] = before
 
 
-def _is_no_guard(record: logging.LogRecord) -> bool:
+def _is_unrelated_to_guards(record: logging.LogRecord) -> bool:
     return "failed during evaluate_expr" not in str(record.msg)
 
 
-def _goes_without_saying(condition: sympy.Basic, value: sympy.Basic) -> bool:
+def _holds_for_all_sizes(condition: sympy.Basic, value: sympy.Basic) -> bool:
     """Whether ``condition`` is ``value`` for all sizes from two, or that two sizes agree, which operators check."""
     from_two = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 2 for symbol in condition.free_symbols}
     said = condition.xreplace(from_two)

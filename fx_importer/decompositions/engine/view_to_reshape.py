@@ -26,23 +26,23 @@ def views_to_reshapes(program: ExportedProgram) -> ExportedProgram:
     if len(graphs) > 1:
         written = [node for graph in graphs for node in graph.nodes if mutated_arguments(node)]
     else:
-        written = _touching_written_memory(graphs[0]).intersection(_views(graphs[0]))
+        written = _aliases_of_mutated(graphs[0]).intersection(_views(graphs[0]))
     if written:
         program = program.run_decompositions({})
-    return with_rewritten_graphs(program, _respell)
+    return with_rewritten_graphs(program, _to_reshapes)
 
 
 def _views(graph: fx.Graph) -> list[fx.Node]:
     return graph.find_nodes(op="call_function", target=aten.view.default, sort=False)
 
 
-def _respell(graph: fx.Graph, owner: fx.GraphModule) -> None:
+def _to_reshapes(graph: fx.Graph, owner: fx.GraphModule) -> None:
     del owner
     for node in _views(graph):
         node.target = aten.reshape.default
 
 
-def _touching_written_memory(graph: fx.Graph) -> set[fx.Node]:
+def _aliases_of_mutated(graph: fx.Graph) -> set[fx.Node]:
     """Return the nodes whose memory some node of ``graph`` writes to; too many rather than too few."""
     groups = alias_sets(graph)
     return set().union(*(groups[written] for node in graph.nodes for written in mutated_arguments(node)))

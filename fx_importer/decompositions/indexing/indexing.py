@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -10,40 +11,23 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.masked import put_by_mask, select_by_mask
+from fx_importer.decompositions.indexing.scatter_reduce import index_add
 from fx_importer.fx_graph.operators import aten
 
-_counted_from_the_start: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
+_indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
 """Set while a rule emits what it stands for: an ``index_put`` whose indices are not negative."""
 
 
-@decomposes(aten.index_put.default)
-def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write at indices that count from the start: the lowerings take a negative one for one that is out of range."""
-    if any(each is not None and each.dtype == torch.bool for each in indices):
-        return by_mask(x, indices, values, accumulate)
-    if _counted_from_the_start.get():
-        return NotImplemented
-    return _put(x, *_of_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
-
-
-def _of_rank_one(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> tuple[Sequence[Tensor | None], Tensor]:
-    """Return numbers as indices of one element, and ``values`` with its axis: on a number, the C++ lowerings crash."""
-    given = [axis for axis, each in enumerate(indices) if each is not None]
-    if not given or any(each.dim() for each in indices if each is not None):
-        return indices, values
-    rest = [size for axis, size in enumerate(x.shape) if axis not in given]
-    together = given == list(range(given[0], given[-1] + 1))  # otherwise what is picked comes first
-    values = values.expand(rest).unsqueeze(given[0] if together else 0)
-    return [None if each is None else each.reshape(1) for each in indices], values
-
-
-def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
-    token = _counted_from_the_start.set(True)
-    try:
-        return aten.index_put(x, indices, values, accumulate)
-    finally:
-        _counted_from_the_start.reset(token)
+def nonnegative_indices(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Return ``indices`` of the first axes of ``x`` without negative ones."""
+    sizes = x.shape[: len(indices)]
+    return [
+        None if each is None else torch.where(each < 0, each + size, each)
+        for each, size in zip(indices, sizes, strict=True)
+    ]
 
 
 @decomposes(aten.index.Tensor)
@@ -56,7 +40,7 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 @decomposes(aten.index.Tensor)
-def wide_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+def index_int64(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Read at indices of 64 bits."""
     kinds = {each.dtype for each in indices if each is not None}
     if is_kept(aten.index.Tensor) or not kinds & {torch.int8, torch.int16, torch.int32}:
@@ -66,11 +50,11 @@ def wide_index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 @decomposes(aten.index.Tensor)
-def index_of_open_sizes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+def index_of_dynamic_shape(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     """Several indices that share an axis whose size is not known: one index, of the axes of ``x`` flattened."""
     given = [axis for axis, each in enumerate(indices) if each is not None]
     tensors = [each for each in indices if each is not None]
-    if any(each.dtype == torch.bool for each in tensors) or not _share_an_open_axis(tensors):
+    if any(each.dtype == torch.bool for each in tensors) or not _share_dynamic_axis(tensors):
         return NotImplemented
     first = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
     others = [axis for axis in range(x.dim()) if axis not in given]
@@ -81,67 +65,9 @@ def index_of_open_sizes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     return aten.index(flat, [*[None] * first, place])
 
 
-def _share_an_open_axis(tensors: Sequence[Tensor]) -> bool:
+def _share_dynamic_axis(tensors: Sequence[Tensor]) -> bool:
     open_axes = [axis - each.dim() for each in tensors for axis, size in enumerate(each.shape) if type(size) is not int]
     return len(set(open_axes)) < len(open_axes)
-
-
-def by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:
-    """Write where one mask of the first axes is true: row after row, or one row everywhere."""
-    mask = indices[0]
-    known = all(isinstance(size, int) for size in (*x.shape, *values.shape))
-    if mask is None or len(indices) != 1 or not mask.dim() or not known:
-        return NotImplemented
-    if not values.numel():
-        return x.clone()
-    rest = x.dim() - mask.dim()
-    if values.dim() > rest and values.shape[0] != 1:
-        row = torch.clamp(torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1, min=0, max=values.shape[0] - 1)
-        values = values.index_select(0, row).reshape(*mask.shape, *values.shape[1:])
-    elif values.dim() > rest:
-        values = values.squeeze(0)
-    return torch.where(mask.reshape(*mask.shape, *[1] * rest), x + values if accumulate else values, x)
-
-
-def nonnegative_indices(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Return ``indices`` of the first axes of ``x`` without negative ones."""
-    sizes = x.shape[: len(indices)]
-    return [
-        None if each is None else torch.where(each < 0, each + size, each)
-        for each, size in zip(indices, sizes, strict=True)
-    ]
-
-
-@decomposes(aten.index_put.default)
-def index_put_of_leading_axes(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """Write along the leading axes, whichever axes ``indices`` are of, and whole rows: TOSA scatters such.
-
-    ``x[:, i] = values`` is written as ``x.T[i] = values.T``. Indices with axes between them stay where they are.
-    """
-    if _counted_from_the_start.get():
-        return NotImplemented
-    given = [axis for axis, index in enumerate(indices) if index is not None]
-    first = given[0] if given else 0
-    if not given or given != list(range(first, first + len(given))):
-        return index_put(x, indices, values, accumulate)
-    tensors = [index for index in indices if index is not None]
-    if any(index.dtype == torch.bool for index in tensors):  # a mask takes as many axes as it has
-        return by_mask(x, indices, values, accumulate)
-    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
-    before, after = list(range(first)), list(range(first + len(given), x.dim()))
-    values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
-    middle = list(range(first, first + len(picked)))
-    rest = list(range(first + len(picked), values.dim()))
-    order = [*given, *before, *after]
-    # As `nonnegative_indices`; the sum is known to stay in the bits that the indices have.
-    rows = [
-        torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
-        for axis, index in zip(given, tensors, strict=True)
-    ]
-    written = _put(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
-    return written.permute([order.index(axis) for axis in range(x.dim())])
 
 
 _MAX_INDEXED_RANK = 4
@@ -161,3 +87,114 @@ def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
         return NotImplemented
     flat = [each.expand(shape).reshape(-1) for each in tensors]
     return aten.index(x, [*indices[: given[0]], *flat]).reshape(result)
+
+
+@decomposes(aten.index.Tensor)
+def index_by_mask(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    """A mask of several axes is one of a single axis: what it is true for becomes one axis anyway."""
+    given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
+    if len(given) != 1 or given[0][1].dtype != torch.bool or given[0][1].dim() == 0:
+        return NotImplemented
+    axis, mask = given[0]
+    return select_by_mask(x.flatten(axis, axis + mask.dim() - 1), axis, mask.reshape(-1))
+
+
+@decomposes(aten.take.default)
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """Read at places of the flat tensor."""
+    size = x.numel()
+    places = torch.where(index < 0, index + size, index)
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
+
+
+@decomposes(aten.index_put.default)
+def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write at indices that count from the start: the lowerings take a negative one for one that is out of range."""
+    if any(each is not None and each.dtype == torch.bool for each in indices):
+        return put_by_mask(x, indices, values, accumulate)
+    if _indices_nonnegative.get():
+        return NotImplemented
+    return _put_nonnegative(x, *_scalar_indices_to_rank_one(x, nonnegative_indices(x, indices), values), accumulate)
+
+
+def _scalar_indices_to_rank_one(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor
+) -> tuple[Sequence[Tensor | None], Tensor]:
+    """Return numbers as indices of one element, and ``values`` with its axis: on a number, the C++ lowerings crash."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    if not given or any(each.dim() for each in indices if each is not None):
+        return indices, values
+    rest = [size for axis, size in enumerate(x.shape) if axis not in given]
+    together = given == list(range(given[0], given[-1] + 1))  # otherwise what is picked comes first
+    values = values.expand(rest).unsqueeze(given[0] if together else 0)
+    return [None if each is None else each.reshape(1) for each in indices], values
+
+
+def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
+    token = _indices_nonnegative.set(True)
+    try:
+        return aten.index_put(x, indices, values, accumulate)
+    finally:
+        _indices_nonnegative.reset(token)
+
+
+@decomposes(aten.index_put.default)
+def index_put_of_leading_axes(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """Write along the leading axes, whichever axes ``indices`` are of, and whole rows: TOSA scatters such.
+
+    ``x[:, i] = values`` is written as ``x.T[i] = values.T``. Indices with axes between them stay where they are.
+    """
+    if _indices_nonnegative.get():
+        return NotImplemented
+    given = [axis for axis, index in enumerate(indices) if index is not None]
+    first = given[0] if given else 0
+    if not given or given != list(range(first, first + len(given))):
+        return index_put(x, indices, values, accumulate)
+    tensors = [index for index in indices if index is not None]
+    if any(index.dtype == torch.bool for index in tensors):  # a mask takes as many axes as it has
+        return put_by_mask(x, indices, values, accumulate)
+    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
+    before, after = list(range(first)), list(range(first + len(given), x.dim()))
+    values = values.expand([*x.shape[:first], *picked, *(x.shape[axis] for axis in after)])
+    middle = list(range(first, first + len(picked)))
+    rest = list(range(first + len(picked), values.dim()))
+    order = [*given, *before, *after]
+    # As `nonnegative_indices`; the sum is known to stay in the bits that the indices have.
+    rows = [
+        torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
+        for axis, index in zip(given, tensors, strict=True)
+    ]
+    written = _put_nonnegative(x.permute(order), rows, values.permute([*middle, *before, *rest]), accumulate)
+    return written.permute([order.index(axis) for axis in range(x.dim())])
+
+
+@decomposes(aten.index_put.default)
+def index_put_accumulating(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Any:
+    """Add rows where values accumulate; else write rows."""
+    given = [axis for axis, index in enumerate(indices) if index is not None]
+    tensors = [index for index in indices if index is not None]
+    adds = accumulate and given == list(range(len(given))) and is_static(x, *tensors, values)
+    if not adds or any(index.dtype == torch.bool for index in tensors):
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
+    axes = len(given)
+    rest = x.shape[axes:]
+    place = torch.zeros((), dtype=torch.int64)
+    for index, size in zip(nonnegative_indices(x, tensors), x.shape, strict=False):
+        assert index is not None
+        place = place * size + index
+    flat = x.reshape(math.prod(x.shape[:axes]), -1)
+    rows = values.expand([*picked, *rest]).reshape(math.prod(picked), -1)
+    found = index_add(flat, 0, place.expand(picked).reshape(-1), rows)
+    return found if found is NotImplemented else found.reshape(x.shape)
+
+
+@decomposes(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Write, or add, at places of the flat tensor."""
+    flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)

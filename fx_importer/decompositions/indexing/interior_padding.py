@@ -10,13 +10,13 @@ from torch import Tensor
 from fx_importer.fx_graph.operators import aten
 
 
-def of_axes(values: Sequence[int] | int, axes: int) -> list[int]:
+def per_axis(values: Sequence[int] | int, axes: int) -> list[int]:
     """Return a number for each of ``axes``: a kernel, stride, padding or dilation of one number is that of all."""
     listed = [values] if isinstance(values, int) else list(values)
     return listed * (axes // len(listed))
 
 
-def spread(x: Tensor, axis: int, step: int) -> Tensor:
+def pad_interior(x: Tensor, axis: int, step: int) -> Tensor:
     """Return ``x`` with ``step - 1`` zeros between its elements along ``axis`` (counted from the front)."""
     if step == 1 or x.shape[axis] < 2:
         return x
@@ -27,12 +27,12 @@ def spread(x: Tensor, axis: int, step: int) -> Tensor:
     return apart.reshape(shape).narrow(axis, 0, shape[axis] - step + 1)
 
 
-def placed(x: Tensor, axis: int, begin: int, step: int, size: int) -> Tensor:
+def place_strided(x: Tensor, axis: int, begin: int, step: int, size: int) -> Tensor:
     """Return zeros of ``size`` along ``axis``, with ``x`` at ``begin``, ``begin + step``, …, up to the end.
 
     ``begin`` may be negative.
     """
-    apart = spread(x, axis, step)
+    apart = pad_interior(x, axis, step)
     length = apart.shape[axis]
     first, last = max(-begin, 0), min(length, size - begin)
     if last <= first:

@@ -30,7 +30,7 @@ def count(mask: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     return torch.sum(mask.to(torch.int32), dim, keepdim, dtype=torch.int32)
 
 
-def sums(hits: Tensor, rows: Tensor) -> Tensor:
+def masked_row_sums(hits: Tensor, rows: Tensor) -> Tensor:
     """Return for each row of ``hits`` the sum of those ``rows`` that it marks.
 
     Args:

@@ -12,19 +12,24 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.indexing import index_put_of_leading_axes, nonnegative_indices
-from fx_importer.decompositions.indexing.pairwise_masks import MAX_MASK_ELEMENTS, count, fits, positions, sums
+from fx_importer.decompositions.indexing.pairwise_masks import (
+    MAX_MASK_ELEMENTS,
+    count,
+    fits,
+    masked_row_sums,
+    positions,
+)
 from fx_importer.fx_graph.operators import aten
 
 Number = int | float
 
-_KINDS = {"add": "sum", "multiply": "prod"}
+_REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
-_MOST_SHARES = 16
+_MAX_CHUNKS = 16
 """How many masks are made, one after the other, where one would be too large."""
 
 
-def _neutral(kind: str, dtype: torch.dtype) -> Number:
+def _neutral_element(kind: str, dtype: torch.dtype) -> Number:
     if kind in ("amax", "amin"):
         sign = -1 if kind == "amax" else 1
         if dtype.is_floating_point:
@@ -33,7 +38,7 @@ def _neutral(kind: str, dtype: torch.dtype) -> Number:
     return 1 if kind == "prod" else 0
 
 
-def _reduced(x: Tensor, kind: str, dim: int) -> Tensor:
+def _reduce(x: Tensor, kind: str, dim: int) -> Tensor:
     if kind == "prod":
         return torch.prod(x, dim, dtype=x.dtype)
     if kind in ("amax", "amin"):
@@ -41,7 +46,7 @@ def _reduced(x: Tensor, kind: str, dim: int) -> Tensor:
     return torch.sum(x, dim, dtype=x.dtype)
 
 
-def _combined(a: Tensor, b: Tensor, kind: str) -> Tensor:
+def _combine(a: Tensor, b: Tensor, kind: str) -> Tensor:
     if kind == "prod":
         return a * b
     if kind in ("amax", "amin"):
@@ -61,11 +66,11 @@ def masked_reduce(
         kind: "sum", "prod", "mean", "amax" or "amin".
         empty: what to put where nothing is hit, if there is no target.
     """
-    neutral = torch.full((), _neutral(kind, source.dtype), dtype=source.dtype)
-    result = _reduced(torch.where(hits, source, neutral), kind, -2)
+    neutral = torch.full((), _neutral_element(kind, source.dtype), dtype=source.dtype)
+    result = _reduce(torch.where(hits, source, neutral), kind, -2)
     number = count(hits, -2)
     if target is not None and include_self:
-        result = _combined(result, target, kind)
+        result = _combine(result, target, kind)
     if kind == "mean":
         number = number + 1 if target is not None and include_self else number
         divisor = torch.clamp(number, min=1).to(result.dtype)
@@ -81,16 +86,16 @@ def scatter_reduce(
 ) -> Any:
     """Reduce into each place along ``dim`` the elements of ``source`` whose index it is."""
     if reduce == "sum" and include_self:
-        return torch.scatter_add(x, dim, index, corner(source, index.shape))
-    return _by_places(x, dim, index, source, reduce, include_self)
+        return torch.scatter_add(x, dim, index, leading_slice(source, index.shape))
+    return _scatter_by_mask(x, dim, index, source, reduce, include_self)
 
 
-def _by_places(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Any:
+def _scatter_by_mask(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Any:
     if x.is_complex() or x.dtype == torch.bool:
         return NotImplemented
     if x.dim() == 0:
         index, source = index.reshape(1), source.reshape(1)
-        found = _by_places(x.reshape(1), 0, index, source, reduce, include_self)
+        found = _scatter_by_mask(x.reshape(1), 0, index, source, reduce, include_self)
         return found if found is NotImplemented else found.reshape(())
     if is_empty(index):
         return x.clone()
@@ -100,15 +105,15 @@ def _by_places(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, 
     size = x.shape[dim]
     if not fits(index.numel(), size):
         return NotImplemented
-    source = corner(source, index.shape).movedim(dim, -1)
+    source = leading_slice(source, index.shape).movedim(dim, -1)
     shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
     hits = index.movedim(dim, -1).unsqueeze(-1) == positions(size)
-    target = corner(x, shape).movedim(dim, -1)
+    target = leading_slice(x, shape).movedim(dim, -1)
     result = masked_reduce(hits, source.unsqueeze(-1), target, reduce, include_self)
-    return in_corner(x, result.movedim(-1, dim))
+    return replace_leading_slice(x, result.movedim(-1, dim))
 
 
-def corner(x: Tensor, shape: Sequence[int]) -> Tensor:
+def leading_slice(x: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the first elements of ``x`` along each axis."""
     for axis, size in enumerate(shape):
         if not statically_known_true(size == x.shape[axis]):
@@ -116,12 +121,12 @@ def corner(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x
 
 
-def in_corner(x: Tensor, part: Tensor) -> Tensor:
+def replace_leading_slice(x: Tensor, part: Tensor) -> Tensor:
     """Return ``x`` with its first elements along each axis replaced by ``part``."""
     for axis in reversed(range(x.dim())):
         size = part.shape[axis]
         if not statically_known_true(size == x.shape[axis]):
-            rest = aten.slice.Tensor(corner(x, part.shape[:axis]), axis, size)
+            rest = aten.slice.Tensor(leading_slice(x, part.shape[:axis]), axis, size)
             part = torch.cat([part, rest], axis)
     return part
 
@@ -129,11 +134,11 @@ def in_corner(x: Tensor, part: Tensor) -> Tensor:
 @decomposes(aten.scatter_add.default)
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """Add each element of ``source`` into its place; rows of such as have one index by a product of matrices."""
-    found = _rows_by_places(x, dim, index, source)
-    return _by_places(x, dim, index, source, "sum") if found is None else found
+    found = _scatter_rows_by_product(x, dim, index, source)
+    return _scatter_by_mask(x, dim, index, source, "sum") if found is None else found
 
 
-def _rows_by_places(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
+def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
     """Add rows: along those axes that ``index`` was expanded to, the place is the same; None if there are none."""
     if not is_static(x, index, source) or not x.is_floating_point() or not x.dim() or not index.numel():
         return None
@@ -142,10 +147,10 @@ def _rows_by_places(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tenso
     others = [axis for axis in range(x.dim()) if axis != dim and axis not in same]
     size, number, lengths = x.shape[dim], index.shape[dim], [index.shape[axis] for axis in others]
     share = MAX_MASK_ELEMENTS // max(math.prod(lengths) * size, 1)
-    if not same or share * _MOST_SHARES < number:
+    if not same or share * _MAX_CHUNKS < number:
         return None
     order = [*others, dim, *same]
-    rows = corner(source, index.shape).permute(order).reshape(*lengths, number, -1)
+    rows = leading_slice(source, index.shape).permute(order).reshape(*lengths, number, -1)
     shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
     for axis in same:
         index = index.narrow(axis, 0, 1)
@@ -154,9 +159,11 @@ def _rows_by_places(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tenso
     for start in range(0, number, share):
         some = min(share, number - start)
         hits = places.narrow(-1, start, some) == positions(size).unsqueeze(-1)
-        added.append(sums(hits, rows.narrow(-2, start, some)))
+        added.append(masked_row_sums(hits, rows.narrow(-2, start, some)))
     total = sum(added[1:], start=added[0]).reshape([shape[axis] for axis in order])
-    return in_corner(x, corner(x, shape) + total.permute([order.index(axis) for axis in range(x.dim())]))
+    return replace_leading_slice(
+        x, leading_slice(x, shape) + total.permute([order.index(axis) for axis in range(x.dim())])
+    )
 
 
 @decomposes(aten.scatter.reduce, aten.scatter.value_reduce)
@@ -164,7 +171,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, *, redu
     """The older name of scatter_reduce, of a number too."""
     if not isinstance(source, Tensor):
         source = torch.full(index.shape, source, dtype=x.dtype)
-    return torch.scatter_reduce(x, dim, index, source, _KINDS[reduce])
+    return torch.scatter_reduce(x, dim, index, source, _REDUCTIONS[reduce])
 
 
 @decomposes(aten.index_reduce.default)
@@ -199,48 +206,12 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     if x.numel() == 0 or flat.numel() == 0:
         return x.clone()
     hits = positions(size).unsqueeze(-1) == index.reshape(1, -1)
-    added = sums(hits, flat).reshape(size, *rows.shape[1:]).movedim(0, dim)
+    added = masked_row_sums(hits, flat).reshape(size, *rows.shape[1:]).movedim(0, dim)
     return x + added.to(x.dtype)
 
 
-@decomposes(aten.index_put.default)
-def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-    """Add rows where values accumulate; else write rows."""
-    given = [axis for axis, index in enumerate(indices) if index is not None]
-    tensors = [index for index in indices if index is not None]
-    adds = accumulate and given == list(range(len(given))) and is_static(x, *tensors, values)
-    if not adds or any(index.dtype == torch.bool for index in tensors):
-        return index_put_of_leading_axes(x, indices, values, accumulate)
-    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
-    axes = len(given)
-    rest = x.shape[axes:]
-    place = torch.zeros((), dtype=torch.int64)
-    for index, size in zip(nonnegative_indices(x, tensors), x.shape, strict=False):
-        assert index is not None
-        place = place * size + index
-    flat = x.reshape(math.prod(x.shape[:axes]), -1)
-    rows = values.expand([*picked, *rest]).reshape(math.prod(picked), -1)
-    found = index_add(flat, 0, place.expand(picked).reshape(-1), rows)
-    return found if found is NotImplemented else found.reshape(x.shape)
+SCATTER_VARIANTS = (scatter, index_reduce)
+"""Other spellings of a reducing scatter, in terms of ``scatter_reduce``."""
 
-
-@decomposes(aten.put.default)
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Write, or add, at places of the flat tensor."""
-    flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
-    return flat.reshape(x.shape)
-
-
-@decomposes(aten.take.default)
-def take(x: Tensor, index: Tensor) -> Tensor:
-    """Read at places of the flat tensor."""
-    size = x.numel()
-    places = torch.where(index < 0, index + size, index)
-    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
-
-
-RENAMED = (scatter, index_reduce, put, take)
-"""In terms of what every backend knows by now."""
-
-ACCUMULATING = (scatter_reduce, scatter_add, index_add, index_put)
+REDUCING_SCATTERS = (scatter_reduce, scatter_add, index_add)
 """For a target without a reducing scatter."""

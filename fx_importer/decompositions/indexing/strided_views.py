@@ -11,7 +11,7 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Tensor, list[int]]:
+def _diagonal_indices(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Tensor, list[int]]:
     """Return the positions along both axes, and the order of the axes that puts these two first."""
     rest = [axis for axis in range(x.dim()) if axis not in (dim1 % x.dim(), dim2 % x.dim())]
     row, column = max(-offset, 0), max(offset, 0)
@@ -23,12 +23,12 @@ def _diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Ten
 @decomposes(aten.diagonal.default)
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The elements whose positions along two axes differ by ``offset``, along a new last axis."""
-    rows, columns, order = _diagonal(x, offset, dim1, dim2)
+    rows, columns, order = _diagonal_indices(x, offset, dim1, dim2)
     return x.permute(order)[rows, columns].movedim(0, -1)
 
 
 @decomposes(aten.diagonal.default)
-def diagonal_of_truths(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal_of_bools(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Of truths; others stay."""
     return diagonal.rule(x, offset, dim1, dim2) if x.dtype == torch.bool else NotImplemented
 
@@ -36,7 +36,7 @@ def diagonal_of_truths(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
 @decomposes(aten.diagonal_scatter.default)
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """``x`` with ``source`` in the place of its diagonal."""
-    rows, columns, order = _diagonal(x, offset, dim1, dim2)
+    rows, columns, order = _diagonal_indices(x, offset, dim1, dim2)
     result = torch.index_put(x.permute(order), (rows, columns), source.movedim(-1, 0))
     return result.permute([order.index(axis) for axis in range(x.dim())])
 
@@ -52,4 +52,4 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
     return windows.movedim(dim % x.dim() + 1, -1)
 
 
-WINDOWS = (diagonal, unfold)
+STRIDED_VIEWS = (diagonal, unfold)

@@ -29,20 +29,20 @@ def grouped_mm(
     if offs is None:
         product = torch.bmm(a, b)
     elif b.dim() == 3:
-        member = members(offs, a.shape[0])
+        member = group_masks(offs, a.shape[0])
         product = torch.where(member.unsqueeze(-1), torch.matmul(a, b), 0.0).sum(0)
     elif a.dim() == 3:
-        member = members(offs, b.shape[1])
+        member = group_masks(offs, b.shape[1])
         product = torch.where(member.unsqueeze(1), torch.matmul(a, b), 0.0).sum(0)
     else:
-        member = members(offs, a.shape[1])
+        member = group_masks(offs, a.shape[1])
         rows, columns = torch.where(member.unsqueeze(1), a, 0.0), torch.where(member.unsqueeze(-1), b, 0.0)
         product = torch.bmm(rows, columns)
     product = product if bias is None else product + bias
     return product if out_dtype is None else product.to(out_dtype)
 
 
-def members(offs: Tensor, size: int) -> Tensor:
+def group_masks(offs: Tensor, size: int) -> Tensor:
     """Return which of ``size`` positions are in which group: ``(groups, size)``."""
     place = torch.arange(size, dtype=offs.dtype, device=offs.device)
     before_the_end = place < offs.unsqueeze(-1)

@@ -11,7 +11,7 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def of_rows(x: Tensor) -> Tensor:
+def product_of_rows(x: Tensor) -> Tensor:
     """Return the product of the slices along the first axis, of which there is one at least, by halves."""
     while (length := len(x)) > 1:
         half = length // 2
@@ -46,10 +46,10 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if a.dim() == 2:
         return matmul(b.transpose(-1, -2), a.t()).transpose(-1, -2)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return torch.bmm(_one_batch(a, batch), _one_batch(b, batch)).reshape(*batch, a.shape[-2], b.shape[-1])
+    return torch.bmm(_flatten_batch(a, batch), _flatten_batch(b, batch)).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
-def _one_batch(x: Tensor, batch: torch.Size) -> Tensor:
+def _flatten_batch(x: Tensor, batch: torch.Size) -> Tensor:
     """Broadcast the leading axes of ``x`` to ``batch`` and merge them into one."""
     return x.expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
 

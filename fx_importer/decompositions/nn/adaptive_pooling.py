@@ -9,18 +9,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import are_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.nn.pooling_windows import adaptive_windows, window_maxima, window_sums
 from fx_importer.fx_graph.operators import aten
 
 
-def _is_open(x: Tensor, output_size: Sequence[int]) -> bool:
+@decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
+    """The largest elements of as many windows as are asked for, and where they are."""
+    if not is_static(x) or not x.numel():
+        return NotImplemented
+    axes = len(output_size)
+    sizes = x.shape[-axes:]
+    if axes == 2 and all(size % number == 0 for size, number in zip(sizes, output_size, strict=True)):
+        batch = x if x.dim() == 4 else x.unsqueeze(0)
+        kernel = [size // number for size, number in zip(sizes, output_size, strict=True)]
+        found = aten.max_pool2d_with_indices(batch, kernel)
+        return found if x.dim() == 4 else tuple(each.squeeze(0) for each in found)
+    return window_maxima(x, [adaptive_windows(size, number) for size, number in zip(sizes, output_size, strict=True)])
+
+
+@decomposes(aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
+    """The averages of as many windows as are asked for."""
+    if not is_static(x) or not x.numel():
+        return NotImplemented
+    if list(output_size) == [1, 1, 1]:
+        return torch.mean(x, (-3, -2, -1), keepdim=True)
+    windows = [adaptive_windows(size, number) for size, number in zip(x.shape[-3:], output_size, strict=True)]
+    total = window_sums(x, windows)
+    for axis, each in enumerate(reversed(windows)):
+        total = total / (each.ends - each.starts).to(x.dtype).reshape(-1, *[1] * axis)
+    return total
+
+
+def _is_dynamic(x: Tensor, output_size: Sequence[int]) -> bool:
     """Whether a size that is divided into windows is not known, and how many there are is."""
     divided = x.shape[-len(output_size) :]
     return not are_static(*divided) and are_static(*output_size)
 
 
-def _windows(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
+def _window_masks(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
     """Return which of ``size`` places are in each window, as ``[outputs, size]``, and how many are, as ``[outputs]``.
 
     Window ``i`` begins at ``floor(i * size / outputs)``, and ends before ``ceil((i + 1) * size / outputs)``.
@@ -33,12 +63,12 @@ def _windows(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
 
 
 @decomposes(aten.adaptive_avg_pool1d.default, aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
-def average(x: Tensor, output_size: Sequence[int]) -> Any:
+def adaptive_avg_pool_of_dynamic_shape(x: Tensor, output_size: Sequence[int]) -> Any:
     """The averages of the windows, one axis after the other."""
-    if not _is_open(x, output_size):
+    if not _is_dynamic(x, output_size):
         return NotImplemented
     for axis, outputs in enumerate(output_size, x.dim() - len(output_size)):
-        inside, lengths = _windows(x.shape[axis], outputs)
+        inside, lengths = _window_masks(x.shape[axis], outputs)
         rows = x.movedim(axis, -1).unsqueeze(-2)
         total = torch.sum(torch.where(inside, rows, torch.zeros((), dtype=x.dtype)), -1)
         x = (total / lengths.to(x.dtype)).movedim(-1, axis)
@@ -46,16 +76,16 @@ def average(x: Tensor, output_size: Sequence[int]) -> Any:
 
 
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
-def largest(x: Tensor, output_size: Sequence[int]) -> Any:
+def adaptive_max_pool_of_dynamic_shape(x: Tensor, output_size: Sequence[int]) -> Any:
     """The largest elements of the windows, and their places in the flat order of the axes."""
-    if not _is_open(x, output_size) or not x.is_floating_point():
+    if not _is_dynamic(x, output_size) or not x.is_floating_point():
         return NotImplemented
     least = torch.full((), -math.inf, dtype=x.dtype)
     sizes = x.shape[-len(output_size) :]
     places: Tensor | None = None
     for axis in reversed(range(len(sizes))):
         at = x.dim() - len(sizes) + axis
-        inside, _ = _windows(sizes[axis], output_size[axis])
+        inside, _ = _window_masks(sizes[axis], output_size[axis])
         x, place = torch.max(torch.where(inside, x.movedim(at, -1).unsqueeze(-2), least), -1)
         x, place = x.movedim(-1, at), place.movedim(-1, at)
         behind = math.prod(sizes[axis + 1 :])
@@ -63,4 +93,4 @@ def largest(x: Tensor, output_size: Sequence[int]) -> Any:
     return x, places
 
 
-ADAPTIVE = (average, largest)
+ADAPTIVE_OF_DYNAMIC_SHAPE = (adaptive_avg_pool_of_dynamic_shape, adaptive_max_pool_of_dynamic_shape)

@@ -68,7 +68,7 @@ def attention_weights(
 ) -> Tensor:
     """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S)."""
     weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale), -1)
-    return weights if attn_mask is None else weights.masked_fill(_hidden(attn_mask).all(-1, keepdim=True), 0.0)
+    return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
 
 
 def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
@@ -81,10 +81,12 @@ def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: boo
         scores = scores.masked_fill(columns > rows, -torch.inf)
     if attn_mask is None:
         return scores
-    return scores.masked_fill(_hidden(attn_mask), -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return (
+        scores.masked_fill(_masked_out(attn_mask), -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    )
 
 
-def _hidden(attn_mask: Tensor) -> Tensor:
+def _masked_out(attn_mask: Tensor) -> Tensor:
     """Return what a mask hides."""
     return attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
 

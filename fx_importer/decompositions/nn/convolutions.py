@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
-from fx_importer.decompositions.indexing.interior_padding import of_axes, spread
+from fx_importer.decompositions.indexing.interior_padding import pad_interior, per_axis
 from fx_importer.decompositions.indexing.pairwise_masks import fits
 from fx_importer.fx_graph.operators import aten
 
@@ -35,10 +35,10 @@ class _Geometry:
     output_padding: Sizes
     groups: int
 
-    def of_axes(self, axes: int) -> tuple[list[int], ...]:
+    def per_axis(self, axes: int) -> tuple[list[int], ...]:
         """Return stride, padding, dilation and output padding, each with a number for each axis."""
         stride, padding, dilation, output_padding = self.stride, self.padding, self.dilation, self.output_padding
-        return tuple(of_axes(each, axes) for each in (stride, padding, dilation, output_padding))
+        return tuple(per_axis(each, axes) for each in (stride, padding, dilation, output_padding))
 
 
 def _transposed_where(condition: Callable[[_Geometry], bool]) -> Decomposition:
@@ -48,18 +48,22 @@ def _transposed_where(condition: Callable[[_Geometry], bool]) -> Decomposition:
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
         given = _Geometry(*geometry)
         static = all(isinstance(size, int) for size in (*x.shape[2:], *weight.shape))
-        return _plain(x, weight, bias, given) if given.transposed and static and condition(given) else NotImplemented
+        return (
+            _as_forward_convolution(x, weight, bias, given)
+            if given.transposed and static and condition(given)
+            else NotImplemented
+        )
 
     return rule
 
 
-def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, given: _Geometry) -> Tensor:
+def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, given: _Geometry) -> Tensor:
     """Return a transposed convolution as one that is not."""
     axes, groups = x.dim() - 2, given.groups
-    stride, padding, dilation, output_padding = given.of_axes(axes)
+    stride, padding, dilation, output_padding = given.per_axis(axes)
     widths: list[int] = []  # from the last axis on; less than nothing takes elements away
     for i in reversed(range(axes)):
-        x = spread(x, 2 + i, stride[i])
+        x = pad_interior(x, 2 + i, stride[i])
         before = dilation[i] * (weight.shape[2 + i] - 1) - padding[i]
         widths += [before, before + output_padding[i]]
     x = pad(x, widths)
@@ -70,20 +74,22 @@ def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, given: _Geometry) -> 
     return aten.convolution.default(x, weight, bias, ones, zeros, dilation, False, zeros, groups)
 
 
-transposed_by_groups = _transposed_where(lambda given: given.groups > 1 or any(each != 1 for each in given.dilation))
-transposed_unevenly = _transposed_where(lambda given: len(set(given.output_padding)) > 1)
+transposed_grouped_or_dilated = _transposed_where(
+    lambda given: given.groups > 1 or any(each != 1 for each in given.dilation)
+)
+transposed_with_uneven_output_padding = _transposed_where(lambda given: len(set(given.output_padding)) > 1)
 
 
 @decomposes(aten.convolution.default)
-def of_integers(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Of integers of more than 8 bits: for each place in the kernel products, and their sum over the channels."""
     if not is_static(x, weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
     given = _Geometry(*geometry)
     if given.transposed:
-        return _plain(x, weight, bias, given)
+        return _as_forward_convolution(x, weight, bias, given)
     axes = x.dim() - 2
-    stride, padding, dilation, _ = given.of_axes(axes)
+    stride, padding, dilation, _ = given.per_axis(axes)
     x = pad(x, [width for each in reversed(padding) for width in (each, each)])
     batch, kernel = x.shape[0], weight.shape[2:]
     sizes = [
@@ -107,7 +113,7 @@ def of_integers(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) 
 
 
 @decomposes(aten.convolution.default)
-def volumes_by_group(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+def grouped_conv3d(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve the channels of each group by themselves, of three axes."""
     *sizes, transposed, output_padding, groups = geometry
     if transposed or groups == 1 or x.dim() != 5:

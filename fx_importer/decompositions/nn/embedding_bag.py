@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import count, fits, sums
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits, masked_row_sums
 from fx_importer.decompositions.indexing.scatter_reduce import masked_reduce
 from fx_importer.fx_graph.operators import aten
 
@@ -58,7 +58,7 @@ def embedding_bag(
         most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
         most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
     else:
-        result = sums(inside, rows)
+        result = masked_row_sums(inside, rows)
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
         most = torch.zeros((bags,), dtype=kind)

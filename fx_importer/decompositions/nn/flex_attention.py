@@ -30,18 +30,18 @@ def decompose_flex_attention(program: ExportedProgram) -> ExportedProgram:
     modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
     if not any(each.graph.find_nodes(op="call_function", target=FLEX_ATTENTION) for each in modules):
         return program
-    return with_rewritten_graphs(program, _write_out)
+    return with_rewritten_graphs(program, _decompose_graph)
 
 
-def _write_out(graph: fx.Graph, owner: fx.GraphModule) -> None:
+def _decompose_graph(graph: fx.Graph, owner: fx.GraphModule) -> None:
     found = graph.find_nodes(op="call_function", target=FLEX_ATTENTION)
     for node in found:
-        _replace(node, owner)
+        _decompose_node(node, owner)
     if found:
         eliminate_dead_code(graph)  # how its mask was made; torch cannot trace that again inside of a branch
 
 
-def _replace(node: fx.Node, owner: fx.GraphModule) -> None:
+def _decompose_node(node: fx.Node, owner: fx.GraphModule) -> None:
     inputs = [each for each in node.all_input_nodes if each.op != "get_attr" or "val" in each.meta]
 
     def compute(*values: Any) -> tuple[Tensor, ...]:
@@ -92,11 +92,11 @@ def flex_attention(
     del kernel_options
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     batch, heads = query.shape[:2]
-    key, value = (_for_each_head(each, batch, heads) for each in (key, value))
+    key, value = (_broadcast_heads(each, batch, heads) for each in (key, value))
     scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     indices = [torch.arange(size) for size in scores.shape]
-    counts = _for_each_score(block_mask[-1], (), len(mask_mod_other_buffers))(*indices, *mask_mod_other_buffers)
-    modified = _for_each_score(score_mod, (0,), len(score_mod_other_buffers))(
+    counts = _vmap_over_scores(block_mask[-1], (), len(mask_mod_other_buffers))(*indices, *mask_mod_other_buffers)
+    modified = _vmap_over_scores(score_mod, (0,), len(score_mod_other_buffers))(
         scores, *indices, *score_mod_other_buffers
     )
     modified = torch.where(counts, modified.to(wide), -math.inf)
@@ -110,14 +110,14 @@ def flex_attention(
     return weights @ value.to(query.dtype), logarithm.squeeze(-1) / math.log(2), greatest.squeeze(-1) / math.log(2)
 
 
-def _for_each_head(tensor: Tensor, batch: int, heads: int) -> Tensor:
+def _broadcast_heads(tensor: Tensor, batch: int, heads: int) -> Tensor:
     """Return ``tensor`` with this batch and as many heads, each repeated for its group."""
     ours, rows, size = tensor.shape[1:]
     repeated = tensor.unsqueeze(2).expand(batch, ours, heads // ours, rows, size)
     return repeated.reshape(batch, heads, rows, size)
 
 
-def _for_each_score(function: Callable[..., Tensor], scores: tuple[int, ...], captured: int) -> Callable[..., Tensor]:
+def _vmap_over_scores(function: Callable[..., Tensor], scores: tuple[int, ...], captured: int) -> Callable[..., Tensor]:
     """Return ``function`` of vectors of indices (b, h, row, column), batched over all four, the column innermost."""
     for axis in reversed(range(4)):
         indices = tuple(0 if each == axis else None for each in range(4))

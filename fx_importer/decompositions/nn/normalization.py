@@ -15,11 +15,11 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _wide(x: Tensor) -> Tensor:
+def _to_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def _normalized(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _normalize(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``(x - mean) / sqrt(variance + eps)``, the mean, and ``1 / sqrt(variance + eps)``; reduced axes stay."""
     mean = x.mean(axes, keepdim=True)
     centered = x - mean
@@ -37,7 +37,7 @@ def native_layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalize over the trailing ``len(shape)`` axes; also return the mean and the reciprocal standard deviation."""
-    result, mean, scale = _normalized(_wide(x), list(range(-len(shape), 0)), eps)
+    result, mean, scale = _normalize(_to_float32(x), list(range(-len(shape), 0)), eps)
     return _affine(result, weight, bias).to(x.dtype), mean.to(x.dtype), scale.to(x.dtype)
 
 
@@ -57,7 +57,7 @@ def layer_norm(
 @decomposes(aten.rms_norm.default)
 def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the trailing ``len(shape)`` axes; ``eps`` defaults to the type's."""
-    wide = _wide(x)
+    wide = _to_float32(x)
     epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
     mean = (wide * wide).mean(list(range(-len(shape), 0)), keepdim=True)
     return _affine(wide * torch.rsqrt(mean + epsilon), weight, None).to(x.dtype)
@@ -68,8 +68,8 @@ def native_group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalize over each of ``groups`` groups of channels; also return the means and the reciprocal deviations."""
-    grouped = _wide(x).reshape(n, groups, (c // groups) * hxw)
-    result, mean, scale = _normalized(grouped, [2], eps)
+    grouped = _to_float32(x).reshape(n, groups, (c // groups) * hxw)
+    result, mean, scale = _normalize(grouped, [2], eps)
     shape = [1, c] + [1] * (x.dim() - 2)
     weight, bias = (None if each is None else each.reshape(shape) for each in (weight, bias))
     result = _affine(result.reshape(x.shape), weight, bias)

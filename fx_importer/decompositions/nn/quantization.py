@@ -23,7 +23,7 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 _LIBRARY = "torch.ao.quantization.fx._decomposed"
 
 
-def quantization() -> tuple[Decomposition, ...]:
+def quantization_rules() -> tuple[Decomposition, ...]:
     """Return the rules for the quantizing operators; none as long as nobody has loaded them."""
     reference = sys.modules.get(_LIBRARY)
     if reference is None:
@@ -43,8 +43,8 @@ def quantization() -> tuple[Decomposition, ...]:
         decomposes(ops.convert_element_type.no_fuse)(reference.convert_element_type),
         decomposes(ops.quantize_per_tensor.tensor, ops.quantize_per_tensor.tensor2)(_quantize_by_tensors),
         decomposes(ops.dequantize_per_tensor.tensor, ops.dequantize_per_tensor.tensor2)(_dequantize_by_tensors),
-        decomposes(ops.choose_qparams.tensor)(_choose_asymmetric),
-        decomposes(ops.choose_qparams_symmetric.tensor)(_choose_symmetric),
+        decomposes(ops.choose_qparams.tensor)(_choose_qparams_asymmetric),
+        decomposes(ops.choose_qparams_symmetric.tensor)(_choose_qparams_symmetric),
         decomposes(ops.quantize_per_channel_group.default)(_quantize_groups),
         decomposes(ops.fake_quant_per_channel.default)(_fake_quantize),
     )
@@ -75,7 +75,7 @@ def _dequantize_by_tensors(
     return (x.to(to) - zero_point.reshape([]).to(to)) * scale.reshape([]).to(to)
 
 
-def _choose_asymmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _choose_qparams_asymmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The scale (float64) and zero point (int64) that map the range of ``x``, widened to hold zero, to low … high."""
     smallest, largest = x.amin().clamp(max=0.0), x.amax().clamp(min=0.0)
     scale = torch.maximum((largest - smallest) / float(high - low), torch.full((), eps))
@@ -83,8 +83,8 @@ def _choose_asymmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.
     return scale.reshape([1]).to(torch.float64), zero_point.reshape([1]).to(torch.int64)
 
 
-def _choose_symmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """As `_choose_asymmetric`, for a range that is symmetric around zero."""
+def _choose_qparams_symmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """As `_choose_qparams_asymmetric`, for a range that is symmetric around zero."""
     largest = torch.maximum(-x.amin().clamp(max=0.0), x.amax().clamp(min=0.0))
     scale = torch.maximum(largest / (float(high - low) / 2), torch.full((), eps))
     zero_point = torch.full([1], 128 if dtype == torch.uint8 else 0, dtype=torch.int64)

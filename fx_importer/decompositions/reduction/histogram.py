@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import count, fits, positions, sums
+from fx_importer.decompositions.indexing.pairwise_masks import count, fits, masked_row_sums, positions
 from fx_importer.decompositions.sort.searchsorted import searchsorted
 from fx_importer.fx_graph.operators import aten
 
@@ -18,7 +18,7 @@ from fx_importer.fx_graph.operators import aten
 def _weighted_bincount(bins: Tensor, number: int, weights: Tensor) -> Tensor:
     """Return the sum of ``weights`` for each of ``number`` bins; bins out of range are ignored."""
     hits = bins.reshape(1, -1) == positions(number).unsqueeze(-1)
-    return sums(hits, weights.reshape(-1, 1)).reshape(number)
+    return masked_row_sums(hits, weights.reshape(-1, 1)).reshape(number)
 
 
 def _range_limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Tensor, Tensor]:

@@ -43,5 +43,5 @@ def prod_integers(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> T
         return NotImplemented
     dim, keepdim = (*where, False)[:2] if where else (0, False)
     rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)
-    found = torch.ones(rows.shape[1:], dtype=torch.int64) if is_empty(rows) else matmul.of_rows(rows)
+    found = torch.ones(rows.shape[1:], dtype=torch.int64) if is_empty(rows) else matmul.product_of_rows(rows)
     return found.unsqueeze(dim) if keepdim and x.dim() else found

@@ -40,7 +40,7 @@ def _weights(size: int, outputs: int, scale: float, filter: Callable[[Tensor], T
     return weights / torch.sum(weights, -1, keepdim=True)
 
 
-def _resized(
+def _resize(
     x: Tensor, sizes: Sequence[int], aligned: bool, scales: Sequence[float | None], filter: Any, reach: int
 ) -> Any:
     if not is_static(x) or not all(isinstance(size, int) for size in sizes):
@@ -56,19 +56,19 @@ def _resized(
 
 
 @decomposes(aten._upsample_bilinear2d_aa.default)
-def bilinear(
+def bilinear_antialiased(
     x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
     """Weights fall off linearly."""
-    return _resized(x, sizes, align_corners, (scales_h, scales_w), _triangle, 1)
+    return _resize(x, sizes, align_corners, (scales_h, scales_w), _triangle, 1)
 
 
 @decomposes(aten._upsample_bicubic2d_aa.default)
-def bicubic(
+def bicubic_antialiased(
     x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
     """Weights are a cubic's."""
-    return _resized(x, sizes, align_corners, (scales_h, scales_w), _cubic, 2)
+    return _resize(x, sizes, align_corners, (scales_h, scales_w), _cubic, 2)
 
 
-SMOOTH_RESIZING = (bilinear, bicubic)
+ANTIALIASED_RESIZING = (bilinear_antialiased, bicubic_antialiased)

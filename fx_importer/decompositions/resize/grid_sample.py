@@ -27,17 +27,18 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
         return NotImplemented
     sizes = x.shape[2:]
     places = [
-        _place(grid[..., len(sizes) - 1 - axis], size, padding_mode, align_corners) for axis, size in enumerate(sizes)
+        _unnormalize(grid[..., len(sizes) - 1 - axis], size, padding_mode, align_corners)
+        for axis, size in enumerate(sizes)
     ]
     if interpolation_mode == _NEAREST:
-        return _read(x, [place.round() for place in places])
+        return _gather(x, [place.round() for place in places])
     lower = [place.floor() for place in places]
     total = torch.zeros((), dtype=x.dtype)
     for corner in itertools.product((0, 1), repeat=len(sizes)):
         at = [low + step for low, step in zip(lower, corner, strict=True)]
         weights = [1 - (place - each).abs() for place, each in zip(places, at, strict=True)]
         weight = functools.reduce(torch.mul, weights)
-        total = total + _read(x, at) * weight.unsqueeze(1)
+        total = total + _gather(x, at) * weight.unsqueeze(1)
     return total
 
 
@@ -49,16 +50,16 @@ def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
     return grid_sampler_3d(x, grid, interpolation_mode, padding_mode, align_corners)
 
 
-def _place(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+def _unnormalize(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
     """Return ``coordinate`` counted in elements of an axis of ``size``."""
     place = (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
     if padding_mode == _REFLECTION:
         low, span = (0.0, size - 1) if align_corners else (-0.5, size)
-        place = _reflected(place - low, span) + low
+        place = _reflect(place - low, span) + low
     return place if padding_mode == _ZEROS else place.clamp(0, size - 1)
 
 
-def _reflected(distance: Tensor, span: int) -> Tensor:
+def _reflect(distance: Tensor, span: int) -> Tensor:
     """Fold a line at every multiple of ``span``."""
     if span == 0:
         return torch.zeros_like(distance)
@@ -67,7 +68,7 @@ def _reflected(distance: Tensor, span: int) -> Tensor:
     return torch.where(folds - 2 * (folds / 2).floor() == 0, rest, span - rest)
 
 
-def _read(x: Tensor, places: list[Tensor]) -> Tensor:
+def _gather(x: Tensor, places: list[Tensor]) -> Tensor:
     """Return the elements of ``x`` at whole ``places``, as ``[N, C, *places]``; what lies outside is zero."""
     inside = torch.ones((), dtype=torch.bool)
     indices: list[Tensor] = []

@@ -22,11 +22,11 @@ def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequenc
     if not all(isinstance(size, int) for size in (*sizes, *known)) or len(known) != len(sizes) or 0 in sizes:
         return NotImplemented
     for axis, (size, new, scale) in enumerate(zip(sizes, known, scales, strict=True), 2):
-        x = _along(x, axis, new, size / new if scale is None else 1 / scale)
+        x = _resize_axis(x, axis, new, size / new if scale is None else 1 / scale)
     return x
 
 
-def _along(x: Tensor, axis: int, new: int, step: float) -> Tensor:
+def _resize_axis(x: Tensor, axis: int, new: int, step: float) -> Tensor:
     size = x.shape[axis]
     if new == size and step == 1:
         return x
@@ -39,20 +39,20 @@ def _along(x: Tensor, axis: int, new: int, step: float) -> Tensor:
 
 
 @decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
-def nearest_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+def nearest_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
     """The same, where sizes are not known."""
-    return _of_any_size(x, output_size, scale_factors, 0.0)
+    return _resize_dynamic(x, output_size, scale_factors, 0.0)
 
 
 @decomposes(
     *(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec)
 )
-def nearest_exact_of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+def nearest_exact_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
     """``result[i] = x[floor((i + 0.5) * size / new size)]``, where sizes are not known."""
-    return _of_any_size(x, output_size, scale_factors, 0.5)
+    return _resize_dynamic(x, output_size, scale_factors, 0.5)
 
 
-def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
+def _resize_dynamic(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
     if are_static(*x.shape[2:], *(output_size or ())):
         return NotImplemented
     scales = scale_factors or [None] * (x.dim() - 2)
@@ -70,4 +70,4 @@ def _of_any_size(x: Tensor, output_size: Any, scale_factors: Sequence[float] | N
     return x
 
 
-OF_ANY_SIZE = (nearest_of_any_size, nearest_exact_of_any_size)
+NEAREST_OF_DYNAMIC_SHAPE = (nearest_of_dynamic_shape, nearest_exact_of_dynamic_shape)

@@ -6,7 +6,7 @@ from torch._decomp import core_aten_decompositions
 
 from fx_importer.decompositions.elementwise import arithmetic, comparisons, powers, rounding, shifts
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
-from fx_importer.decompositions.indexing import copies, nonzero, pad, strided_views
+from fx_importer.decompositions.indexing import copies, factories, masked, reshape, roll, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul
 from fx_importer.decompositions.nn import adaptive_pooling, attention, losses, normalization
 from fx_importer.decompositions.reduction import variance
@@ -55,10 +55,10 @@ BASE = (
         because="torch's rules multiply by one, and repeat a weight for each batch",
     )
     .preferring(
-        *(*adaptive_pooling.ADAPTIVE, *nearest.OF_ANY_SIZE, grid_sample.grid_sampler_2d),
+        *(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, *nearest.NEAREST_OF_DYNAMIC_SHAPE, grid_sample.grid_sampler_2d),
         because="torch's rules are right for the sizes of the example only",
     )
-    .replacing(nonzero.masked_scatter, because="the C++ lowering knows sizes that are known only")
+    .replacing(masked.masked_scatter, because="the C++ lowering knows sizes that are known only")
     .replacing(grouped_mm.grouped_mm, because="the dialect lacks it")
     .replacing(attention.scaled_dot_product_attention, because="torch's rule changes the layout back and forth")
     .replacing(attention.flash_attention_for_cpu, because="torch's rule returns the weights as the second result")
@@ -68,19 +68,19 @@ BASE = (
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
         because="torch's rules end in as_strided and prims, and the C++ ones compute in float64",
     )
-    .replacing(pad.squeeze, because="torch's rule ends in prims.squeeze")
+    .replacing(reshape.squeeze, because="torch's rule ends in prims.squeeze")
     .replacing(
         *(
             strided_views.diagonal_scatter,
             grid_sample.grid_sampler_3d,
-            pad.resize,
+            reshape.resize,
             normalization.batch_norm_with_update,
         ),
-        *(pad.empty_permuted, pad.zeros_without_memory),
+        *(factories.empty_permuted, factories.efficient_zero_tensor),
         *losses.LOSSES,
         because="the dialect lacks it",
     )
-    .replacing(pad.roll, because="torch's rule gathers")
+    .replacing(roll.roll, because="torch's rule gathers")
     .replacing(*copies.COPIES, because="the dialect lacks it, or no backend takes it")
     .replacing(*shifts.SHIFTS, because="no backend takes it under all of its names")
     .replacing(

@@ -18,7 +18,16 @@ from fx_importer.decompositions.elementwise import (
     signs,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, pad
+from fx_importer.decompositions.indexing import (
+    combinations,
+    indexing,
+    masked,
+    nonzero,
+    pad,
+    repeat_interleave,
+    scatter_reduce,
+    unique,
+)
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
@@ -41,15 +50,20 @@ LINALG = (
         *searchsorted.SEARCHES,
         because="the dialect lacks it, or no backend takes it",
     )
-    .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
-    .replacing(pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the dialect lacks it")
     .replacing(
-        pooling.adaptive_avg_pool,
+        adaptive_pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size"
+    )
+    .replacing(
+        adaptive_pooling.adaptive_avg_pool,
         because="the C++ lowering divides in place, which MLIR's fusion repeats for each column of a product",
     )
-    .preferring(*adaptive_pooling.ADAPTIVE, because="the rule for sizes that are known is for those")
-    .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
-    .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the rule for sizes that are known is for those")
+    .replacing(*antialias.ANTIALIASED_RESIZING, because="the dialect lacks it")
+    .replacing(
+        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
+        because="the dialect lacks it",
+    )
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
@@ -60,9 +74,10 @@ LINALG = (
         *complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not know that a number may be complex"
     )
     .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
-    .replacing(indexing.wide_index, because="the C++ lowering mixes the types of indices")
+    .replacing(indexing.index_int64, because="the C++ lowering mixes the types of indices")
     .preferring(
-        indexing.index_of_open_sizes, because="the C++ lowering takes one index along an axis whose size is not known"
+        indexing.index_of_dynamic_shape,
+        because="the C++ lowering takes one index along an axis whose size is not known",
     )
     .replacing(
         *SPECIAL,
@@ -75,12 +90,12 @@ LINALG = (
     .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
-    .preferring(pad.pad, because="the C++ lowering leaves out a pad that keeps the size")
+    .preferring(pad.pad_negative_widths, because="the C++ lowering leaves out a pad that keeps the size")
     .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
-    .preferring(pooling.max_pool3d_of_integers, because="of integers, the C++ lowering ends the process")
+    .preferring(pooling.integer_max_pool3d, because="of integers, the C++ lowering ends the process")
     .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
     .preferring(
-        *nonzero.SELECTING,
+        *(indexing.index_by_mask, masked.masked_select, nonzero.nonzero, *unique.UNIQUE),
         because="the C++ lowerings know nonzero of some rank, and end the process for the rest",
     )
     .preferring(
@@ -112,7 +127,7 @@ LINALG = (
         *complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings know no complex numbers: a rule for those"
     )
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
+    .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads a stride that is not given behind the list's end")
     .preferring(*bools.BOOL_SORTS, *clamp.BOOL_CLAMPS, because="the C++ lowering compares truths as signed")
     .preferring(histogram.bincount, because="the C++ lowering takes integers of 64 bits")
 )

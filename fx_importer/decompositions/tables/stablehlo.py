@@ -19,7 +19,16 @@ from fx_importer.decompositions.elementwise import (
     unsigned,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, pad, strided_views
+from fx_importer.decompositions.indexing import (
+    combinations,
+    indexing,
+    nonzero,
+    pad,
+    repeat_interleave,
+    reshape,
+    scatter_reduce,
+    strided_views,
+)
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
@@ -46,12 +55,15 @@ STABLEHLO = (
         because="the dialect lacks it, or no backend takes it",
     )
     .replacing(sorting.stable_sort_as_sort, topk.kthvalue, cumulative.cumprod_by_scan, because="it has no lowering")
-    .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the dialect lacks it")
     .replacing(scatter_reduce.scatter_reduce, because="it has no lowering")
-    .replacing(pooling.adaptive_max_pool, pooling.adaptive_avg_pool, because="the dialect lacks it")
-    .preferring(*adaptive_pooling.ADAPTIVE, because="the rule for sizes that are known is for those")
-    .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
-    .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the dialect lacks it")
+    .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the rule for sizes that are known is for those")
+    .replacing(*antialias.ANTIALIASED_RESIZING, because="the dialect lacks it")
+    .replacing(
+        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
+        because="the dialect lacks it",
+    )
     .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
     .replacing(
         *histogram.HISTOGRAMS,
@@ -59,10 +71,10 @@ STABLEHLO = (
         *embedding_bag.EMBEDDING_BAG,
         because="the dialect lacks it, or no backend takes it",
     )
-    .replacing(*strided_views.WINDOWS, because="it has no lowering")
+    .replacing(*strided_views.STRIDED_VIEWS, because="it has no lowering")
     .replacing(*unsigned.UNSIGNED, because="computed as if signed, or not at all")
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings take negative indices as they are")
-    .preferring(nonzero.index_by_mask, because="the C++ lowering takes a mask for the numbers 0 and 1")
+    .preferring(indexing.index_by_mask, because="the C++ lowering takes a mask for the numbers 0 and 1")
     .replacing(
         *SPECIAL,
         *extrema.FMAX_FMIN,
@@ -80,10 +92,15 @@ STABLEHLO = (
     )
     .preferring(*complex_operators.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
-    .preferring(pad.squeeze_all, pad.pad_of_any_size, because="the C++ lowering takes known sizes only")
+    .preferring(
+        reshape.squeeze_of_dynamic_shape, pad.pad_of_dynamic_shape, because="the C++ lowering takes known sizes only"
+    )
     .preferring(error_functions.erf_of_integers, because="the C++ lowering takes floats only")
     .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
-    .preferring(convolutions.transposed_unevenly, because="the C++ lowering mistakes the axes of the output padding")
+    .preferring(
+        convolutions.transposed_with_uneven_output_padding,
+        because="the C++ lowering mistakes the axes of the output padding",
+    )
     .replacing(complex_conversions.view_as_complex, because="it has no lowering")
     .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
     .preferring(
@@ -111,5 +128,5 @@ STABLEHLO = (
     .preferring(*complex_operators.COMPLEX_OPERATORS, because="there is no C++ lowering of complex numbers")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
-    .preferring(*pooling.STRIDES_IN_FULL, because="a C++ pass reads a stride that is not given behind the list's end")
+    .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads a stride that is not given behind the list's end")
 )

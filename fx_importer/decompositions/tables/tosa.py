@@ -19,9 +19,17 @@ from fx_importer.decompositions.elementwise import (
     signs,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
-from fx_importer.decompositions.indexing import indexing, nonzero, scatter_reduce, pad, strided_views
+from fx_importer.decompositions.indexing import (
+    combinations,
+    indexing,
+    nonzero,
+    pad,
+    repeat_interleave,
+    scatter_reduce,
+    strided_views,
+)
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
-from fx_importer.decompositions.nn import convolutions, embedding_bag, pooling
+from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import antialias, nearest
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
@@ -29,13 +37,21 @@ from fx_importer.decompositions.special import SPECIAL, TOSA_SPECIAL, logarithms
 from fx_importer.decompositions.tables.base import BASE
 
 TOSA = (
-    BASE.replacing(*scatter_reduce.ACCUMULATING, because="TOSA's scatter adds nothing, and writes rows only")
-    .replacing(*scatter_reduce.RENAMED, because="the dialect lacks it")
-    .replacing(
-        *pooling.POOLING, because="TOSA has pools of two axes, without indices, dilation or windows over the edge"
+    BASE.replacing(
+        *scatter_reduce.REDUCING_SCATTERS,
+        indexing.index_put_accumulating,
+        because="TOSA's scatter adds nothing, and writes rows only",
     )
-    .replacing(*antialias.SMOOTH_RESIZING, because="the dialect lacks it")
-    .replacing(*nonzero.OF_KNOWN_SIZE, because="the dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the dialect lacks it")
+    .replacing(
+        *(*pooling.POOLING, adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool),
+        because="TOSA has pools of two axes, without indices, dilation or windows over the edge",
+    )
+    .replacing(*antialias.ANTIALIASED_RESIZING, because="the dialect lacks it")
+    .replacing(
+        *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
+        because="the dialect lacks it",
+    )
     .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
     .replacing(
         *histogram.HISTOGRAMS,
@@ -71,7 +87,7 @@ TOSA = (
     .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
     .replacing(*FOURIER, because="the dialect lacks most of them")
     .replacing(strided_views.unfold, because="with sizes that are not known the C++ lowering does not end")
-    .preferring(strided_views.diagonal_of_truths, because="the C++ lowering multiplies, which TOSA does not truths")
+    .preferring(strided_views.diagonal_of_bools, because="the C++ lowering multiplies, which TOSA does not truths")
     .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
     .preferring(
         *clamp.TOSA_CLAMPS, activations.relu, because="a bound that is not given becomes the largest finite number"
@@ -91,10 +107,11 @@ TOSA = (
         because="the C++ lowerings do not divide infinities, nor whole numbers",
     )
     .preferring(
-        convolutions.transposed_by_groups, because="TOSA's transposed convolution has no groups, and no dilation"
+        convolutions.transposed_grouped_or_dilated,
+        because="TOSA's transposed convolution has no groups, and no dilation",
     )
-    .preferring(convolutions.of_integers, because="TOSA convolves integers of 8 bits, and some of 16")
-    .preferring(convolutions.volumes_by_group, because="TOSA's convolution of three axes has no groups")
+    .preferring(convolutions.integer_convolution, because="TOSA convolves integers of 8 bits, and some of 16")
+    .preferring(convolutions.grouped_conv3d, because="TOSA's convolution of three axes has no groups")
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering takes powers")
     .preferring(
         *powers.TOSA_POWERS, *logarithms.TOSA_EXPONENTIALS, because="undefined at a negative base, and at infinities"
@@ -120,7 +137,7 @@ TOSA = (
         comparisons.ne_bools,
         arithmetic.add_bools,
         arithmetic.mul_bools,
-        pad.pad,
+        pad.pad_negative_widths,
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
         because="the C++ lowering spells it as TOSA does not",

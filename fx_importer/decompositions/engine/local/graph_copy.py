@@ -35,7 +35,7 @@ from fx_importer.fx_graph.aliasing import mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
 _CONSTANTS = (bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format, slice, type(None))
-_NOT_KEPT = frozenset(("val", "unbacked_bindings", "tensor_meta", "eager_input_vals"))
+_META_NOT_COPIED = frozenset(("val", "unbacked_bindings", "tensor_meta", "eager_input_vals"))
 
 
 @dataclass(frozen=True)
@@ -209,14 +209,14 @@ class GraphCopy:
         }
         for given, tensor in piece.constants.items():
             values[given] = self._constant(tensor, given)
-        kept = {key: value for key, value in node.meta.items() if key not in _NOT_KEPT}
+        kept = {key: value for key, value in node.meta.items() if key not in _META_NOT_COPIED}
         for step in piece.steps:
             args, kwargs = self._of(step.args, values), self._of(step.kwargs, values)
             new = values[step] = self.graph.create_node("call_function", step.target, args, kwargs, step.name)
             new.meta = {**kept, "val": step.meta["val"]}
             if self._sizes is not None:
                 self._sizes.remember(new)
-        _name_type(piece.result, node.meta.get("val"), values, frozenset(piece.steps))
+        _keep_exported_types(piece.result, node.meta.get("val"), values, frozenset(piece.steps))
         return self._of(piece.result, values)
 
     def _put_part(self, part: fx.Node, whole: Sequence[fx.Node], writer: fx.Node) -> None:
@@ -297,11 +297,11 @@ def same_type(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and [*map(size_expression, a.shape)] == [*map(size_expression, b.shape)]
 
 
-def _name_type(result: Any, value: Any, values: Mapping[fx.Node, Any], steps: frozenset[fx.Node]) -> None:
+def _keep_exported_types(result: Any, value: Any, values: Mapping[fx.Node, Any], steps: frozenset[fx.Node]) -> None:
     """Give results the example values that export gave them: strides too, which what comes later was traced with."""
     if isinstance(result, fx.Node) and isinstance(value, Tensor):
         if result in steps:
             values[result].meta["val"] = value
     elif isinstance(result, tuple | list) and isinstance(value, tuple | list):
         for each, type_ in zip(result, value, strict=True):
-            _name_type(each, type_, values, steps)
+            _keep_exported_types(each, type_, values, steps)

@@ -17,7 +17,7 @@ from fx_importer.fx_graph.operators import aten
 
 # Any view is a reshape to us: torch's composite would only find out whether it has to copy.
 _KEPT = frozenset((aten.view.default, aten.reshape.default))
-_SAME = frozenset((aten.detach_.default, aten.detach.default, aten.lift_fresh.default, aten.alias.default))
+_IDENTITIES = frozenset((aten.detach_.default, aten.detach.default, aten.lift_fresh.default, aten.alias.default))
 
 _STATISTICS, _TRAINING = 3, 5
 _UPDATE_STATISTICS = frozenset(
@@ -36,7 +36,7 @@ def is_composite(operator: OpOverload) -> bool:
 
 def is_identity(operator: Any) -> bool:
     """Whether ``operator`` returns its argument."""
-    return operator in _SAME
+    return operator in _IDENTITIES
 
 
 def alias_source(node: fx.Node) -> fx.Node | None:
@@ -45,10 +45,10 @@ def alias_source(node: fx.Node) -> fx.Node | None:
         return None
     if is_identity(node.target) or source in mutated_arguments(node):
         return source
-    return source if node.target.overloadpacket is aten.to and _converts_nothing(node, source) else None
+    return source if node.target.overloadpacket is aten.to and _is_no_op_conversion(node, source) else None
 
 
-def _converts_nothing(node: fx.Node, source: fx.Node) -> bool:
+def _is_no_op_conversion(node: fx.Node, source: fx.Node) -> bool:
     new, old = node.meta.get("val"), source.meta.get("val")
     if not isinstance(new, Tensor) or not isinstance(old, Tensor) or (new.dtype, new.device) != (old.dtype, old.device):
         return False
@@ -76,25 +76,25 @@ def updates_running_statistics(operator: OpOverload, args: Sequence[Any]) -> boo
 @cache
 def functional_form(operator: OpOverload) -> OpOverload | None:
     """Return the operator that returns what ``operator`` writes to its first argument; None where there is none."""
-    return None if torch.Tag.inplace_view in operator.tags else _returning(operator)
+    return None if torch.Tag.inplace_view in operator.tags else _non_mutating_form(operator)
 
 
 @cache
 def view_form(operator: OpOverload) -> OpOverload | None:
     """Return the operator that returns the view that ``operator`` makes of its first argument; None where none does."""
-    return _returning(operator) if torch.Tag.inplace_view in operator.tags else None
+    return _non_mutating_form(operator) if torch.Tag.inplace_view in operator.tags else None
 
 
-def _returning(operator: OpOverload) -> OpOverload | None:
+def _non_mutating_form(operator: OpOverload) -> OpOverload | None:
     packet = operator.overloadpacket.__name__
     if not packet.endswith("_") or packet.endswith("__"):
         return None
     found = getattr(getattr(torch.ops, operator.namespace), packet.removesuffix("_"), None)
     forms = (getattr(found, name) for name in found.overloads()) if isinstance(found, OpOverloadPacket) else ()
-    return next((form for form in forms if _returns_what(form, operator)), None)
+    return next((form for form in forms if _has_same_arguments(form, operator)), None)
 
 
-def _returns_what(form: OpOverload, operator: OpOverload) -> bool:
+def _has_same_arguments(form: OpOverload, operator: OpOverload) -> bool:
     """Whether ``form`` may return what ``operator``, of the same arguments, writes to its first."""
     if form._schema.is_mutable or len(form._schema.returns) != 1:
         return False

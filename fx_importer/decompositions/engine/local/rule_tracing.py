@@ -96,7 +96,7 @@ class RuleTracer(TorchDispatchMode):
             raise RetraceRequired("it updates running statistics")
         if has_ordered_effect(func):
             raise RetraceRequired(f"its rule calls {func}, whose effect is kept in order")
-        if is_identity(func) or _is_other_spelling(func, args):
+        if is_identity(func) or _is_no_op_as_strided(func, args):
             return args[0] if isinstance(args[0], FakeTensor) else self._constant(func, args[0])
         if (view := view_form(func)) is not None:
             return self._become(view, func, args, kwargs)
@@ -214,7 +214,7 @@ def _without_onednn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-def _is_other_spelling(func: OpOverload, args: Any) -> bool:
+def _is_no_op_as_strided(func: OpOverload, args: Any) -> bool:
     """Whether ``func`` changes the strides of axes of one element only: no element comes to be elsewhere."""
     if func is not aten.as_strided_.default:
         return False

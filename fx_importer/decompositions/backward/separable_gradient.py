@@ -1,0 +1,32 @@
+"""Gradients of operators that are linear and work on each axis by itself: average pools, resizing, padding.
+
+Along one axis such an operator is a matrix, and its gradient a product with the transpose. The matrix is what the
+operator makes of the unit matrix. Zero times infinity is not a number: a gradient that is infinite reaches its whole
+row and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.static_shapes import is_static
+
+AxisOperator = Callable[[Tensor, int], Tensor]
+"""Applies an operator to the last axis of [rows, 1, size], the axis being the k-th of those that it works on."""
+
+
+def separable_gradient(grad: Tensor, sizes: Sequence[int], along: AxisOperator) -> Any:
+    """Return the gradient of the argument, whose last axes have ``sizes``, from that of the result."""
+    if not is_static(grad) or not all(isinstance(size, int) for size in sizes):
+        return NotImplemented
+    for k, size in enumerate(sizes):
+        axis = grad.dim() - len(sizes) + k
+        places = torch.arange(size)
+        unit = (places.unsqueeze(-1) == places).to(grad.dtype)
+        matrix = along(unit.unsqueeze(1), k).squeeze(1)  # [size, outputs]
+        grad = (grad.movedim(axis, -1) @ matrix.transpose(0, 1)).movedim(-1, axis)
+    return grad

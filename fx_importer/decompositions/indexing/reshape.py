@@ -1,0 +1,39 @@
+"""Decompositions of ``squeeze`` and ``resize``: changes of shape only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.squeeze.dims)
+def squeeze(x: Tensor, dim: Sequence[int]) -> Tensor:
+    """Drop those of the axes ``dim`` that have size one; the torch dialect squeezes one axis at a time."""
+    for axis in sorted((axis % max(x.dim(), 1) for axis in dim), reverse=True):
+        x = x.squeeze(axis)
+    return x
+
+
+@decomposes(aten.squeeze.default)
+def squeeze_of_dynamic_shape(x: Tensor) -> Any:
+    """Drop the axes that are known to have size one, where other sizes are not known."""
+    if is_static(x):
+        return NotImplemented
+    return squeeze(x, [axis for axis, size in enumerate(x.shape) if isinstance(size, int) and size == 1])
+
+
+@decomposes(aten.resize.default)
+def resize(x: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Any:
+    """Take the first elements as a tensor of ``size``. What one that grows is filled with, nobody says."""
+    count = math.prod(size)
+    if memory_format not in (None, torch.contiguous_format, torch.preserve_format) or count > x.numel():
+        return NotImplemented
+    return x.flatten()[:count].reshape(size)

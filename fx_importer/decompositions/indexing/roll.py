@@ -1,0 +1,24 @@
+"""Decomposition of ``roll``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.roll.default)
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Move the elements on by ``shifts`` along ``dims`` (through the flat tensor, if none is given), around the end."""
+    if not dims:
+        return roll(x.flatten(), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim] if x.dim() else 1
+        if size and shift % size:
+            split = size - shift % size
+            x = torch.cat([x.narrow(dim, split, size - split), x.narrow(dim, 0, split)], dim)
+    return x

@@ -1,0 +1,91 @@
+"""Windows of pools along each axis, with their maxima and sums, which combine the k-th elements of all windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows along one axis."""
+
+    starts: Tensor
+    """[outputs]; before the axis where there is padding."""
+    ends: Tensor
+    """[outputs]; behind the axis where there is padding. No window is without an element between both."""
+    size: int
+    length: int
+    """Of the longest window, in elements."""
+    dilation: int = 1
+
+    def places(self, k: int) -> Tensor:
+        """Return the place of the k-th element of each window, or of its first or last that exists."""
+        step = self.dilation
+        first = torch.where(self.starts < 0, torch.remainder(self.starts, step), self.starts)
+        ends = torch.clamp(self.ends, max=self.size)
+        last = self.starts + torch.div(ends - 1 - self.starts, step, rounding_mode="floor") * step
+        return torch.minimum(torch.maximum(self.starts + k * step, first), last)
+
+    def holds(self, k: int) -> Tensor:
+        """Return whether each window has a k-th element."""
+        place = self.starts + k * self.dilation
+        return (place >= 0) & (place < torch.clamp(self.ends, max=self.size))
+
+
+def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> Windows:
+    reach = dilation * (kernel - 1) + 1
+    outputs = -((size + 2 * padding - reach) // -stride) if ceil else (size + 2 * padding - reach) // stride
+    if ceil and outputs * stride >= size + padding:
+        outputs -= 1  # the last window begins in the axis, or in the padding before it
+    starts = torch.arange(outputs + 1) * stride - padding
+    within = (size - 1 + padding) // dilation + 1  # of the first window, as long as the kernel may be
+    return Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation)
+
+
+def adaptive_windows(size: int, outputs: int) -> Windows:
+    each = torch.arange(outputs)
+    starts = torch.div(each * size, outputs, rounding_mode="floor")
+    ends = torch.div((each + 1) * size + outputs - 1, outputs, rounding_mode="floor")
+    longest = max(-((i + 1) * size // -outputs) - i * size // outputs for i in range(outputs))
+    return Windows(starts, ends, size, longest)
+
+
+def window_maxima(x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor, Tensor]:
+    """Return the largest element of each window along the last axes, and its place in their flat order.
+
+    The first of equals; the last of what is not a number, as in eager.
+    """
+    axes = len(windows)
+    shape = x.shape[-axes:]
+    flat = torch.arange(shape.numel(), dtype=torch.int32).reshape(shape).expand(x.shape)
+    for axis, window in reversed(list(enumerate(windows, x.dim() - axes))):
+        place = window.places(0)
+        value, where = x.index_select(axis, place), flat.index_select(axis, place)
+        for k in range(1, window.length):
+            place = window.places(k)
+            other, there = x.index_select(axis, place), flat.index_select(axis, place)
+            wins = other > value
+            if x.is_floating_point():
+                wins = wins | (other != other)
+            value, where = torch.where(wins, other, value), torch.where(wins, there, where)
+        x, flat = value, where
+    return x, flat.to(torch.int64)
+
+
+def window_sums(x: Tensor, windows: Sequence[Windows]) -> Tensor:
+    """Return the sum of each window along the last axes."""
+    for axis, window in enumerate(windows, x.dim() - len(windows)):
+        shape = [-1 if each == axis else 1 for each in range(x.dim())]
+        zero = torch.zeros((), dtype=x.dtype)
+        terms = [
+            torch.where(window.holds(k).reshape(shape), x.index_select(axis, window.places(k)), zero)
+            for k in range(window.length)
+        ]
+        x = terms[0]
+        for term in terms[1:]:
+            x = x + term
+    return x
