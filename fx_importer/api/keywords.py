@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,19 @@ KEYWORDS = tuple(Keywords.__annotations__)
 
 BESIDE_OPTIONS = frozenset(("options", "fx_importer", "hooks", "progress", "kwargs"))
 """The keywords that an `Options` does not hold, and that can be passed beside one."""
+
+
+def signature_with_keywords(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function that takes `Keywords` with each of them by name, as `help` shows it."""
+    signature = inspect.signature(function)
+    *positional, rest = signature.parameters.values()
+    named = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=getattr(kind, "__forward_arg__", kind)
+        )
+        for name, kind in Keywords.__annotations__.items()
+    ]
+    return signature.replace(parameters=[*positional, *named, rest.replace(name="model_kwargs", annotation=Any)])
 
 
 def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

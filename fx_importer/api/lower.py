@@ -11,7 +11,13 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
-from fx_importer.api.keywords import KEYWORDS, Keywords, options_of, split_keywords
+from fx_importer.api.keywords import (
+    KEYWORDS,
+    Keywords,
+    options_of,
+    signature_with_keywords,
+    split_keywords,
+)
 from fx_importer.api.lowered import Lowered
 from fx_importer.canonicalization import legalize_graph
 from fx_importer.compiler.compilation import Compilation
@@ -132,6 +138,10 @@ def export_and_import(
     Takes what `lower` takes, and raises what it raises.
     """
     return lower(f, *args, **keywords).module
+
+
+for _function in (lower, export_and_import):
+    setattr(_function, "__signature__", signature_with_keywords(_function))  # noqa: B010 - functions have no such field
 
 
 def _entry_points(
