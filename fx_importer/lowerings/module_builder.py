@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Shape as Shape
 from fx_importer.rewrites.torch.region_types import TypeConverter
 
 Number: TypeAlias = bool | int | float
-Shape: TypeAlias = tuple[int | None, ...]
-"""Sizes; None is one that is not known yet."""
 
 ELEMENTS = {
     torch.float64: "f64",
@@ -42,22 +41,7 @@ class Builder(TypeConverter):
         super().__init__(point, location)
         self._emitted: list[ir.Operation] = []
 
-    # --- types ------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def shape(x: ir.Value | ir.Type) -> Shape:
-        """Return the sizes of ``x``."""
-        kind = ir.RankedTensorType(x.type if isinstance(x, ir.Value) else x)
-        return tuple(None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis) for axis in range(kind.rank))
-
-    @staticmethod
-    def element(x: ir.Value | ir.Type) -> str:
-        """Return the element type of ``x``: ``"f32"``, ``"i64"``."""
-        return str(ir.RankedTensorType(x.type if isinstance(x, ir.Value) else x).element_type)
-
-    def tensor(self, shape: Sequence[int | None], element: str) -> ir.Type:
-        """Return the type of tensors of this shape."""
-        return self.type(f"tensor<{''.join('?x' if size is None else f'{size}x' for size in shape)}{element}>")
+    # --- types and constants ----------------------------------------------------------------------------------------
 
     @staticmethod
     def is_float(x: ir.Value) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fx_importer.lowerings.module_builder import CannotEmit, extreme
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 
 _NAMES = {
     "sub": "stablehlo.subtract",
@@ -28,7 +29,7 @@ _DIRECTIONS = {"equal": "EQ", "greater": "GT", "greater_equal": "GE"}
 _REDUCTIONS = {"sum": "add", "amax": "maximum", "amin": "minimum"}
 
 
-class StablehloEmitter(TargetEmitter):
+class StablehloEmitter(StablehloOps, TargetEmitter):
     """Emits StableHLO, whose operands have equal shapes: what broadcasts is broadcast first."""
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
@@ -40,8 +41,7 @@ class StablehloEmitter(TargetEmitter):
         if name == "reciprocal":
             return self.div(self.constant(1.0, self.element(kind)), operands[0])
         if direction := _DIRECTIONS.get(name):
-            how = ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>", self.context)
-            return self.op("stablehlo.compare", [kind], operands, {"comparison_direction": how}).result
+            return self.compare(direction, *operands)
         return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
 
     def _broadcast_to(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
@@ -68,10 +68,7 @@ class StablehloEmitter(TargetEmitter):
 
     def _dimension(self, x: ir.Value, axis: int) -> ir.Value:
         """Emit the size of ``x`` along ``axis``, as a tensor of one i32."""
-        i64 = ir.IntegerType.get_signless(64, self.context)
-        dimension = {"dimension": ir.IntegerAttr.get(i64, axis)}
-        size = self.op("stablehlo.get_dimension_size", ["tensor<i32>"], [x], dimension).result
-        return self.value("stablehlo.reshape", "tensor<1xi32>", size)
+        return self.value("stablehlo.reshape", "tensor<1xi32>", self.dimension_size(x, axis))
 
     def _sizes(self, sizes: Sequence[int]) -> ir.Value:
         kind = self.tensor((len(sizes),), "i32")
@@ -104,8 +101,7 @@ class StablehloEmitter(TargetEmitter):
         return self._broadcast_to(x, (x, like), self.shape(kind))
 
     def _concat(self, tensors: Sequence[ir.Value], axis: int, kind: ir.Type) -> ir.Value:
-        i64 = ir.IntegerType.get_signless(64, self.context)
-        return self.op("stablehlo.concatenate", [kind], tensors, {"dimension": ir.IntegerAttr.get(i64, axis)}).result
+        return self.concatenate(tensors, axis, kind)
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
         parts = ", ".join(

@@ -7,24 +7,16 @@ from collections.abc import Sequence
 from fx_importer.lowerings.module_builder import CannotEmit
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit_tosa import TosaOps
 
 _REDUCTIONS = {"sum": "reduce_sum", "amax": "reduce_max", "amin": "reduce_min"}
 
 
-class TosaEmitter(TargetEmitter):
+class TosaEmitter(TosaOps, TargetEmitter):
     """Emits TOSA. A quotient is a product with a reciprocal, and a square root a power, as TOSA has neither."""
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
-        return self.op("tosa.const", [kind], (), {"values": value}).result
-
-    def _shape(self, sizes: Sequence[int]) -> ir.Value:
-        """Emit sizes as TOSA takes them."""
-        return self.op(
-            "tosa.const_shape",
-            [f"!tosa.shape<{len(sizes)}>"],
-            (),
-            {"values": ir.Attribute.parse(f"dense<{list(sizes)}> : tensor<{len(sizes)}xindex>", self.context)},
-        ).result
+        return self.const(value)
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         rank = len(self.shape(kind))
@@ -67,7 +59,7 @@ class TosaEmitter(TargetEmitter):
         sizes = [-1 if size is None else size for size in self.shape(kind)]
         if sizes.count(-1) > 1:
             raise CannotEmit(f"TOSA cannot reshape to {kind}: more than one size is unknown")
-        return self.value("tosa.reshape", kind, x, self._shape(sizes))
+        return self.value("tosa.reshape", kind, x, self.const_shape(sizes))
 
     def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         perms = ir.DenseI32ArrayAttr.get(list(axes), self.context)
@@ -78,7 +70,7 @@ class TosaEmitter(TargetEmitter):
         x = self._of_rank(x, len(sizes))
         if None not in sizes:
             multiples = [1 if old == new else new or 0 for old, new in zip(self.shape(x), sizes, strict=True)]
-            return self.value("tosa.tile", kind, x, self._shape(multiples))
+            return self.value("tosa.tile", kind, x, self.const_shape(multiples))
         if self.element(x) != self.element(like):
             raise CannotEmit(f"TOSA cannot broadcast to {kind} beside a tensor of another element type")
         return self.select(self.constant(True), x, like)
@@ -88,7 +80,7 @@ class TosaEmitter(TargetEmitter):
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
         sizes = [size or 0 for size in self.shape(kind)]
-        return self.value("tosa.slice", kind, x, self._shape(starts), self._shape(sizes))
+        return self.value("tosa.slice", kind, x, self.const_shape(starts), self.const_shape(sizes))
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         for axis in axes:  # one at a time, which stays as a size of 1

@@ -116,6 +116,11 @@ def is_used(value: ir.Value) -> bool:
     return any(True for _ in value.uses)
 
 
+def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
+    """Return the attributes of ``op`` by name."""
+    return {name: op.attributes[name] for name in op.attributes}
+
+
 def terminator(block: ir.Block) -> ir.Operation:
     """Return the last operation of ``block``."""
     return block.operations[len(block.operations) - 1].operation

@@ -13,12 +13,13 @@ from fx_importer.mlir.emit import Emitter, with_element
 class TosaOps(Emitter):
     """Emits operations of TOSA."""
 
-    def tosa_const(self, values: ir.Attribute | np.ndarray) -> ir.Value:
+    def const(self, values: ir.Attribute) -> ir.Value:
         """Emit a ``tosa.const`` of the type of ``values``."""
-        attribute = (
-            values if isinstance(values, ir.Attribute) else ir.DenseElementsAttr.get(values, context=self.context)
-        )
-        return self.op("tosa.const", [attribute.type], (), {"values": attribute}).result
+        return self.op("tosa.const", [values.type], (), {"values": values}).result
+
+    def const_array(self, values: np.ndarray) -> ir.Value:
+        """Emit a ``tosa.const`` of the elements of ``values``."""
+        return self.const(ir.DenseElementsAttr.get(values, context=self.context))
 
     def const_shape(self, sizes: Sequence[int]) -> ir.Value:
         """Emit a ``!tosa.shape``."""
@@ -31,4 +32,4 @@ class TosaOps(Emitter):
 
     def product(self, type_: ir.Type, a: ir.Value, b: ir.Value) -> ir.Value:
         """Emit a ``tosa.mul`` without a shift."""
-        return self.value("tosa.mul", type_, a, b, self.tosa_const(np.zeros(1, np.int8)))
+        return self.value("tosa.mul", type_, a, b, self.const_array(np.zeros(1, np.int8)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import is_used, producer
+from fx_importer.mlir.emit import attributes_of, is_used, producer
 from fx_importer.mlir.emit_arith import CMPF, ArithOps
 from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.walk import rewrite
@@ -69,7 +69,7 @@ def _order_nan(compare: ir.Operation) -> None:
     emit = StablehloOps(ir.InsertionPoint.after(compare), compare.location)
     a, b = compare.operands
     kind = compare.results[0].type
-    attributes = {each.name: each.attr for each in compare.attributes}
+    attributes = attributes_of(compare)
     direction = str(attributes["comparison_direction"])
 
     def both(one: ir.Value, other: ir.Value) -> ir.Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, replace, with_element
+from fx_importer.mlir.emit import Emitter, attributes_of, replace, with_element
 from fx_importer.mlir.walk import rewrite
 
 
@@ -17,6 +17,5 @@ def accumulate_in_float32(op: ir.Operation, emit: Emitter) -> None:
     type_ = op.results[0].type
     if emit.element(type_) not in ("f16", "bf16"):
         return
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    product = emit.op(op.name, [with_element(type_, "f32")], list(op.operands), attributes).result
+    product = emit.op(op.name, [with_element(type_, "f32")], list(op.operands), attributes_of(op)).result
     replace(op, emit.value("stablehlo.convert", type_, product))

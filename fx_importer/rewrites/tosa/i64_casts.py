@@ -37,7 +37,7 @@ class _Arithmetic:
     def constant(self, number: float, element: str) -> ir.Value:
         """Return ``number`` as a tensor of one element, of the same rank."""
         dtype = {"f32": np.float32, "i64": np.int64}[element]
-        return self._emit.tosa_const(np.full(self._ones, number, dtype))
+        return self._emit.const_array(np.full(self._ones, number, dtype))
 
     def to(self, element: str, x: ir.Value) -> ir.Value:
         return self._emit.value("tosa.cast", with_element(self.value.type, element), x)

@@ -67,4 +67,4 @@ def _constant(emit: TosaOps, number: int, rank: int) -> ir.Value:
     """Emit ``number``, wrapped to 64 bits, as a tensor of one element."""
     if not -(2**63) <= number < 2**63:
         number = (number + 2**63) % 2**64 - 2**63
-    return emit.tosa_const(np.full([1] * rank, number, np.int64))
+    return emit.const_array(np.full([1] * rank, number, np.int64))

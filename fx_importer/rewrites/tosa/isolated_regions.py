@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
+from fx_importer.mlir.emit import Emitter, attributes_of, is_used, producer, terminator
 from fx_importer.mlir.walk import rewrite
 
 _CONSTANTS = ("tosa.const", "tosa.const_shape")
@@ -76,7 +76,7 @@ def _add_inputs(op: ir.Operation, inputs: dict[ir.Value, list[_Use]]) -> None:
         op.name,
         [*(result.type for result in op.results), *(types if loops else [])],
         [*op.operands, *inputs],
-        {each.name: each.attr for each in op.attributes},
+        attributes_of(op),
         regions=len(op.regions),
     )
     for number, region in enumerate(op.regions):

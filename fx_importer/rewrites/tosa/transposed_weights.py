@@ -79,7 +79,7 @@ def transpose_tosa_weights(module: ir.Operation) -> None:
                 continue
             made[key] = transposed
         source = op.operands[0]
-        folded = TosaOps(ir.InsertionPoint(op), constant.location).tosa_const(made[key])
+        folded = TosaOps(ir.InsertionPoint(op), constant.location).const(made[key])
         replace(op, folded)
         _erase_unused(source)
 
