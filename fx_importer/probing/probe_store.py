@@ -12,8 +12,8 @@ import platformdirs
 
 from fx_importer.probing.search import Failure
 
-_ROOMS = ("pipelines", "rewrites", "probing")
-"""What the outcome depends on in this package."""
+_PACKAGES = ("mlir", "pipelines", "rewrites", "probing")
+"""The packages whose sources decide the outcome."""
 
 
 class Store:
@@ -61,6 +61,6 @@ def _key(pipeline: str, module: str) -> bytes:
 def _state() -> str:
     """Return a name for what outcomes depend on: the wheel's version, and this package's files."""
     root = Path(__file__).parents[1]
-    files = sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))
+    files = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
     seen = [(str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return hashlib.sha256(repr((version("torch-mlir"), seen)).encode()).hexdigest()[:16]
