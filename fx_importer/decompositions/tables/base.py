@@ -14,7 +14,7 @@ from fx_importer.decompositions.resize import grid_sample, nearest
 from fx_importer.fx_graph.operators import aten
 
 CORE_ATEN = DecompositionTable(
-    overloads_only(core_aten_decompositions()), because="not of the Core ATen operator set; the rule is torch's own"
+    overloads_only(core_aten_decompositions()), because="outside the Core ATen operator set; torch's own decomposition"
 )
 """Torch's own table to the Core ATen operator set."""
 
@@ -24,19 +24,23 @@ BASE = (
         *(aten.fft_rfft, aten.fft_rfft2, aten.fft_rfftn, aten.fft_irfft, aten.fft_irfft2, aten.fft_irfftn),
         *(aten.fft_hfft, aten.fft_hfft2, aten.fft_hfftn, aten.fft_ihfft, aten.fft_ihfft2, aten.fft_ihfftn),
         *(aten.stft, aten.istft),
-        because="torch's rules end in _fft_r2c, _fft_c2c and _fft_c2r, which the dialect lacks",
+        because="torch's decompositions end in _fft_r2c, _fft_c2c and _fft_c2r, which the torch dialect lacks",
     )
-    .keeping(aten.fft_fftshift, aten.fft_ifftshift, because="torch's rules gather")
+    .keeping(aten.fft_fftshift, aten.fft_ifftshift, because="torch's decompositions gather")
     .keeping(
         *(aten.norm, aten.linalg_norm, aten.linalg_vector_norm, aten.linalg_slogdet),
-        because="torch's rules leave complex numbers that the C++ ones keep clear of",
+        because="torch's decompositions emit complex arithmetic that the C++ ones avoid",
     )
-    .keeping(aten.one_hot, because="torch's rule scatters")
-    .keeping(aten.squeeze.default, aten.squeeze.dim, because="torch's rules go through squeeze.dims, which has its own")
-    .keeping(aten.empty_like, because="torch's rule keeps strides, by empty_permuted")
+    .keeping(aten.one_hot, because="torch's decomposition scatters")
+    .keeping(
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        because="torch's decompositions go through squeeze.dims, which has a rule of its own",
+    )
+    .keeping(aten.empty_like, because="torch's decomposition preserves strides, through empty_permuted")
     .keeping(
         *(aten.all, aten.isfinite, aten.logaddexp, aten.logaddexp2, aten.eye, aten.isclose),
-        because="the C++ lowerings take it whole",
+        because="the C++ lowerings support it",
     )
     .from_torch(
         aten.upsample_bilinear2d.vec,
@@ -48,27 +52,32 @@ BASE = (
         aten.grid_sampler_2d.default,
         aten._adaptive_avg_pool2d.default,
         aten._log_softmax.default,
-        because="a composite that stays whole in Core ATen, and that not every backend takes",
+        because="a composite that Core ATen keeps, and that not every backend supports",
     )
     .replacing(
         *(matmul.linear, matmul.matmul, matmul.addmm, matmul.baddbmm, matmul.addbmm, matmul.addmv),
-        because="torch's rules multiply by one, and repeat a weight for each batch",
+        because="torch's decompositions multiply by one, and repeat a weight for each batch",
     )
     .preferring(
         *(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, *nearest.NEAREST_OF_DYNAMIC_SHAPE, grid_sample.grid_sampler_2d),
-        because="torch's rules are right for the sizes of the example only",
+        because="torch's decompositions specialize dynamic sizes to those of the example",
     )
-    .replacing(masked.masked_scatter, because="the C++ lowering knows sizes that are known only")
-    .replacing(grouped_mm.grouped_mm, because="the dialect lacks it")
-    .replacing(attention.scaled_dot_product_attention, because="torch's rule changes the layout back and forth")
-    .replacing(attention.flash_attention_for_cpu, because="torch's rule returns the weights as the second result")
+    .replacing(masked.masked_scatter, because="the C++ lowering supports static shapes only")
+    .replacing(grouped_mm.grouped_mm, because="the torch dialect lacks it")
+    .replacing(
+        attention.scaled_dot_product_attention, because="torch's decomposition permutes the layout back and forth"
+    )
+    .replacing(
+        attention.flash_attention_for_cpu,
+        because="torch's decomposition returns the attention weights as the second result",
+    )
     .replacing(
         *(normalization.layer_norm, normalization.native_layer_norm, normalization.rms_norm),
         *(normalization.group_norm, normalization.native_group_norm, normalization.batch_norm_inference),
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
-        because="torch's rules end in as_strided and prims, and the C++ ones compute in float64",
+        because="torch's decompositions end in as_strided and prims, and the C++ ones compute in float64",
     )
-    .replacing(reshape.squeeze, because="torch's rule ends in prims.squeeze")
+    .replacing(reshape.squeeze, because="torch's decomposition ends in prims.squeeze")
     .replacing(
         *(
             strided_views.diagonal_scatter,
@@ -78,20 +87,20 @@ BASE = (
         ),
         *(factories.empty_permuted, factories.efficient_zero_tensor),
         *losses.LOSSES,
-        because="the dialect lacks it",
+        because="the torch dialect lacks it",
     )
-    .replacing(roll.roll, because="torch's rule gathers")
-    .replacing(*copies.COPIES, because="the dialect lacks it, or no backend takes it")
-    .replacing(*shifts.SHIFTS, because="no backend takes it under all of its names")
+    .replacing(roll.roll, because="torch's decomposition gathers")
+    .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
+    .replacing(*shifts.SHIFTS, because="no backend supports all of its spellings")
     .replacing(
         *comparisons.SAME_KIND_COMPARISONS,
-        because="the C++ fold of a constant tensor reads a whole number as a float's bits, ends the process for a "
-        "float that integers are compared with, and takes true for -1",
+        because="the C++ fold of a constant tensor reads an integer as a float's bits, crashes on a float that "
+        "integers are compared with, and reads true as -1",
     )
     .preferring(
         *arithmetic.FLOAT_SCALAR_ARITHMETIC,
-        because="the C++ fold of a constant tensor reads a negative whole number as one without a sign",
+        because="the C++ fold of a constant tensor reads a negative integer as unsigned",
     )
-    .replacing(rounding.trunc, because="the dialect folds it with the wrong sign")
-    .replacing(powers.power, because="a product is cheaper than a power, and has no number to carry")
+    .replacing(rounding.trunc, because="the torch dialect folds it with the wrong sign")
+    .replacing(powers.power, because="a product is cheaper than a power, and has no scalar constant")
 )

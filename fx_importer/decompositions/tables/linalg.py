@@ -42,42 +42,38 @@ LINALG = (
         cumulative.cumprod,
         sorting.stable_sort_as_sort,
         topk.kthvalue,
-        because="the C++ lowerings accumulate in half precision, and know one overload of sort",
+        because="the C++ lowerings accumulate in low precision, and support one overload of sort",
     )
     .replacing(
         *cumulative.SCANS,
         *median.MEDIANS,
         *searchsorted.SEARCHES,
-        because="the dialect lacks it, or no backend takes it",
+        because="the torch dialect or every backend lacks it",
     )
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the dialect lacks it")
-    .replacing(
-        adaptive_pooling.adaptive_max_pool, because="the C++ lowering takes a batch only, and windows of one size"
-    )
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
+    .replacing(adaptive_pooling.adaptive_max_pool, because="the C++ lowering requires a batch, and windows of one size")
     .replacing(
         adaptive_pooling.adaptive_avg_pool,
-        because="the C++ lowering divides in place, which MLIR's fusion repeats for each column of a product",
+        because="the C++ lowering divides in place; MLIR's fusion repeats that for each column of a matmul",
     )
-    .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the rule for sizes that are known is for those")
-    .replacing(*antialias.ANTIALIASED_RESIZING, because="the dialect lacks it")
+    .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
+    .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
         *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
-        because="the dialect lacks it",
+        because="the torch dialect lacks it",
     )
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
         *embedding_bag.EMBEDDING_BAG,
-        because="the dialect lacks it; and embedding_bag's C++ lowering of sums ignores the weights of samples",
+        because="the torch dialect lacks it; and the C++ lowering of embedding_bag sums ignores per_sample_weights",
     )
-    .preferring(
-        *complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not know that a number may be complex"
-    )
-    .replacing(indexing.index_put, because="the C++ lowering takes negative indices as they are")
-    .replacing(indexing.index_int64, because="the C++ lowering mixes the types of indices")
+    .preferring(*complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not support complex dtypes")
+    .replacing(indexing.index_put, because="the C++ lowering does not wrap negative indices")
+    .replacing(indexing.index_int64, because="the C++ lowering mixes the integer types of indices")
     .preferring(
         indexing.index_of_dynamic_shape,
-        because="the C++ lowering takes one index along an axis whose size is not known",
+        because="the C++ lowering supports one index along a dynamic axis",
     )
     .replacing(
         *SPECIAL,
@@ -85,18 +81,18 @@ LINALG = (
         arithmetic.rsub_tensor,
         norms.vector_norm,
         *norms.DISTANCES,
-        because="no backend takes it whole",
+        because="no backend supports it",
     )
-    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
-    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
-    .replacing(*FOURIER, because="the dialect lacks most of them")
-    .preferring(pad.pad_negative_widths, because="the C++ lowering leaves out a pad that keeps the size")
-    .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
-    .preferring(pooling.integer_max_pool3d, because="of integers, the C++ lowering ends the process")
-    .preferring(pooling.max_pool2d, because="the C++ lowering says that NaN is at -1")
+    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
+    .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
+    .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
+    .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
+    .preferring(pooling.integer_max_pool3d, because="the C++ lowering crashes on integers")
+    .preferring(pooling.max_pool2d, because="the C++ lowering returns index -1 for NaN")
     .preferring(
         *(indexing.index_by_mask, masked.masked_select, nonzero.nonzero, *unique.UNIQUE),
-        because="the C++ lowerings know nonzero of some rank, and end the process for the rest",
+        because="the C++ lowerings support nonzero of some ranks, and crash on the others",
     )
     .preferring(
         *(
@@ -110,24 +106,22 @@ LINALG = (
             activations.gelu,
             clamp.clamp_by_floats,
         ),
-        because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
+        because="the C++ lowering is wrong at NaN, infinities or near zero",
     )
     .preferring(
         *division.division_rules(division.by_remainder, remainders=False),
-        because="the C++ lowerings go through float64, and know one overload each",
+        because="the C++ lowerings compute in float64, and support one overload each",
     )
-    .preferring(powers.power_of_tensors, because="the C++ lowering does not convert a whole base")
-    .preferring(powers.power_of_integers, because="the C++ lowering knows powers of floats")
+    .preferring(powers.power_of_tensors, because="the C++ lowering does not convert an integer base")
+    .preferring(powers.power_of_integers, because="the C++ lowering supports floats only")
     .preferring(
         *map(arithmetic.for_int8, (arithmetic.sub, arithmetic.rsub, arithmetic.mul)),
-        because="of small integers, the C++ lowerings end the process",
+        because="the C++ lowerings crash on small integers",
     )
-    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in half precision")
-    .preferring(
-        *complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings know no complex numbers: a rule for those"
-    )
-    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads a stride that is not given behind the list's end")
-    .preferring(*bools.BOOL_SORTS, *clamp.BOOL_CLAMPS, because="the C++ lowering compares truths as signed")
-    .preferring(histogram.bincount, because="the C++ lowering takes integers of 64 bits")
+    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
+    .preferring(*complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
+    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
+    .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
+    .preferring(*bools.BOOL_SORTS, *clamp.BOOL_CLAMPS, because="the C++ lowering compares bools as signed integers")
+    .preferring(histogram.bincount, because="the C++ lowering supports int64 only")
 )

@@ -46,87 +46,92 @@ STABLEHLO = (
         clamp.clamp_by_scalars,
         sum_mean_prod.mean,
         *comparisons.SCALAR_COMPARISONS,
-        because="the C++ lowerings carry a number as an arith.constant of 64 bits",
+        because="the C++ lowerings emit a scalar as a 64-bit arith.constant",
     )
     .replacing(
         *cumulative.SCANS,
         *median.MEDIANS,
         *searchsorted.SEARCHES,
-        because="the dialect lacks it, or no backend takes it",
+        because="the torch dialect or every backend lacks it",
     )
     .replacing(sorting.stable_sort_as_sort, topk.kthvalue, cumulative.cumprod_by_scan, because="it has no lowering")
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
     .replacing(scatter_reduce.scatter_reduce, because="it has no lowering")
-    .replacing(adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the dialect lacks it")
-    .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the rule for sizes that are known is for those")
-    .replacing(*antialias.ANTIALIASED_RESIZING, because="the dialect lacks it")
+    .replacing(
+        adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the torch dialect lacks it"
+    )
+    .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
+    .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
         *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
-        because="the dialect lacks it",
+        because="the torch dialect lacks it",
     )
-    .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
+    .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
         *embedding_bag.EMBEDDING_BAG,
-        because="the dialect lacks it, or no backend takes it",
+        because="the torch dialect or every backend lacks it",
     )
     .replacing(*strided_views.STRIDED_VIEWS, because="it has no lowering")
-    .replacing(*unsigned.UNSIGNED, because="computed as if signed, or not at all")
-    .replacing(indexing.index, indexing.index_put, because="the C++ lowerings take negative indices as they are")
-    .preferring(indexing.index_by_mask, because="the C++ lowering takes a mask for the numbers 0 and 1")
+    .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
+    .replacing(indexing.index, indexing.index_put, because="the C++ lowerings do not wrap negative indices")
+    .preferring(indexing.index_by_mask, because="the C++ lowering reads a mask as indices 0 and 1")
     .replacing(
         *SPECIAL,
         *extrema.FMAX_FMIN,
         arithmetic.rsub_tensor,
         norms.vector_norm,
         *norms.DISTANCES,
-        because="no backend takes it whole",
+        because="no backend supports it",
     )
-    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
-    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
-    .replacing(*FOURIER, complex_arithmetic.conjugate, because="the dialect lacks most of them")
+    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
+    .replacing(*FOURIER, complex_arithmetic.conjugate, because="the torch dialect lacks most FFT operators")
     .from_torch(
         *(aten.leaky_relu.default, aten.elu.default),
-        because="the C++ lowerings carry the slope and the scales as arith.constants",
+        because="the C++ lowerings emit the slope and the scales as arith.constants",
     )
-    .preferring(*complex_operators.BASIC_ARITHMETIC_IN_PARTS, because="there is no C++ lowering of complex numbers")
-    .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
+    .preferring(*complex_operators.BASIC_ARITHMETIC_IN_PARTS, because="it has no C++ lowering of complex dtypes")
+    .preferring(nearest.nearest, because="the C++ passes rewrite it to an __interpolate that has no lowering")
     .preferring(
-        reshape.squeeze_of_dynamic_shape, pad.pad_of_dynamic_shape, because="the C++ lowering takes known sizes only"
+        reshape.squeeze_of_dynamic_shape,
+        pad.pad_of_dynamic_shape,
+        because="the C++ lowering supports static shapes only",
     )
-    .preferring(error_functions.erf_of_integers, because="the C++ lowering takes floats only")
-    .preferring(topk.topk_unsorted, because="the C++ lowerings know one order")
+    .preferring(error_functions.erf_of_integers, because="the C++ lowering supports floats only")
+    .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
     .preferring(
         convolutions.transposed_with_uneven_output_padding,
-        because="the C++ lowering mistakes the axes of the output padding",
+        because="the C++ lowering confuses the axes of the output padding",
     )
     .replacing(complex_conversions.view_as_complex, because="it has no lowering")
-    .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and end the process")
+    .preferring(*broadcasting.BROADCASTING, because="the C++ lowerings do not broadcast, and crash")
     .preferring(
         *clamp.BOOL_CLAMPS,
         *comparisons.BOOL_COMPARISONS,
-        because="the C++ lowerings compare truths as signed, which XLA refuses",
+        because="the C++ lowerings compare bools as signed integers, which XLA rejects",
     )
-    .preferring(*norms.FLOAT_NORMS, because="of rank zero, and of a dtype that is given, the C++ lowering is not valid")
-    .preferring(division.reciprocal_of_integers, because="the C++ lowering takes floats only")
-    .preferring(clamp.clamp_mixed_dtypes, because="the C++ lowering takes bounds of one dtype only")
+    .preferring(*norms.FLOAT_NORMS, because="the C++ lowering of rank zero, or with a dtype argument, is invalid")
+    .preferring(division.reciprocal_of_integers, because="the C++ lowering supports floats only")
+    .preferring(clamp.clamp_mixed_dtypes, because="the C++ lowering requires bounds of one dtype")
     .preferring(
         *float_classification.FLOAT_CLASSIFICATION,
         comparisons.isclose,
         *signs.SIGNS,
-        because="the C++ lowering is wrong at NaN, at infinities, or next to zero",
+        because="the C++ lowering is wrong at NaN, infinities or near zero",
     )
     .preferring(
-        *division.division_rules(division.by_remainder, remainders=True), because="remainders have the dividend's sign"
+        *division.division_rules(division.by_remainder, remainders=True),
+        because="StableHLO's remainder has the sign of the dividend",
     )
-    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in half precision")
+    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
     .preferring(
         *low_precision.in_float32(aten.cumsum.default, aten.cumprod.default, aten.gelu.default),
-        because="the C++ lowerings compute it in half precision",
+        because="the C++ lowerings compute it in low precision",
     )
-    .preferring(*complex_operators.COMPLEX_OPERATORS, because="there is no C++ lowering of complex numbers")
-    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
-    .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads a stride that is not given behind the list's end")
+    .preferring(*complex_operators.COMPLEX_OPERATORS, because="it has no C++ lowering of complex dtypes")
+    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
+    .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
+    .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
 )

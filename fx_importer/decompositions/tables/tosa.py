@@ -40,30 +40,30 @@ TOSA = (
     BASE.replacing(
         *scatter_reduce.REDUCING_SCATTERS,
         indexing.index_put_accumulating,
-        because="TOSA's scatter adds nothing, and writes rows only",
+        because="TOSA's scatter writes whole rows, without a reduction",
     )
-    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the dialect lacks it")
+    .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
     .replacing(
         *(*pooling.POOLING, adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool),
-        because="TOSA has pools of two axes, without indices, dilation or windows over the edge",
+        because="TOSA has 2-D pools only, without indices, dilation or windows that overlap the border",
     )
-    .replacing(*antialias.ANTIALIASED_RESIZING, because="the dialect lacks it")
+    .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
         *(combinations.combinations, nonzero.nonzero_static, repeat_interleave.repeat_interleave),
-        because="the dialect lacks it",
+        because="the torch dialect lacks it",
     )
-    .replacing(nonzero.nonzero, because="of rank zero the C++ lowering ends the process")
+    .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,
         *embedding_bag.EMBEDDING_BAG,
-        because="the dialect lacks it, or no backend takes it",
+        because="the torch dialect or every backend lacks it",
     )
     .replacing(
         *cumulative.SCANS,
         *median.MEDIANS,
         *searchsorted.SEARCHES,
-        because="the dialect lacks it, or no backend takes it",
+        because="the torch dialect or every backend lacks it",
     )
     .replacing(
         sorting.sort,
@@ -71,26 +71,30 @@ TOSA = (
         topk.topk,
         topk.kthvalue,
         cumulative.cumprod_by_scan,
-        because="TOSA has no sort, and no running products",
+        because="TOSA has no sort and no cumulative product",
     )
-    .replacing(*comparisons.SCALAR_COMPARISONS, because="the C++ lowering of eq compares with a number in float64")
+    .replacing(*comparisons.SCALAR_COMPARISONS, because="the C++ lowering of eq compares with a float64 scalar")
     .replacing(
         *SPECIAL,
         *extrema.FMAX_FMIN,
         arithmetic.rsub_tensor,
         norms.vector_norm,
         *norms.DISTANCES,
-        because="no backend takes it whole",
+        because="no backend supports it",
     )
-    .replacing(*TOSA_SPECIAL, because="TOSA alone does not take it whole")
-    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the dialect lacks it")
-    .replacing(*BACKWARD, because="it has no lowering, or of two axes only")
-    .replacing(*FOURIER, because="the dialect lacks most of them")
-    .replacing(strided_views.unfold, because="with sizes that are not known the C++ lowering does not end")
-    .preferring(strided_views.diagonal_of_bools, because="the C++ lowering multiplies, which TOSA does not truths")
-    .preferring(nearest.nearest, because="the C++ passes make it an __interpolate that has no lowering")
+    .replacing(*TOSA_SPECIAL, because="TOSA, unlike the other backends, does not support it")
+    .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
+    .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
+    .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
+    .replacing(strided_views.unfold, because="the C++ lowering of dynamic shapes does not terminate")
     .preferring(
-        *clamp.TOSA_CLAMPS, activations.relu, because="a bound that is not given becomes the largest finite number"
+        strided_views.diagonal_of_bools, because="the C++ lowering multiplies, and TOSA has no product of bools"
+    )
+    .preferring(nearest.nearest, because="the C++ passes rewrite it to an __interpolate that has no lowering")
+    .preferring(
+        *clamp.TOSA_CLAMPS,
+        activations.relu,
+        because="an absent bound becomes the largest finite number",
     )
     .preferring(
         *(
@@ -100,23 +104,25 @@ TOSA = (
             activations.elu,
             activations.gelu,
         ),
-        because="the C++ lowering is wrong at NaN, at infinities, or near zero",
+        because="the C++ lowering is wrong at NaN, infinities or near zero",
     )
     .preferring(
         *division.division_rules(division.by_quotient, remainders=True),
-        because="the C++ lowerings do not divide infinities, nor whole numbers",
+        because="the C++ lowerings are wrong at infinities, and do not support integers",
     )
     .preferring(
         convolutions.transposed_grouped_or_dilated,
-        because="TOSA's transposed convolution has no groups, and no dilation",
+        because="TOSA's transposed convolution has neither groups nor dilation",
     )
-    .preferring(convolutions.integer_convolution, because="TOSA convolves integers of 8 bits, and some of 16")
-    .preferring(convolutions.grouped_conv3d, because="TOSA's convolution of three axes has no groups")
-    .preferring(*norms.FLOAT_NORMS, because="the C++ lowering takes powers")
+    .preferring(convolutions.integer_convolution, because="TOSA convolves int8, and int16 in part")
+    .preferring(convolutions.grouped_conv3d, because="TOSA's conv3d has no groups")
+    .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")
     .preferring(
-        *powers.TOSA_POWERS, *logarithms.TOSA_EXPONENTIALS, because="undefined at a negative base, and at infinities"
+        *powers.TOSA_POWERS,
+        *logarithms.TOSA_EXPONENTIALS,
+        because="undefined for a negative base and for infinities",
     )
-    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in half precision")
+    .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
     .preferring(
         *integers.INT32_ARITHMETIC,
         *integers.INT32_COMPARISONS,
@@ -128,7 +134,7 @@ TOSA = (
         division.remainder_integers,
         division.floor_divide_integers,
         integers.matmul_integers,
-        because="TOSA has no such operation of integers, or C++ computes in too few bits",
+        because="TOSA has no such integer operation, or the C++ lowering computes in too few bits",
     )
     .preferring(
         float_classification.isinf_floats,
@@ -140,9 +146,9 @@ TOSA = (
         pad.pad_negative_widths,
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
-        because="the C++ lowering spells it as TOSA does not",
+        because="the C++ lowering emits it in a form that TOSA does not allow",
     )
-    .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex numbers: a rule for those")
-    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings add up single bits, or nothing")
-    .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare truths as signed, or not at all")
+    .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex dtypes")
+    .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
+    .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
 )
