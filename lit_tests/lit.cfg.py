@@ -1,4 +1,4 @@
-"""Configures lit: ``lit lit_tests`` runs every test below with the interpreter that lit itself runs on."""
+"""Configuration of lit: ``lit lit_tests`` runs all tests below, with lit's own Python interpreter."""
 
 # pyright: reportUndefinedVariable=false
 
@@ -17,7 +17,7 @@ config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".py", ".mlir", ".test"]
 config.excludes = ["lit.cfg.py", "Inputs"]
 config.test_source_root = str(HERE)
-# Runs side by side each need a folder of their own: lit keeps its times there.
+# Parallel runs need separate folders: lit stores test times there.
 config.test_exec_root = lit_config.params.get("exec_root", str(HERE / "Output"))
 
 # Both are found beside the interpreter, so that the environment need not be activated.
@@ -28,7 +28,7 @@ config.substitutions += [
     (r"\bFileCheck\b", f"{PYTHON} {shlex.quote(str(Path(sys.executable).with_name('filecheck')))}"),
 ]
 
-# A test sees the tree it stands in, and is as quiet and as narrow as any other run.
+# Tests import this tree, in a fixed environment.
 config.environment["PYTHONPATH"] = str(HERE.parent)
 config.environment["PYTHONWARNINGS"] = os.environ.get("PYTHONWARNINGS", "")
 config.environment["OMP_NUM_THREADS"] = "1"

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""as_strided: a reshape where it is a view, a gather where it overlaps or skips. No output type takes it as it is."""
+"""as_strided: a reshape where it is a dense view, a gather where it overlaps or skips. No output type has it."""
 
 import torch
 

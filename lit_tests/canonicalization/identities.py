@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""What returns its argument leaves no trace in the module; what only looks so stays."""
+"""Operators that return their argument are removed; those that only look like it are kept."""
 
 import torch
 

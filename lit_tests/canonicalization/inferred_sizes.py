@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""The one symbolic size of a reshape is inferred: no size is read, and TOSA, which reads none, takes a dynamic batch."""
+"""The single symbolic size of a reshape is inferred: no size is read, and TOSA takes a dynamic batch."""
 
 import torch
 from torch.export import Dim

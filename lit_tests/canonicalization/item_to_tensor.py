@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""A slice that begins where a value says is a gather in TOSA, and what is written there a choice by position."""
+"""A slice with a computed start is a gather in TOSA, and a write there a select by position."""
 
 import torch
 

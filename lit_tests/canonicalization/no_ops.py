@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""A linear layer is one product and one sum, and its weight is read as it is; numbers have the type they are used in."""
+"""A linear layer is one product and one sum, without a transpose of its weight; scalars have the type of their use."""
 
 import torch
 

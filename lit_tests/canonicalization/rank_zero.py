@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""An axis of a tensor that has none: through a vector of one element. The C++ lowerings fail or crash on the scalar."""
+"""A dimension of a scalar: computed on a vector of one element, since C++ lowerings fail or crash on the scalar."""
 
 import torch
 

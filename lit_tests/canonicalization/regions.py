@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""What runs under no_grad is inlined, also where nothing is decomposed."""
+"""Regions under no_grad are inlined, also without decompositions."""
 
 import torch
 

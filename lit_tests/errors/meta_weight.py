@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Weights that have no values are refused, every one of them listed."""
+"""Weights without values are errors, and all of them are listed."""
 
 import torch
 

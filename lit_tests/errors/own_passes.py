@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""What is wrong with a pass or an output type of one's own is said with its name and line."""
+"""Errors of a user's passes and output types have their name and line."""
 
 import torch
 

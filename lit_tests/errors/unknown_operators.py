@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s --match-full-lines
-"""Everything in a program that nothing imports is listed, each with its line: also what is inside a branch."""
+"""All nodes without a handler are listed, each with its line, including those inside branches."""
 
 import torch
 from torch._higher_order_ops.base_hop import BaseHOP

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""The torch dialect has no complex scalar: a complex number is a tensor of rank zero, which the tensor overload takes."""
+"""The torch dialect has no complex scalar: a complex number is a rank-0 tensor, for the tensor overload."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Operators of torch.library, with arguments and results of every kind: whole in the torch dialect, listed elsewhere."""
+"""Operators of torch.library, with arguments and results of every kind: kept in the torch dialect, errors elsewhere."""
 
 import os
 import tempfile

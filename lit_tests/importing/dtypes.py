@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Every dtype that the torch dialect can spell, as an argument."""
+"""Every dtype that the torch dialect has, as an argument."""
 
 import torch
 from torch.export import export

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Several programs in one module: a weight once; what one mutates is an argument of both."""
+"""Several programs in one module: weights are shared; state mutated by one is an argument of both."""
 
 import torch
 from torch.export import export

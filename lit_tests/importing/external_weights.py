@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""External weights are names: of what is in the state dict, of one value or not, once where memory is shared."""
+"""External weights are named resources: those of the state dict, splats included, one per storage view."""
 
 import torch
 
@@ -42,8 +42,8 @@ print(lower(model, x, output_type="linalg-on-tensors", weights="args").module)
 # CHECK: linalg.transpose ins(%[[W]]
 
 with torch.device("meta"):
-    hollow = Model()
-print(lower(hollow, x, output_type="tosa", weights="external").module)
+    meta_model = Model()
+print(lower(meta_model, x, output_type="tosa", weights="external").module)
 
 # CHECK-DAG: dense_resource<{{first|tied}}.weight>
 # CHECK-DAG: dense_resource<shown>

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Inputs that are unused, None or numbers; outputs that are None, numbers, strings, nested or twice the same."""
+"""Inputs that are unused, None or scalars; outputs that are None, scalars, strings, nested or duplicated."""
 
 import torch
 from torch.export import export

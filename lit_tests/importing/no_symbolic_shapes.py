@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Without being asked for, no symbolic shape is emitted."""
+"""No symbolic shape is emitted by default."""
 
 import torch
 from torch.export import Dim, export

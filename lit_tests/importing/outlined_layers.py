@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Layers that compute the same are one private function; what all calls give alike, and is constant, is in it."""
+"""Equal layers are one private function; operands that are the same constant in all calls are inside it."""
 
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ for output_type in ("raw", "torch", "linalg", "stablehlo", "tosa"):
 # CHECK-COUNT-8: torch.aten.sin
 # CHECK-NOT: torch.aten.sin
 
-# The torch dialect keeps the function apart for whoever goes on from it; the others leave that open.
+# The torch dialect marks the function as not to be inlined; the other output types do not.
 # CHECK-LABEL: func.func @main(
 # CHECK-COUNT-3: call @main.Layer
 # CHECK: func.func private @main.Layer({{.*}} attributes {no_inline}

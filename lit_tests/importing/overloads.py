@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Overloads by their schema: defaults are filled in, numbers find the Scalar overload, constants are shared."""
+"""Overloads by their schema: defaults are filled in, scalars select the Scalar overload, constants are shared."""
 
 import torch
 from torch.export import export

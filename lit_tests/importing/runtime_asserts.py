@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Assertions are left out, but for their ranges; with runtime_asserts they are torch.runtime.assert, inputs' ranges too."""
+"""Assertions are dropped except for ranges; with runtime_asserts they are torch.runtime.assert, also for inputs."""
 
 import torch
 from torch.export import Dim

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""A number where the schema wants a tensor, and no Scalar overload helps, is a rank-0 tensor of the promoted dtype."""
+"""A scalar for a Tensor parameter, without a Scalar overload, is a rank-0 tensor of the promoted dtype."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON -W ignore %s | FileCheck %s
-"""A sparse input's type says how it is stored: by coordinates, by rows, by columns, in blocks."""
+"""The type of a sparse input has its layout: COO, CSR, CSC, blocks."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Arithmetic on sizes, in those scalar operations of the torch dialect that lower."""
+"""Arithmetic on sizes, by those scalar operations of the torch dialect that can be lowered."""
 
 import torch
 from torch.export import Dim, export

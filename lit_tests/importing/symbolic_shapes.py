@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Symbolic sizes: their ranges, the shapes that follow from them, and arithmetic on them."""
+"""Symbolic sizes: their ranges, the shapes derived from them, and arithmetic on them."""
 
 import torch
 from torch.export import Dim, export

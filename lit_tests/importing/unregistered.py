@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""An operator that the torch dialect has not registered becomes torch.operator, lists and None included."""
+"""An operator that is not registered in the torch dialect becomes torch.operator, lists and None included."""
 
 import torch
 from torch.export import export

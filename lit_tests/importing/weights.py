@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Weights are resources named after the parameter, shared where memory is shared; one value is a splat."""
+"""Weights are resources named after the parameter, shared where storage is shared; a single value is a splat."""
 
 import torch
 from torch.export import export

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""TOSA has two real tensors for a complex one: as an argument, a constant and a result they are one, with an axis more."""
+"""In TOSA a complex tensor is a pair of real ones: arguments, constants and results have a further dimension."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""linalg and TOSA compute with wider integers where a sign would matter; StableHLO has unsigned integers."""
+"""linalg and TOSA compute in wider integers where the sign matters; StableHLO has unsigned integers."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""linalg on tensors: arithmetic is linalg, scans and sorts are loops, random numbers keep a global seed."""
+"""linalg on tensors: arithmetic is linalg, scans and sorts are loops, random numbers use a global seed."""
 
 import torch
 

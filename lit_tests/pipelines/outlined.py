@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""What an output type cannot take is a call of a declared function, whose attribute says what it stands for."""
+"""An unsupported operator becomes a call of a declared function, whose attribute describes the operator."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""An output type of one's own: its passes run where they were put, and its operations need no dialect."""
+"""A user's output type: its passes run at their positions, and its operations need no registered dialect."""
 
 import torch
 
@@ -8,7 +8,7 @@ from fx_importer.mlir.bindings import ir
 
 
 def tanh_to_npu(module):
-    """Hyperbolic tangents are the accelerator's."""
+    """Rewrite tosa.tanh to npu.tanh."""
     found = []
 
     def see(op):

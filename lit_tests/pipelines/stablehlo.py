@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""StableHLO: the client dialect is gone, and shapes that can be known are static."""
+"""StableHLO: CHLO is legalized, and inferable shapes are static."""
 
 import torch
 
@@ -28,7 +28,7 @@ def scaled(x, n: int):
 shapes = ({0: torch.export.Dim.DYNAMIC}, torch.export.Dim.DYNAMIC)
 print(export_and_import(scaled, torch.ones(3, 4), 5, dynamic_shapes=shapes, output_type="stablehlo"))
 
-# A size is asked for once, and numbers are tensors of rank 0.
+# A size is read once, and scalars are tensors of rank 0.
 # CHECK: func.func @main(%[[X:.*]]: tensor<?x4xf32> {{.*}}, %[[N:.*]]: tensor<i64> {{.*}}) -> (tensor<?x2xf32> {{.*}}, tensor<i64>
 # CHECK: stablehlo.get_dimension_size %[[X]], dim = 0
 # CHECK-NOT: stablehlo.get_dimension_size

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""The torch backend form: calls inlined, composites decomposed, quantised matched, what has no schema kept whole."""
+"""The torch backend form: calls inlined, composites decomposed, quantized patterns matched, ops without schema kept."""
 
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions

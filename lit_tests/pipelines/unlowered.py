@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""A failure lists every op that nothing lowers, with the line of the model; the command to repeat it is given."""
+"""A failure lists every op that was not lowered, with the model's line, and the command to reproduce it."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ with tempfile.TemporaryDirectory() as directory:
         except StageFailed as error:
             print(output_type, error)
 
-# An op without a schema in the dialect is whole in the torch dialect.
+# An op without a schema in the dialect is kept in the torch dialect.
 # CHECK: torch passed
 # CHECK: linalg stage 'backend-types' failed: 2 unsupported operators, in 3 calls
 # CHECK-NEXT: aten.poisson.default(f32[2], None) -> f32[2], 2 times

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""torch.cond, nested and closing over a parameter. TOSA's regions read nothing from outside; StableHLO's may."""
+"""torch.cond, nested and closing over a parameter. TOSA's regions capture nothing; StableHLO's may."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""StableHLO of sizes that are not known: windows are counted as ceil_mode asks, running sums are a loop, sorts have a dynamic iota."""
+"""Dynamic sizes in StableHLO: windows counted by ceil_mode, running sums as loops, sorts with a dynamic iota."""
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ def imported(function, *shape):
 
 imported(lambda x: F.max_pool2d(x, 3, 2, padding=1, ceil_mode=True), 2, 3, 8, 8)
 
-# The last window may reach one element further, and cannot begin behind the axis: nothing is cut.
+# The last window may reach one element further, and cannot start beyond the end: nothing is dropped.
 # CHECK: func.func @main
 # CHECK: "stablehlo.reduce_window"{{.*}}padding = dense<{{\[\[}}0, 0], [0, 0], [1, 2], [1, 2]]>
 # CHECK: stablehlo.maximum
@@ -25,7 +25,7 @@ imported(lambda x: F.max_pool2d(x, 3, 2, padding=1, ceil_mode=True), 2, 3, 8, 8)
 
 imported(lambda x: F.avg_pool1d(x, 2, 2, padding=1, ceil_mode=True), 2, 3, 8)
 
-# It can: what begins behind the axis is cut, and a window is divided by what is in it.
+# It can: windows that start beyond the end are dropped, and averages divide by the elements inside.
 # CHECK: func.func @main
 # CHECK: "stablehlo.reduce_window"
 # CHECK: stablehlo.add
@@ -52,7 +52,7 @@ imported(lambda x: x.topk(2), 3, 4)
 
 imported(lambda x: x + F.conv2d(x, torch.ones(3, 3, 3, 3), padding=1), 2, 3, 8, 8)
 
-# A convolution that keeps the size is known to.
+# The size of a size-preserving convolution is simplified.
 # CHECK: func.func @main(%[[X:.*]]: tensor<?x3x?x?xf32>
 # CHECK: stablehlo.convolution
 # CHECK-NEXT: stablehlo.add %[[X]]

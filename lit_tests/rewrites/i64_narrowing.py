@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Integers of 64 bits in TOSA: where they stay, where they become 32, and where they may not."""
+"""64-bit integers in TOSA: where they stay, where they become 32-bit, and where that is an error."""
 
 import warnings
 
@@ -19,10 +19,10 @@ def show(**options):
     print(lower(positions, X, torch.ones(10, 3), output_type="tosa", **options).module)
 
 
-# Arguments and results stay. What is known to fit is computed in 32 bits; the sum is not.
+# Arguments and results stay. Values whose range fits are computed in 32 bits; the sum is not.
 # CHECK: func.func @main(%[[IDS:.*]]: tensor<1x2xi64>{{.*}}) -> (tensor<1x2x3xf32>{{.*}}, tensor<1x2xf32>{{.*}}, tensor<1x2xi64>
 # CHECK: tosa.gather {{.*}}tensor<1x2xi32>)
-# What is known to be no negative index is not counted from the end.
+# Indices that are never negative are not wrapped.
 # CHECK-NOT: tosa.select
 # CHECK: tosa.gather {{.*}}tensor<1x2xi32>)
 # CHECK: %[[LOW:.*]] = tosa.maximum %[[IDS]]

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Loops of a number of turns, with a condition of their own and without; one whose regions need nothing at all."""
+"""Loops with a trip count, with and without a condition; one whose regions capture nothing."""
 
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.pipelines import run_text

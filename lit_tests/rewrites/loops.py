@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Scans, scatters and sorts in linalg: loops in scf, with all other axes parallel inside."""
+"""Scans, scatters and sorts in linalg: scf loops, with all other dimensions parallel inside."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""scan counts its turns in 32 bits in TOSA; it gathers the row of the turn, and writes to where the position is that of the turn."""
+"""scan has a 32-bit counter in TOSA; it gathers the row of the iteration, and selects by position to write."""
 
 import torch
 from torch._higher_order_ops.scan import scan

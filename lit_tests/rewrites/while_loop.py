@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""while_loop: its condition is carried. What TOSA's regions read from outside is carried too."""
+"""while_loop: its condition is carried, as are values that TOSA's regions capture."""
 
 import torch
 from torch._higher_order_ops.while_loop import while_loop

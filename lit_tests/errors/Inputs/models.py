@@ -1,4 +1,4 @@
-"""Models for the tests of the command line's sentences."""
+"""Models for tests of the command line's error messages."""
 
 import torch
 from torch import Tensor, nn

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""associative_scan becomes a counted torch.prim.Loop from the second element on: the first is a result already."""
+"""associative_scan becomes a counted torch.prim.Loop from the second element on; the first is a result already."""
 
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan_op

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""An operator that writes to its arguments returns, after its results, the new value of each tensor written to."""
+"""An operator that mutates its arguments returns, after its results, the new value of each mutated tensor."""
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx

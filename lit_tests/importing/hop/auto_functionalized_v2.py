@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""Views that an operator writes to are read from their bases, and written back; where they share memory, refused."""
+"""Views that an operator mutates are read from their bases and written back; overlapping views are an error."""
 
 import torch
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""flex_attention is written out: scores, score_mod with what it captures, mask_mod, softmax; block tables are gone."""
+"""flex_attention is inlined: scores, score_mod with captured values, mask_mod, softmax; block masks are dropped."""
 
 import torch
 from torch.export import export

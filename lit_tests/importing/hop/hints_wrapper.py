@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""hints_wrapper is its body, with and without canonicalization."""
+"""hints_wrapper is inlined, with and without canonicalization."""
 
 import torch
 from torch._higher_order_ops.hints_wrap import hints_wrapper

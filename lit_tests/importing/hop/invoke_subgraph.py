@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""invoke_subgraph is its body wherever it stands, with and without canonicalization."""
+"""invoke_subgraph is inlined in any context, with and without canonicalization."""
 
 import torch
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""out_dtype converts the operands to the type that is computed in."""
+"""out_dtype converts the operands to the dtype of the computation."""
 
 import torch
 from torch._higher_order_ops.out_dtype import out_dtype

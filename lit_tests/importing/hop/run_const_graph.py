@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""run_const_graph is its body. export does not make it, so this graph is built by hand."""
+"""run_const_graph is inlined. torch.export does not produce it, so this graph is built by hand."""
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx

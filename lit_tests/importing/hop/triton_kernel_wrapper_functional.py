@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""A Triton kernel is an opaque operator. The table of kernels holds a stand-in: triton need not be installed."""
+"""A Triton kernel is an opaque operator. The table of kernels has a stub: triton need not be installed."""
 
 import operator
 

@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""while_loop becomes a torch.prim.Loop whose condition is computed before it, and at the end of each turn."""
+"""while_loop becomes a torch.prim.Loop with its condition computed before it, and at the end of each iteration."""
 
 import torch
 from torch._higher_order_ops.while_loop import while_loop

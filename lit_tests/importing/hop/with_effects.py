@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""with_effects becomes the operator it wraps, in the program's order; the tokens have no value and are left out."""
+"""with_effects becomes the wrapped operator, in program order; tokens are dropped."""
 
 import torch
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
