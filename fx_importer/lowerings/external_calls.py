@@ -1,4 +1,4 @@
-"""Operators as calls of functions that a module declares."""
+"""External calls: operators imported as calls of functions that the module only declares."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SCALARS = {
 
 
 def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
-    """Import a call of an operator as a call of the function that stands for it; return the results.
+    """Import a call of an operator as a call of the function of ``external``; return the results.
 
     Raises:
-        UnsupportedNodeError: if it takes, or returns, what is neither a tensor nor a number.
+        UnsupportedNodeError: if it takes or returns values that are neither tensors nor scalars.
     """
     plan = plan_for(node.target)
     dtypes = node.meta.get("model_dtypes")
@@ -60,16 +60,16 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
 
 @dataclass
 class _CallArguments:
-    """What a call takes."""
+    """The arguments of a call, and the operands and types of the function."""
 
     build: NodeBuilder
     dtypes: Iterator[str] | None
-    """Of the tensors in the model, in order, where those here are of others in their place."""
+    """Dtypes of the tensors in the model, in order, where legalization has changed those of the graph."""
     operands: list[ir.Value] = field(default_factory=list[ir.Value])
     takes: list[ValueType] = field(default_factory=list[ValueType])
 
     def argument(self, given: Any) -> OperatorArgument:
-        """Return an argument of the operator, and note what the function takes for it."""
+        """Return the record of an argument of the operator, and add the operands of the function for it."""
         if isinstance(given, list | tuple):
             return tuple(self.argument(each) for each in given)
         if isinstance(given, fx.Node):
@@ -100,7 +100,7 @@ class _CallArguments:
         return Passed(len(self.operands) - 1)
 
     def tensor(self, example: torch.Tensor) -> ValueType:
-        """Return the type that the next tensor, which is ``example`` here, has in the model; ``"?"`` is any size."""
+        """Return the type of the next tensor, ``example`` in the graph, in the model; ``"?"`` is a dynamic size."""
         kind = value_type(example)
         shape = tuple("?" if isinstance(size, str) else size for size in kind.shape or ())
         if self.dtypes is None:
@@ -111,6 +111,6 @@ class _CallArguments:
 
 
 def nested(values: Iterator[ir.Value], examples: Sequence[Any]) -> Any:
-    """Return ``values`` as an operator returns them that returns ``examples``: a list for a list."""
+    """Return ``values`` nested as ``examples``: a list for each list, and a single result without one."""
     found = [[next(values) for _ in each] if isinstance(each, list | tuple) else next(values) for each in examples]
     return found[0] if len(found) == 1 else found

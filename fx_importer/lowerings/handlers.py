@@ -1,4 +1,4 @@
-"""Rules as handlers of the importer: what a call of an operator becomes as it is imported."""
+"""Handlers of the importer that apply users' lowerings to calls of operators."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 def handlers_for(
     layers: Sequence[Lowerings], output_type: OutputType, fallback: Sequence[OutputType] = ()
 ) -> dict[Any, Handler]:
-    """Return how calls of the operators are imported that rules lower into ``output_type``, or make external calls.
+    """Return handlers of the operators that rules lower into ``output_type``, or to external calls.
 
-    What only rules into an output type of the ``fallback`` take is a call of a function, and in `FxImporter.defined`.
+    An operator with rules only into a type of ``fallback`` becomes a call of a function in `FxImporter.defined`.
     """
     rules: dict[Any, list[tuple[Lowering | External, OutputType]]] = {}
     for into in (output_type, *fallback):
@@ -46,7 +46,7 @@ def handlers_for(
 
 
 BUILT_IN = ("aten", "prims")
-"""The namespaces of operators that are built in: those of others are nobody's but their rules'."""
+"""Namespaces with built-in lowerings. Operators of others have only their rules."""
 
 
 def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_type: OutputType) -> Handler:
@@ -72,7 +72,7 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
 
 
 def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: NodeBuilder) -> Any:
-    """Import a call as that of a function, which a rule lowers into another output type. Raises as `_RuleCall` does."""
+    """Import an operator as a call of a function that ``rule`` lowers into ``into``. Raises as `_RuleCall` does."""
     context, importer = build.fx_importer.context, build.fx_importer
     given = list(dict.fromkeys(node.all_input_nodes))
     types = [build.type_of(each) for each in given]
@@ -95,7 +95,7 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
     name = ir.FlatSymbolRefAttr(call.attributes["callee"])
     if [each.type for each in call.operands] != types:
         raise UnsupportedNodeError(
-            f"the rule {rule} lowers into {into.value}, where it can take each tensor once, and no numbers"
+            f"the rule {rule} lowers into {into.value}, where an operator takes each tensor once, and no scalars"
         )
     function.attributes["sym_name"] = ir.StringAttr.get(name.value, context)
     importer.defined.setdefault(name.value, Defined(str(node.target), module, into))
@@ -103,7 +103,7 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
 
 
 class _RuleCall:
-    """One call of an operator that a rule lowers."""
+    """The application of a rule to one node."""
 
     def __init__(self, rule: Lowering, node: fx.Node, build: NodeBuilder, emitter: type[TargetEmitter]):
         self._rule, self._node, self._build = rule, node, build
@@ -112,23 +112,23 @@ class _RuleCall:
         self._emit = emitter(build.point, build.location)
 
     def lowered(self) -> Any:
-        """Return the results, as the torch dialect has them.
+        """Return the results as values of the torch dialect.
 
         Raises:
-            NoMatch: if the rule does; nothing is left of what it emitted.
-            UnsupportedNodeError: if it fails, or emits something else than the operator returns.
+            NoMatch: if the rule raises it; the operations that it emitted are erased.
+            UnsupportedNodeError: if the rule fails, or returns other types than the operator.
         """
         emit = self._emit
         lists = [isinstance(each, list | tuple) for each in self._examples()]
         try:
-            # A list of tensors has no type here; the tensors in it do, and a rule returns them in a list.
+            # Lists of tensors have no type: only the tensors in them. A rule returns them in a list.
             types = [self._build.types.of(each) for each in self._flat_examples()]
             emit.results = tuple(map(emit.builtin_type, types))
             arguments, keywords = self._arguments()
         except (UnsupportedRegionType, TypeError) as error:
             raise UnsupportedNodeError(f"{self._rule} cannot take it: {error}") from None
         try:
-            with self._build.ambient():  # for rules that make operations by the classes of their dialects
+            with self._build.ambient():  # for rules that use the typed builders of dialects
                 if isinstance(self._rule, NodeRule):
                     returned = self._rule.rule(self._node, SymbolTable(self._node, self._build, emit))
                 else:
@@ -153,11 +153,11 @@ class _RuleCall:
         return [one for each in self._examples() for one in (each if isinstance(each, list | tuple) else [each])]
 
     def _flat(self, returned: Any, lists: Sequence[bool]) -> list[Any]:
-        """Return the values that a rule returned, one after another."""
+        """Return the values that a rule returned as a flat list."""
         if isinstance(returned, ir.Operation | ir.OpView) and len(lists) > 1:
             returned = list(returned.results)
         if isinstance(returned, list | tuple) and len(returned) == 1 and lists == [False]:
-            returned = returned[0]  # as `inline` gives it
+            returned = returned[0]  # `inline` returns a list
         results = [returned] if len(lists) == 1 else returned
         if len(lists) == 0:
             results = [] if returned is None else returned
@@ -175,7 +175,7 @@ class _RuleCall:
                 raise self._mistake(f"returned {_value_text(value)}, and not one value")
             if not _compatible(value.type, kind):
                 raise self._mistake(f"returned {value.type}, but {self._node.target} returns {kind} here")
-            if value.type != kind:  # as much as the rule knows of it; then as much as the program does
+            if value.type != kind:  # the static sizes of the rule; then those of the program
                 known = _torch_type(value.type, torch_type)
                 found.append(self._build.cast(self._emit.from_builtin(value, known), torch_type))
             else:
@@ -186,7 +186,7 @@ class _RuleCall:
         return UnsupportedNodeError(f"the rule {self._rule} {what}")
 
     def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return what the rule takes: positions, and keywords."""
+        """Return the positional and keyword arguments of the rule."""
         values = [self._argument(each) for each in self._plan.bind(self._node.args, self._node.kwargs)]
         pairs = [*zip(self._schema.arguments, values, strict=True)]
         keywords = {argument.name: value for argument, value in pairs if argument.kwarg_only}
@@ -204,7 +204,7 @@ class _RuleCall:
 
 
 def _compatible(found: ir.Type, wanted: ir.Type) -> bool:
-    """Whether two types of tensors can be of the same one: an unknown size is any."""
+    """Whether two types are equal, where a dynamic size equals any other."""
     if not (isinstance(found, ir.RankedTensorType) and isinstance(wanted, ir.RankedTensorType)):
         return found == wanted
     shapes = TargetEmitter.shape(found), TargetEmitter.shape(wanted)
@@ -213,7 +213,7 @@ def _compatible(found: ir.Type, wanted: ir.Type) -> bool:
 
 
 def _torch_type(found: ir.Type, like: ir.Type) -> ir.Type:
-    """Return the torch dialect's type of the shape of ``found``, with the dtype of ``like``."""
+    """Return the ``!torch.vtensor`` with the shape of ``found`` and the dtype of ``like``."""
     sizes = ",".join("?" if size is None else str(size) for size in TargetEmitter.shape(found))
     dtype = str(like).rpartition("],")[2][:-1]
     return ir.Type.parse(f"!torch.vtensor<[{sizes}],{dtype}>", found.context)
@@ -228,7 +228,7 @@ def _value_text(value: Any) -> str:
 
 
 def _line(rule: Lowering) -> str:
-    """Return where in the file of the rule the exception that is being handled came from."""
+    """Return the line of the rule's file that raised the exception being handled, as text."""
     file = rule.rule.__code__.co_filename if hasattr(rule.rule, "__code__") else None
     lines = [frame.lineno for frame in traceback.extract_tb(sys.exc_info()[2]) if frame.filename == file]
     return f" at line {lines[-1]}" if lines else ""

@@ -1,4 +1,4 @@
-"""linalg, tensor, arith and math, for rules in Python."""
+"""Emitter of linalg, tensor, arith and math for users' lowerings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _REDUCTIONS = {"sum": "add", "amax": "maximum", "amin": "minimum"}
 
 
 class LinalgEmitter(TargetEmitter):
-    """Emits ``linalg.generic`` around arith and math, and what moves elements in ``tensor``."""
+    """Emits elementwise operations as ``linalg.generic`` with arith and math, and data movement as ``tensor``."""
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
         return self.op("arith.constant", [kind], (), {"value": value}).result
@@ -69,7 +69,7 @@ class LinalgEmitter(TargetEmitter):
         return self._generic(operands, kind, body)
 
     def _generic(self, operands: Sequence[ir.Value], kind: ir.Type, body: str, result: str = "%r") -> ir.Value:
-        """Emit a function of elements: ``body`` computes ``result`` of ``%x0``, ``%x1`` and so on."""
+        """Emit an elementwise operation: ``body`` computes ``result`` from ``%x0``, ``%x1`` and so on."""
         shape = self.shape(kind)
         rank = len(shape)
         axes = ", ".join(f"d{axis}" for axis in range(rank))
@@ -86,7 +86,7 @@ class LinalgEmitter(TargetEmitter):
             dims += [f"%i{axis} = arith.constant {inner} : index"]
             dims += [f"%d{axis} = tensor.dim %a{position}, %i{axis} : {operands[position].type}"]
             names += [f"%d{axis}"]
-        # An operand may know less of its shape than another does.
+        # An operand may have dynamic sizes where another has static ones.
         inputs, types = ", ".join(f"%a{i}" for i in range(len(operands))), ", ".join(str(x.type) for x in operands)
         scalars = [f"%x{i}: {self.element(each)}" for i, each in enumerate(operands)]
         ins = f"ins({inputs} : {types}) " if operands else ""
@@ -103,17 +103,17 @@ class LinalgEmitter(TargetEmitter):
         )
 
     def _operand_with_size(self, axis: int, operands: Sequence[ir.Value]) -> tuple[int, int]:
-        """Return which operand has the result's size along ``axis``, counted from the end, and which of its axes."""
+        """Return the operand with the dynamic size of the result's ``axis``, which is negative, and the axis in it."""
         for position, each in enumerate(operands):
             sizes = self.shape(each)
             if len(sizes) >= -axis and sizes[axis] is None:
                 return position, len(sizes) + axis
-        raise AssertionError("an unknown size comes from an operand")
+        raise AssertionError("a dynamic size comes from an operand")
 
     def _reshape(self, x: ir.Value, kind: ir.Type) -> ir.Value:
         old, new = self.shape(x), self.shape(kind)
         if new.count(None) > 1:
-            raise CannotEmit(f"more than one size of {kind} is unknown: use inline")
+            raise CannotEmit(f"{kind} has more than one dynamic size: use inline")
         flat = x
         total = None if None in old else product(old)
         line = self.tensor((total,), self.element(x))
@@ -203,7 +203,7 @@ class LinalgEmitter(TargetEmitter):
         )
 
     def _dims(self, axes: Sequence[int], x: ir.Value, of: int = 0) -> tuple[str, str]:
-        """Return text that finds the sizes of operand ``of``, which is ``x``, along ``axes``, and their names."""
+        """Return text that computes the sizes of operand ``of``, which is ``x``, along ``axes``, and their names."""
         lines = [
             f"%i{of}{axis} = arith.constant {axis} : index\n%d{of}{axis} = tensor.dim %a{of}, %i{of}{axis} : {x.type}"
             for axis in axes
@@ -211,13 +211,13 @@ class LinalgEmitter(TargetEmitter):
         return "\n".join(lines), ", ".join(f"%d{of}{axis}" for axis in axes)
 
     def _inlined(self, text: str, kind: ir.Type, *operands: ir.Value) -> ir.Value:
-        """Emit operations that are given as text, in which operands are ``%a0``, ``%a1``, and the result is ``%g``."""
+        """Emit operations from text, with operands ``%a0``, ``%a1`` and so on, and result ``%g``."""
         arguments = ", ".join(f"%a{i}: {each.type}" for i, each in enumerate(operands))
         return self.inline(f"func.func @f({arguments}) -> {kind} {{\n{text}\nreturn %g : {kind}\n}}", *operands)[0]
 
 
 def _body(name: str, elements: Sequence[str], result: str) -> str:
-    """Return text that computes ``%r`` of ``%x0``, ``%x1`` and so on."""
+    """Return text that computes ``%r`` from ``%x0``, ``%x1`` and so on."""
     element = elements[-1]
     floating = not element.startswith("i")
     given = ", ".join(f"%x{i}" for i in range(len(elements)))
@@ -241,7 +241,7 @@ def _body(name: str, elements: Sequence[str], result: str) -> str:
 
 
 def _cast(old: str, new: str) -> str:
-    """Return text that converts ``%x0``."""
+    """Return text that converts ``%x0`` to ``%r``."""
     integers = old.startswith("i"), new.startswith("i")
     wider = _bits(new) > _bits(old)
     match integers:

@@ -1,4 +1,4 @@
-"""Lowerings together: which rules there are, from where, and which is asked first."""
+"""Registries of users' lowerings, and the precedence of their rules."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fx_importer.lowerings.lowering_rules import External, Lowering, described
 from fx_importer.output_types import OutputType
 
 GROUP = "fx_importer.lowerings"
-"""The entry points by which packages offer lowerings: each is a `Lowerings`, or an iterable of rules."""
+"""The group of entry points of lowerings: each is a `Lowerings`, or an iterable of rules."""
 
 LoweringRule = Decomposition | Lowering | External
 
 
 class Lowerings:
-    """Rules of which no two are for the same operator and output type. Changing it makes a new one.
+    """An immutable registry of rules, at most one for each operator and output type.
 
-    A rule is what `decomposes`, `lowers` or `external` labels.
+    `decomposes`, `lowers` and `external` make rules.
     """
 
     def __init__(self, rules: Iterable[LoweringRule] = ()):
-        """Raises `UsageError` for what is no rule, and for two that are for the same."""
+        """Raise `UsageError` for objects that are no rules, and for two rules for an operator and output type."""
         self._rules = tuple(rules)
         taken: dict[tuple[Any, OutputType], LoweringRule] = {}
         for rule in self._rules:
@@ -50,23 +50,23 @@ class Lowerings:
         return len(self._rules)
 
     def adding(self, *rules: LoweringRule) -> Lowerings:
-        """Return these rules and more. Raises `UsageError` as the class does."""
+        """Return a registry with ``rules`` added. Raises `UsageError` as the class does."""
         return Lowerings((*self._rules, *rules))
 
 
 def named(rule: LoweringRule) -> str:
-    """Return what an error calls a rule: its function and where that is."""
+    """Return the name of a rule for errors: its function and location."""
     return described(rule.rule) if isinstance(rule, Decomposition) else str(rule)
 
 
 def layers(given: Iterable[Any]) -> list[Lowerings]:
-    """Return what was passed as ``lowerings`` in the order in which it is asked.
+    """Return the registries of the option ``lowerings`` in order of precedence.
 
-    Single rules come first, together; then each registry, and what names one: an entry point of the group
-    ``fx_importer.lowerings``, or ``package.module:name``.
+    Single rules come first, as one registry; then each registry, given as such or by name: of an entry point of the
+    group ``fx_importer.lowerings``, or ``package.module:name``.
 
     Raises:
-        UsageError: for what is neither, and for two rules for the same in one registry.
+        UsageError: for other objects, and for two rules for an operator and output type in one registry.
     """
     single: list[Any] = []
     rest: list[Lowerings] = []
@@ -81,13 +81,13 @@ def layers(given: Iterable[Any]) -> list[Lowerings]:
 
 
 def listed(given: Any) -> tuple[Any, ...]:
-    """Return several things that were passed, or one, which is as good as a list of it."""
+    """Return the option ``lowerings``, one entry or several, as a tuple."""
     one = isinstance(given, str | Lowerings) or not isinstance(given, Iterable)
     return (given,) if one else tuple(given)
 
 
 def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_type: OutputType) -> DecompositionTable:
-    """Return ``table`` with the decompositions among the rules, and without those of what other rules take whole."""
+    """Return ``table`` with the decompositions among the rules, and without operators that other rules lower."""
     seen: set[Any] = set()
     for rule in (rule for layer in layers for rule in layer):
         if isinstance(rule, Lowering) and not rule.is_for(output_type):
@@ -102,7 +102,7 @@ def table_with(layers: Iterable[Lowerings], table: DecompositionTable, output_ty
 
 
 def stubs_of(layers: Iterable[Lowerings]) -> dict[str, Callable[..., Any]]:
-    """Return what PyTorch runs for operators that are external calls, by the operator's name."""
+    """Return the stubs of external calls, which PyTorch runs, by name of the operator."""
     found: dict[str, Callable[..., Any]] = {}
     for rule in (rule for layer in layers for rule in layer):
         if isinstance(rule, External) and rule.stub is not None:
@@ -112,7 +112,7 @@ def stubs_of(layers: Iterable[Lowerings]) -> dict[str, Callable[..., Any]]:
 
 
 def _offered(name: str) -> Lowerings:
-    """Return the lowerings that ``name`` names."""
+    """Return the registry of an entry point or of ``package.module:name``."""
     load: Callable[[], Any]
     if ":" in name:
         module, _, attribute = name.partition(":")

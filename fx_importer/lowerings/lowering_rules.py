@@ -1,4 +1,4 @@
-"""Lowerings of single operators, as users write them: values that know which operators they lower, and into what."""
+"""Rules of users' lowerings, and the decorators that make them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ EMITTERS: dict[OutputType, type[TargetEmitter]] = {
     OutputType.TOSA: TosaEmitter,
     OutputType.STABLEHLO: StablehloEmitter,
 }
-"""What emits for rules, by what they lower into."""
+"""The emitter of each output type that rules lower into."""
 
 
 class NoMatch(Exception):
-    """A rule does not lower this call: the next one is asked, and in the end what is built in."""
+    """Raised by a rule that does not match a call: the next rule is tried, and at last the built-in lowering."""
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """A rule that emits what operators compute in the dialect of an output type."""
+    """A rule that emits operators in the dialect of output types."""
 
     operators: tuple[OpOverload, ...]
     into: tuple[OutputType, ...]
     rule: Callable[..., Any]
-    """Takes an emitter and the operator's arguments; returns a value for each result."""
+    """Takes an emitter and the arguments of the operator; returns a value for each result."""
 
     def is_for(self, output_type: OutputType | None) -> bool:
-        """Whether it lowers into ``output_type``, or into one that this is made of."""
+        """Whether it lowers into ``output_type`` or one of its bases."""
         return output_type is not None and (output_type in self.into or self.is_for(output_type.base))
 
     def __str__(self) -> str:
@@ -48,20 +48,20 @@ class Lowering:
 
 @dataclass(frozen=True)
 class NodeRule(Lowering):
-    """A rule that takes a node of the graph, and a table of the values of nodes: see `SymbolTable`."""
+    """A rule that takes a node of the graph and the values of nodes, a `SymbolTable`."""
 
 
 @dataclass(frozen=True)
 class External:
-    """Operators that are calls of a function that the module declares."""
+    """Operators that become calls of a function that the module only declares."""
 
     operators: tuple[OpOverload, ...]
     symbol: str
     stub: Callable[..., Any] | None = None
-    """What PyTorch runs for it; without it, the operator itself. It takes the operator's arguments."""
+    """What PyTorch runs in its place, with the arguments of the operator; by default the operator."""
 
     def __call__(self, stub: Callable[..., Any]) -> External:
-        """Return it with a function that PyTorch runs: so it is a decorator."""
+        """Return it with the function that PyTorch runs, as a decorator."""
         return replace(self, stub=stub)
 
     def __str__(self) -> str:
@@ -71,15 +71,15 @@ class External:
 def lowers(
     *operators: Operator, into: str | OutputType | Iterable[str | OutputType]
 ) -> Callable[[Callable[..., Any]], Lowering]:
-    """Label a function as the lowering of ``operators`` into an output type, or into several.
+    """Make a function the lowering of ``operators`` into one or several output types.
 
-    The function takes an emitter, of `TargetEmitter`'s vocabulary, and the arguments of the operator, those that are
-    only keywords by keyword: tensors as values of builtin tensor types, a number that is not known yet as a tensor of
-    rank 0, lists as lists, everything else as in Python. It returns a value for each result, of the types in
-    ``emit.results``. To leave a call to others it raises `NoMatch`.
+    The function takes an emitter, a `TargetEmitter`, and the arguments of the operator, keyword-only ones by keyword:
+    tensors as values of builtin tensor types, symbolic scalars as tensors of rank 0, lists as lists, everything else
+    as in Python. It returns a value for each result, of the types in ``emit.results``. It raises `NoMatch` for calls
+    that it does not lower.
 
     Raises:
-        UsageError: for what is no operator, or an output type that has no emitter.
+        UsageError: for an argument that is no operator, or an output type without an emitter.
     """
     given = [into] if isinstance(into, str | OutputType) else list(into)
     types = tuple(OutputType.get(each) for each in given)
@@ -94,14 +94,14 @@ def lowers(
 
 
 def external(*operators: Operator, symbol: str) -> External:
-    """Make ``operators`` calls of the function ``symbol``, in every output type.
+    """Lower ``operators`` to calls of the function ``symbol``, in every output type.
 
-    The module declares it, ``func.func private``, and whoever compiles the module defines it: it takes the operator's
-    tensors, and returns its results. What is called in several ways is several functions, ``symbol_1`` and so on.
-    ``Lowered.run`` and ``verify`` have PyTorch run the operator; or the function that this decorates.
+    The module declares it, ``func.func private``, to be defined by the consumer of the module: it takes the tensors of
+    the operator, and returns its results. Calls of different types or arguments get several functions, ``symbol_1`` and
+    so on. ``Lowered.run`` and ``verify`` have PyTorch run the operator, or the function that this decorates.
 
     Raises:
-        UsageError: for what is no operator, or no name of a function.
+        UsageError: for an argument that is no operator, or an invalid name of a function.
     """
     if not symbol.isidentifier():
         raise UsageError(f"symbol={symbol!r} is no name of a function: letters, digits and underscores make one")
@@ -111,7 +111,7 @@ def external(*operators: Operator, symbol: str) -> External:
 
 
 def described(function: Callable[..., Any]) -> str:
-    """Return the name of a function and where it is defined, as far as that is known."""
+    """Return the name of a function, with its file and line if they are known."""
     name = getattr(function, "__qualname__", repr(function))
     try:
         file, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]

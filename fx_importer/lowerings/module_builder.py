@@ -1,4 +1,4 @@
-"""What emitters of all targets have in common: types, constants' bytes, any operation, and MLIR's own text."""
+"""The base of the emitters of all targets: types, constants, single operations, and inlined MLIR text."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ ELEMENTS = {
     torch.int8: "i8",
     torch.bool: "i1",
 }
-"""The element types of constants, by torch's dtypes."""
+"""Element types of constants by torch dtype."""
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 
 class CannotEmit(Exception):
-    """A rule asked for what the target, or what it emits here, does not have; the message is a sentence."""
+    """A rule emits something invalid, or unsupported by the target; the message is a sentence."""
 
 
 class Builder(TypeConverter):
-    """Emits operations that are valid, and can take them back."""
+    """Emits and verifies operations, and can erase all of them."""
 
     def __init__(self, point: ir.InsertionPoint, location: ir.Location):
         super().__init__(point, location)
@@ -45,17 +45,17 @@ class Builder(TypeConverter):
 
     @staticmethod
     def is_float(x: ir.Value) -> bool:
-        """Whether ``x`` is of floating point."""
+        """Whether the elements of ``x`` are floating-point numbers."""
         return bool(re.match(r"b?f\d", Builder.element(x)))
 
     def dense(self, value: torch.Tensor | Number, element: str | None = None) -> ir.Attribute:
-        """Return a tensor, or a number as a tensor of rank 0, as an attribute, of ``element`` where it is given."""
+        """Return a tensor, or a number as a tensor of rank 0, as an attribute, converted to ``element`` if given."""
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
         element = ELEMENTS.get(tensor.dtype) if element is None else element
         if element not in _DTYPES:
             raise CannotEmit(f"constants are of {', '.join(_DTYPES)}, and not of {element or tensor.dtype}")
         bits = tensor.detach().to(_DTYPES[element]).contiguous()
-        bits = bits.view(torch.int16) if bits.dtype is torch.bfloat16 else bits  # which numpy does not have
+        bits = bits.view(torch.int16) if bits.dtype is torch.bfloat16 else bits  # numpy has no bfloat16
         kind = self.tensor(tensor.shape, element)
         return ir.DenseElementsAttr.get(np.ascontiguousarray(bits.numpy()), type=kind, context=self.context)
 
@@ -70,7 +70,7 @@ class Builder(TypeConverter):
         *,
         regions: int = 0,
     ) -> ir.Operation:
-        """Emit ``name``. Raises `CannotEmit` if it is not valid."""
+        """Emit the operation ``name``. Raises `CannotEmit` if it is invalid."""
         try:
             made = super().op(name, results, operands, attributes, regions=regions)
             self._emitted.append(made)
@@ -80,10 +80,10 @@ class Builder(TypeConverter):
         return made
 
     def inline(self, text: str, *operands: ir.Value) -> list[ir.Value]:
-        """Emit the body of a function that is given as MLIR's text, on ``operands``; return what it returns.
+        """Inline a function, given as MLIR text, on ``operands``; return its results.
 
         Raises:
-            CannotEmit: if the text is no function, or one of other arguments.
+            CannotEmit: if the text is no function, or one with other argument types.
         """
         try:
             module = ir.Module.parse(text, self.context)
@@ -105,7 +105,7 @@ class Builder(TypeConverter):
         return [known[value] for value in end.operands]
 
     def _clone(self, op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> ir.Operation:
-        """Emit a copy of ``op`` that reads, in its regions too, the values that are ``known`` for others."""
+        """Emit a clone of ``op`` with operands replaced by ``known``, also in its regions."""
         copy = op.clone(ip=self.point)
         self._emitted.append(copy)
 
@@ -119,7 +119,7 @@ class Builder(TypeConverter):
         return copy
 
     def erase(self) -> None:
-        """Take back all that was emitted."""
+        """Erase all emitted operations."""
         while self._emitted:
             self._emitted.pop().erase()
 
@@ -129,7 +129,7 @@ def _error_text(error: ir.MLIRError) -> str:
 
 
 def product(sizes: Sequence[int | None]) -> int:
-    """Return how many elements a tensor of these sizes has."""
+    """Return the number of elements of a tensor of static sizes."""
     result = 1
     for size in sizes:
         result *= size or 0
@@ -137,7 +137,7 @@ def product(sizes: Sequence[int | None]) -> int:
 
 
 def extreme(element: str, *, least: bool) -> Number:
-    """Return the least, or the greatest, number of an element type."""
+    """Return the smallest (``least``) or the largest value of an element type."""
     if element == "i1":
         return not least
     if not element.startswith("i"):

@@ -1,4 +1,4 @@
-"""StableHLO, for rules in Python."""
+"""Emitter of StableHLO for users' lowerings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NAMES = {
     "logical_not": "stablehlo.not",
     "cast": "stablehlo.convert",
 }
-"""Where StableHLO's name is another."""
+"""Names of StableHLO operations that differ from those of the emitter."""
 _DIRECTIONS = {"equal": "EQ", "greater": "GT", "greater_equal": "GE"}
 _REDUCTIONS = {"sum": "add", "amax": "maximum", "amin": "minimum"}
 
 
 class StablehloEmitter(StablehloOps, TargetEmitter):
-    """Emits StableHLO, whose operands have equal shapes: what broadcasts is broadcast first."""
+    """Emits StableHLO. Operands of elementwise operations are broadcast first."""
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
         return self.op("stablehlo.constant", [kind], (), {"value": value}).result
@@ -45,7 +45,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         return self.value(_NAMES.get(name, f"stablehlo.{name}"), kind, *operands)
 
     def _broadcast_to(self, x: ir.Value, beside: Sequence[ir.Value], shape: Sequence[int | None]) -> ir.Value:
-        """Return ``x`` in the shape to which it and what is ``beside`` it broadcast."""
+        """Return ``x`` broadcast to ``shape``, the common shape of the operands ``beside``."""
         kind = self.tensor(shape, self.element(x))
         old = self.shape(x)
         if x.type == kind or (all(size is None for size in shape) and old == tuple(shape)):
@@ -58,7 +58,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         return self.op("stablehlo.dynamic_broadcast_in_dim", [kind], shaped, {"broadcast_dimensions": dims}).result
 
     def _size_of(self, axis: int, tensors: Sequence[ir.Value]) -> ir.Value:
-        """Return the size along ``axis``, counted from the end, to which ``tensors`` broadcast: a tensor of one i32."""
+        """Return the common size of ``tensors`` along the negative ``axis``, as ``tensor<1xi32>``."""
         there = [(each, self.shape(each)[axis]) for each in tensors if len(self.shape(each)) >= -axis]
         known = {size for _, size in there if size not in (1, None)}
         unknown = [each for each, size in there if size is None]
@@ -67,7 +67,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         return self._dimension(unknown[0], len(self.shape(unknown[0])) + axis)
 
     def _dimension(self, x: ir.Value, axis: int) -> ir.Value:
-        """Emit the size of ``x`` along ``axis``, as a tensor of one i32."""
+        """Emit the size of ``x`` along ``axis``, as ``tensor<1xi32>``."""
         return self.value("stablehlo.reshape", "tensor<1xi32>", self.dimension_size(x, axis))
 
     def _sizes(self, sizes: Sequence[int]) -> ir.Value:
@@ -79,7 +79,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         if None not in shape:
             return self.value("stablehlo.reshape", kind, x)
         if shape.count(None) > 1:
-            raise CannotEmit(f"more than one size of {kind} is unknown: use inline")
+            raise CannotEmit(f"{kind} has more than one dynamic size: use inline")
         rest = self._sizes([1])
         for axis, size in enumerate(self.shape(x)):
             one = self._dimension(x, axis) if size is None else self._sizes([size])
@@ -124,6 +124,6 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         return self._inlined(f"{text} : ({x.type}, {y.type}) -> {kind}", kind, x, y)
 
     def _inlined(self, text: str, kind: ir.Type, *operands: ir.Value) -> ir.Value:
-        """Emit one operation that is given as text, in which operands are ``%a0``, ``%a1`` and so on."""
+        """Emit one operation from text, with operands ``%a0``, ``%a1`` and so on."""
         arguments = ", ".join(f"%a{i}: {each.type}" for i, each in enumerate(operands))
         return self.inline(f"func.func @f({arguments}) -> {kind} {{\n%r = {text}\nreturn %r : {kind}\n}}", *operands)[0]

@@ -1,4 +1,4 @@
-"""The values of nodes, for rules that take a node: a table from a node and the index of a result."""
+"""The symbol table of rules that take a node, as those of torch-mlir: values of nodes by result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx_importer.mlir.bindings import ir
 
 
 class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
-    """Values of builtin tensor types by node, or the node's name, and index of the result: ``table[str(node), 0]``."""
+    """Values of builtin tensor types by node, or its name, and index of the result: ``table[str(node), 0]``."""
 
     def __init__(self, node: fx.Node, build: NodeBuilder, emit: TargetEmitter):
         self.build = build
@@ -38,7 +38,7 @@ class SymbolTable(Mapping[tuple[Any, int], ir.Value]):
         return sum(1 for _ in self)
 
     def built_in(self, node: fx.Node) -> Any:
-        """Return the results of ``node`` as the passes will compute them that are built in."""
+        """Return the results of ``node`` by the built-in lowering."""
         found = import_overload(node, self.build)
         return (
             self.emit.to_builtin(found)

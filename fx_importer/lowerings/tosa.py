@@ -1,4 +1,4 @@
-"""TOSA, for rules in Python."""
+"""Emitter of TOSA for users' lowerings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REDUCTIONS = {"sum": "reduce_sum", "amax": "reduce_max", "amin": "reduce_min"}
 
 
 class TosaEmitter(TosaOps, TargetEmitter):
-    """Emits TOSA. A quotient is a product with a reciprocal, and a square root a power, as TOSA has neither."""
+    """Emits TOSA. Divisions become multiplications with reciprocals, and square roots powers: TOSA lacks both."""
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
         return self.const(value)
@@ -36,20 +36,20 @@ class TosaEmitter(TosaOps, TargetEmitter):
         return self.value(f"tosa.{name}", kind, *operands)
 
     def constant_i8(self, value: int) -> ir.Value:
-        """Emit a constant as shifts are, and zero points of integers."""
+        """Emit a constant for a shift or an integer zero point, a ``tensor<1xi8>``."""
         kind = self.type("tensor<1xi8>")
         return self._constant(ir.Attribute.parse(f"dense<{value}> : {kind}", self.context), kind)
 
     def _cast(self, x: ir.Value, kind: ir.Type) -> ir.Value:
         element = self.element(kind)
-        if self.is_float(x) and element.startswith("i"):  # where TOSA's own rounds to the nearest
+        if self.is_float(x) and element.startswith("i"):  # tosa.cast rounds to the nearest
             x = self.select(self.greater_equal(x, 0.0), self.floor(x), self.ceil(x))
         elif self.element(x) == "i1" and not element.startswith("i"):
             x = self.value("tosa.cast", self.tensor(self.shape(x), "i8"), x)
         return self.value("tosa.cast", kind, x)
 
     def _of_rank(self, x: ir.Value, rank: int) -> ir.Value:
-        """Return ``x`` with axes of size 1 in front: operands have the same rank."""
+        """Return ``x`` with leading axes of size 1, since operands must have equal ranks."""
         missing = rank - len(self.shape(x))
         if not missing:
             return x
@@ -58,7 +58,7 @@ class TosaEmitter(TosaOps, TargetEmitter):
     def _reshape(self, x: ir.Value, kind: ir.Type) -> ir.Value:
         sizes = [-1 if size is None else size for size in self.shape(kind)]
         if sizes.count(-1) > 1:
-            raise CannotEmit(f"TOSA cannot reshape to {kind}: more than one size is unknown")
+            raise CannotEmit(f"TOSA cannot reshape to {kind}: it has more than one dynamic size")
         return self.value("tosa.reshape", kind, x, self.const_shape(sizes))
 
     def _transpose(self, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
@@ -83,7 +83,7 @@ class TosaEmitter(TosaOps, TargetEmitter):
         return self.value("tosa.slice", kind, x, self.const_shape(starts), self.const_shape(sizes))
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
-        for axis in axes:  # one at a time, which stays as a size of 1
+        for axis in axes:  # one axis at a time, which is kept with size 1
             sizes = list(self.shape(x))
             sizes[axis] = 1
             one = self.tensor(sizes, self.element(x))
