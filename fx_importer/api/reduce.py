@@ -21,7 +21,7 @@ from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.importing import FxImporter
-from fx_importer.mlir.module_io import whole_directory
+from fx_importer.mlir.module_io import atomic_directory
 from fx_importer.options import ExportOptions, PrintOptions, RunOptions, options_from_text
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
@@ -53,7 +53,7 @@ class Job:
                 another stage.
         """
         torch.set_num_threads(1)  # before there are any: see `Trials`
-        with whole_directory(output) as directory:
+        with atomic_directory(output) as directory:
             program = torch.export.load(self.program)
             search = Search(partial(lower_as, self.setting), self.setting, Trials(self.patience), tell)
             return search.reduced(program, directory, self.stage).moved_to(Path(output).absolute())

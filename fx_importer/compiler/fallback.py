@@ -14,7 +14,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.declarations import Defined, places_of_calls
+from fx_importer.mlir.declarations import StubDefinition, places_of_calls
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import VERIFIERS
@@ -45,7 +45,7 @@ class Fallback:
     """What it has taken: the function of an operator, lowered, by its name."""
     operator_output_types: list[OperatorOutputType] = field(default_factory=list[OperatorOutputType])
 
-    def taking(self, defined: Mapping[str, Defined], causes: Mapping[str, Cause]) -> Taken:
+    def taking(self, defined: Mapping[str, StubDefinition], causes: Mapping[str, Cause]) -> Taken:
         """Lower the functions of operators; ``causes``, by call, say why that has to be."""
         modules: dict[str, ir.Module] = {}
         operator_output_types: list[OperatorOutputType] = []
@@ -64,7 +64,7 @@ class Fallback:
         self.modules |= taken.modules
         self.operator_output_types += taken.operator_output_types
 
-    def take_defined(self, defined: Mapping[str, Defined], module: ir.Operation) -> None:
+    def take_defined(self, defined: Mapping[str, StubDefinition], module: ir.Operation) -> None:
         """Lower functions that rules of the user's made, which ``module`` calls. Raises as `run_pipeline` does."""
         if not defined:
             return

@@ -16,7 +16,7 @@ from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.importing import ImportResult
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.declarations import declared_in
+from fx_importer.mlir.declarations import stubs_in
 from fx_importer.mlir.module_contents import replace_contents
 from fx_importer.options import Unsupported
 from fx_importer.pipelines import VERIFIERS, Pipeline
@@ -55,13 +55,13 @@ def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trac
     fallback = Fallback(compilation)
     fallback.take_defined(imported.defined, module.operation)
     pipeline = compilation.pipeline
-    if options.lowering.lowerings or options.importing.outline_layers or declared_in(module.operation):
+    if options.lowering.lowerings or options.importing.outline_layers or stubs_in(module.operation):
         pipeline = pipeline.without_passes(*VERIFIERS)  # which refuse calls, and what rules emit is ours to judge
     if options.lowering.fallback or options.lowering.unsupported is Unsupported.OUTLINE:
         _lower_in_rounds(module, pipeline, fallback, compilation, trace, run)
     else:
         run_pipeline(pipeline, module, trace, run, options.printing)
-    stubs = declared_in(module.operation if trace.imported is None else trace.imported)
+    stubs = stubs_in(module.operation if trace.imported is None else trace.imported)
     stubs = {name: stub for name, stub in stubs.items() if name not in fallback.modules}
     if not options.lowering.fallback:
         return Outcome(stubs)

@@ -16,7 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.loop_interchange import permute_operand_map, row_order
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.resources import is_held, key_of, resource_bytes, resource_of
+from fx_importer.mlir.resources import has_data, key_of, resource_bytes, resource_of
 
 _SMALLEST = 1024
 """In bytes. Smaller constants are not hoisted: LLVM may fold them."""
@@ -87,7 +87,7 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     if not size:
         return None
     data = resource_bytes(value, size)
-    if data is None and not is_held(value):
+    if data is None and not has_data(value):
         raise missing_data(value)
     stays = size < _SMALLEST and "complex" not in str(tensor_type.element_type)  # LLVM has no complex resources
     return None if stays else data

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.module_io import carried
+from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of, resources_in
 
 SCOPE = "model"
@@ -21,7 +21,7 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
 
     ``names`` maps names of resources to names of parameters. The module does not change.
     """
-    new = carried(module.operation, unregistered=True)  # IREE's dialects are not in the wheel
+    new = copy_to_new_context(module.operation, unregistered=True)  # IREE's dialects are not in the wheel
     made: dict[tuple[str, ir.Type], ir.Attribute] = {}
     for op, _, value in resources_in(new.operation):
         if (key := key_of(value)) not in names:

@@ -14,7 +14,7 @@ from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
 from fx_importer.mlir.module_contents import copy_module
-from fx_importer.mlir.module_io import carried
+from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of
 
 Weights = Literal["inline", "arguments"]
@@ -45,7 +45,7 @@ def artifact_of(module: ir.Module, version: str = "week-12", weights: Weights = 
         for name, function in functions_of(copy).items()
     }
     # Attributes live as long as their context: a separate one frees the inline weights after serialization.
-    inlined = carried(copy.operation)
+    inlined = copy_to_new_context(copy.operation)
     for name, function in functions_of(inlined).items():
         _inline(function, taken[name])
     return portable_artifact(inlined, version)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fx_importer import manifest
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.declarations import Defined
+from fx_importer.mlir.declarations import StubDefinition
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ImportResult:
     weights: Mapping[str, manifest.Weight]
     """The weights that the module does not hold, by the names of resources or arguments: also those of functions that
     were imported before."""
-    defined: Mapping[str, Defined]
+    defined: Mapping[str, StubDefinition]
     """What functions compute that stand for operators which rules lower into another output type, by name."""
 
     @property

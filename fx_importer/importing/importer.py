@@ -28,7 +28,7 @@ from fx_importer.importing.subgraph_functions import Callees
 from fx_importer.importing.types import TypeCache
 from fx_importer.importing.weight_attributes import TensorAttributes
 from fx_importer.mlir.bindings import func_d, ir, load_dialects, new_context
-from fx_importer.mlir.declarations import Defined
+from fx_importer.mlir.declarations import StubDefinition
 from fx_importer.options import ImportOptions, Mutation
 
 
@@ -64,7 +64,7 @@ class FxImporter:
         self.weights = TensorAttributes(self.context, self.types)
         self.resolves_inputs = False
         """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
-        self.defined: dict[str, Defined] = {}
+        self.defined: dict[str, StubDefinition] = {}
         """What functions compute that stand for operators which rules lower into another output type, by name."""
         self._external: dict[str, manifest.Weight] = {}
         """The weights that the module does not hold, by the names of resources or arguments."""

@@ -17,7 +17,7 @@ from fx_importer.importing.types import DTYPE_CODES, LAYOUT_CODES, MEMORY_FORMAT
 from fx_importer.lowerings.lowering_rules import External
 from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.declarations import Declarations
+from fx_importer.mlir.declarations import OperatorStubs
 
 _CODES: Mapping[Any, int] = {**DTYPE_CODES, **LAYOUT_CODES, **MEMORY_FORMAT_CODES}
 _SCALARS = {
@@ -54,7 +54,7 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
     names = (f"{external.symbol}{f'_{i}' if i else ''}" for i in itertools.count())
     with build.ambient():
         types = [build.types.of(each) for each, _ in returned]
-        found = iter(Declarations(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
+        found = iter(OperatorStubs(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
     return nested(found, examples)
 
 

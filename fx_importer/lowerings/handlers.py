@@ -23,7 +23,7 @@ from fx_importer.lowerings.module_builder import CannotEmit
 from fx_importer.lowerings.symbol_table import SymbolTable
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.declarations import Defined
+from fx_importer.mlir.declarations import StubDefinition
 from fx_importer.output_types import OutputType
 from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 
@@ -98,7 +98,7 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
             f"the rule {rule} lowers into {into.value}, where an operator takes each tensor once, and no scalars"
         )
     function.attributes["sym_name"] = ir.StringAttr.get(name.value, context)
-    importer.defined.setdefault(name.value, Defined(str(node.target), module, into))
+    importer.defined.setdefault(name.value, StubDefinition(str(node.target), module, into))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The one place that imports the MLIR bindings. They ship inside the ``torch-mlir`` wheel, as ``torch_mlir.*``."""
+"""The only import of the MLIR bindings, which ship inside the ``torch-mlir`` wheel as ``torch_mlir.*``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 
 stablehlo_d = _stablehlo
 
-# The wheel registers StableHLO's own passes, unlike all others, only when asked. Asking twice does no harm.
+# Unlike all other passes, StableHLO's own are registered only by this call. Calling it twice is harmless.
 _stablehlo.register_stablehlo_passes()
 
-# For each operation that they hand out, the bindings import the Python module of its dialect. That there is none they
-# do not remember: looking for it again takes 30 µs, where an empty one takes half of one.
+# For each operation that they return, the bindings import the Python module of its dialect. They do not cache that
+# there is none: each failed import takes 30 µs, and that of an empty module half a microsecond.
 for _dialect in ("stablehlo", "chlo", "torch_c", "tm_tensor"):
     if find_spec(_module := f"torch_mlir.dialects.{_dialect}") is None:
         sys.modules[_module] = ModuleType(_module)
@@ -46,9 +46,9 @@ def new_context() -> ir.Context:
 
 
 def load_dialects(context: ir.Context) -> None:
-    """Load what torch is lowered to into ``context``. Takes half a millisecond the first time, and then nothing.
+    """Load the dialects that torch is lowered to into ``context``: half a millisecond the first time, then nothing.
 
-    torch_c, tm_tensor, stablehlo and chlo come in by a pass that depends on them, and in no other way.
+    torch_c, tm_tensor, stablehlo and chlo can be loaded only by a pass that depends on them.
     """
     passes = passmanager.PassManager("builtin.module", context)
     passes.add("func.func(convert-torch-to-tmtensor,convert-torch-to-tosa,convert-torch-to-stablehlo)")
@@ -59,7 +59,7 @@ _VERSIONS = {"current": "NONE", "week-4": "WEEK_4", "week-12": "WEEK_12", "minim
 
 
 def stablehlo_version(name: str) -> str:
-    """Return the release of StableHLO that ``name`` means: itself, or one of the names of compatibility requirements.
+    """Return the release of StableHLO that ``name`` is, or that has the compatibility requirement ``name``.
 
     Raises:
         UsageError: if the wheel cannot write artifacts for it.
@@ -78,10 +78,10 @@ def _numbers(version: str) -> list[int]:
 
 
 def portable_artifact(module: ir.Module, version: str = "week-12") -> bytes:
-    """Return StableHLO as bytecode that the release ``version`` of StableHLO reads, and all later ones.
+    """Return StableHLO as bytecode that the release ``version`` of StableHLO and all later ones read.
 
     Raises:
-        UsageError: if there is no such version; or if the module cannot be said in it, as ``dense_resource`` cannot.
+        UsageError: if there is no such version, or it cannot represent the module; no version has ``dense_resource``.
     """
     release = stablehlo_version(version)
     try:

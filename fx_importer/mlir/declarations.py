@@ -1,4 +1,4 @@
-"""Functions that a module declares, and does not define: they stand for operators."""
+"""Stubs of operators: functions that a module declares without a body."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fx_importer.output_types import OutputType
 
 
 @dataclass(frozen=True)
-class Defined:
-    """What the function computes that stands for an operator."""
+class StubDefinition:
+    """The computation of the operator that a stub stands for."""
 
     call: str
     """The operator, with its types."""
     module: ir.Module | None
-    """With the one function, in the torch dialect; None if the operator is not the one of the model any more, whose
-    dtypes the output type lacks."""
+    """A module of one function, in the torch dialect; None if legalization changed the dtypes of the operator, so that
+    it is not the model's."""
     into: OutputType | None = None
-    """The only output type that it is for, if a rule of the user's made it."""
+    """The output type that it has to be lowered to, if a user's lowering made it; None for any."""
 
 
-class Declarations:
-    """The functions of a module that stand for operators, one for all calls that do the same on the same types."""
+class OperatorStubs:
+    """The operator stubs of a module, one for all calls of the same operator on the same types."""
 
     def __init__(self, module: ir.Operation):
         self._block = module.regions[0].blocks[0]
@@ -36,15 +36,15 @@ class Declarations:
             if isinstance(op, func_d.FuncOp):
                 self._names.add(op.name.value)
                 if STUB_ATTRIBUTE in op.attributes:
-                    said = ir.StringAttr(op.attributes[STUB_ATTRIBUTE]).value
-                    self._known[said, str(op.type)] = op.name.value
+                    text = ir.StringAttr(op.attributes[STUB_ATTRIBUTE]).value
+                    self._known[text, str(op.type)] = op.name.value
 
     def call(
         self, stub: OperatorStub, operands: Sequence[ir.Value], results: Sequence[ir.Type], names: Iterable[str]
     ) -> ir.Operation:
-        """Emit a call, at the current insertion point and location, of the function of ``stub``.
+        """Emit a call of ``stub`` at the current insertion point and location.
 
-        It is declared where it is not yet, under the first of ``names`` that is free.
+        The function is declared if it is not yet, under the first of ``names`` that is free.
         """
         kind = ir.FunctionType.get([each.type for each in operands], list(results))
         key = (stub.to_json(), str(kind))
@@ -59,8 +59,8 @@ class Declarations:
         return ir.Operation.create("func.call", results=list(results), operands=list(operands), attributes=callee)
 
 
-def declared_in(module: ir.Operation) -> dict[str, OperatorStub]:
-    """Return what the functions stand for that a module declares for operators, by name, with where they are called."""
+def stubs_in(module: ir.Operation) -> dict[str, OperatorStub]:
+    """Return the operator stubs of ``module`` by the names of their functions, with the places of their calls."""
     found: dict[str, OperatorStub] = {}
     for op in module.regions[0].blocks[0].operations:
         if isinstance(op, func_d.FuncOp) and STUB_ATTRIBUTE in op.attributes:
@@ -70,13 +70,13 @@ def declared_in(module: ir.Operation) -> dict[str, OperatorStub]:
 
 
 def places_of_calls(module: ir.Operation) -> defaultdict[str, list[Place]]:
-    """Return where functions are called in the user's model, by their names."""
+    """Return the places in the user's model where functions are called, by the names of the functions."""
     places: defaultdict[str, list[Place]] = defaultdict(list)
 
-    def see(op: ir.Operation) -> ir.WalkResult:
+    def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "func.call":
             places[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(Place.of(op.location))
         return ir.WalkResult.ADVANCE
 
-    module.walk(see, ir.WalkOrder.PRE_ORDER)
+    module.walk(visit, ir.WalkOrder.PRE_ORDER)
     return places

@@ -22,7 +22,7 @@ from enum import Enum
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.resources import elided_resource, replace_constants, resource, resources_in, size_of
+from fx_importer.mlir.resources import byte_size, elided_resource, replace_constants, resource, resources_in
 
 
 class HandleScope(Enum):
@@ -113,8 +113,8 @@ def _resource(value: ir.Attribute, handle: WeightHandle, weights: Sequence[Elide
     if handle.number >= len(weights):
         raise ValueError(f"the module has a handle of weight {handle.number}, but there are {len(weights)} weights")
     name, array = weights[handle.number].name, weights[handle.number].elements()
-    if array.nbytes != size_of(value):
-        raise ValueError(f"weight {name!r} has {array.nbytes} bytes, but its handle has {size_of(value)}")
+    if array.nbytes != byte_size(value):
+        raise ValueError(f"weight {name!r} has {array.nbytes} bytes, but its handle has {byte_size(value)}")
     if handle.permutation is not None:
         array = np.ascontiguousarray(array.reshape(handle.shape).transpose(handle.permutation))
         name = f"{name}.transposed"

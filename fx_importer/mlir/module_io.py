@@ -1,4 +1,4 @@
-"""Modules, and what goes with them, as files. A file is either whole or not there."""
+"""Modules and their artifacts as files, which are written atomically."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 from fx_importer.diagnostics import progress
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
-from fx_importer.mlir.resources import constants_in, is_resource, key_of, size_of
+from fx_importer.mlir.resources import byte_size, constants_in, is_resource, key_of
 from fx_importer.options import Weights
 
 ARTIFACT = ".stablehlo"
 MODULES = (".mlir", ".mlirbc")
 SUFFIXES = (*MODULES, ARTIFACT)
-_WHAT = {".mlir": "text", ".mlirbc": "bytecode", ARTIFACT: "StableHLO's portable artifact"}
+_DESCRIPTIONS = {".mlir": "text", ".mlirbc": "bytecode", ARTIFACT: "StableHLO's portable artifact"}
 
 
 def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] = ()) -> Path:
-    """Return ``path`` if a file can be saved there, with one of ``suffixes`` if there are any.
+    """Return ``path`` if a file can be saved there, with one of ``suffixes`` if any are given.
 
     Raises:
         UsageError: for another suffix, and for a directory that is missing or read-only.
     """
     path = Path(path)
     if suffixes and path.suffix not in suffixes:
-        *others, last = (f"{each} ({_WHAT[each]})" for each in suffixes)
+        *others, last = (f"{each} ({_DESCRIPTIONS[each]})" for each in suffixes)
         raise UsageError(f"cannot save to '{path}': the suffix must be {', '.join(others)} or {last}")
     if path.is_dir():
         raise UsageError(f"cannot save to '{path}': it is a directory")
@@ -41,30 +41,30 @@ def check_writable(path: str | os.PathLike[str], suffixes: Sequence[str] = ()) -
 
 
 def manifest_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the manifest of a module that is at ``path`` goes, if it needs one."""
+    """Return the path of the manifest of a module that is saved at ``path``."""
     return Path(path).with_suffix(".manifest.json")
 
 
 def holds_weights(path: str | os.PathLike[str], policy: Weights) -> bool:
-    """Whether a module that is saved at ``path`` has its weights inside: a StableHLO artifact can name none."""
+    """Whether a module saved at ``path`` contains its weights: a StableHLO artifact cannot refer to external ones."""
     return policy is Weights.INLINE or (policy is Weights.EXTERNAL and Path(path).suffix == ARTIFACT)
 
 
 def save_module(module: ir.Module, path: str | os.PathLike[str], external: Collection[str] = ()) -> None:
     """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
 
-    Bytecode takes no extra memory; text spells every weight in hexadecimal, in four times the memory. ``external`` are
-    the names of resources that hold nothing.
+    Bytecode takes no extra memory; text prints every weight in hexadecimal, in four times the memory. ``external`` are
+    the names of resources without data.
 
     Raises:
         UsageError: if the file cannot be written; nothing is left behind then.
     """
     path = check_writable(path, MODULES)
-    # MLIR ends the process when a disk runs full while it writes.
+    # MLIR ends the process when the disk fills up while it writes.
     needed = _weight_bytes(module, external) * (1 if path.suffix == ".mlirbc" else 2) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         progress.enter(f"write {path.name}")
         if path.suffix == ".mlirbc":
             module.operation.write_bytecode(str(temporary))
@@ -73,17 +73,17 @@ def save_module(module: ir.Module, path: str | os.PathLike[str], external: Colle
                 module.operation.print(file=file, binary=True)
 
 
-def carried(module: ir.Operation, *, unregistered: bool = False) -> ir.Module:
-    """Return ``module`` in a context of its own, which may have ``unregistered`` operations."""
+def copy_to_new_context(module: ir.Operation, *, unregistered: bool = False) -> ir.Module:
+    """Return a copy of ``module`` in a new context, which may allow ``unregistered`` dialects."""
     with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
         path = Path(folder, "module.mlirbc")
-        with path.open("wb") as file:  # a full disk is an exception here, and the end of the process in MLIR
+        with path.open("wb") as file:  # a full disk raises here, and ends the process in MLIR
             module.write_bytecode(file)
         return read_module(path, unregistered=unregistered or module.context.allow_unregistered_dialects)
 
 
 def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
-    """Read a module into a context of its own. Raises `UsageError` if there is none, or MLIR cannot."""
+    """Read a module into a new context. Raises `UsageError` if the file does not exist or MLIR cannot parse it."""
     context = new_context()
     load_dialects(context)
     context.allow_unregistered_dialects = unregistered
@@ -97,22 +97,22 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
 
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
     """Write ``data`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with whole_file(check_writable(path)) as temporary:
+    with atomic_file(check_writable(path)) as temporary:
         temporary.write_bytes(data)
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
-    with whole_file(check_writable(path)) as temporary:
+    with atomic_file(check_writable(path)) as temporary:
         temporary.write_text(text)
 
 
 @contextmanager
-def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a new directory beside ``path`` that takes its place in the end, or is removed.
+def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a new directory beside ``path`` that is renamed to it at the end, or removed on an exception.
 
     Raises:
-        UsageError: if ``path`` is there already, or cannot be made.
+        UsageError: if ``path`` exists already, or cannot be made.
     """
     path = Path(path).absolute()
     if path.exists():
@@ -130,8 +130,8 @@ def whole_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Give a new file beside ``path`` that takes its place in the end, or is removed."""
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a new file beside ``path`` that replaces it at the end, or is removed on an exception."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
         os.close(descriptor)
@@ -148,7 +148,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def all_or_none(*paths: str | os.PathLike[str]) -> Iterator[None]:
-    """Remove what the body has written to ``paths`` if it raises; what was there before stays."""
+    """Remove the files that the body has written to ``paths`` if it raises; files that existed before stay."""
     new = [path for path in map(Path, paths) if not path.exists()]
     try:
         yield
@@ -159,13 +159,15 @@ def all_or_none(*paths: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _weight_bytes(module: ir.Module, external: Collection[str]) -> int:
-    """Return how many bytes the constant tensors of ``module`` take, each counted once, splats left out."""
+    """Return the total size of the constant tensors of ``module`` in bytes, each counted once, splats left out."""
     found = {value for _, _, value in constants_in(module.operation)}
-    return sum(size_of(value) for value in found if not (external and is_resource(value) and key_of(value) in external))
+    return sum(
+        byte_size(value) for value in found if not (external and is_resource(value) and key_of(value) in external)
+    )
 
 
 def _umask() -> int:
-    """Return the process's file mode mask, which can only be read by setting it."""
+    """Return the umask of the process, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Reading what a ``dense_resource`` holds, for which the bindings have no call."""
+"""Names and bytes of ``dense_resource`` attributes, which the bindings do not expose."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from fx_importer.mlir.bindings import ir
 
 _SMALLEST = 1024
-"""In bytes. A smaller resource cannot be told from the rest of the bytecode by its size."""
+"""In bytes. A smaller resource cannot be found in the bytecode by its size."""
 
 _SHARED: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
-"""What contexts hold, by the address of the attribute. Nobody else has these arrays: they end with the context."""
+"""Arrays that contexts own, by the address of the attribute. They have no other reference, and end with the context."""
 
 
 def resource(data: np.ndarray, name: str, type_: ir.Type) -> ir.Attribute:
@@ -59,31 +59,34 @@ _PLAIN = {chr(code) for code in range(32, 127)} - {'"', "\\"}
 
 
 def is_resource(value: ir.Attribute) -> bool:
+    """Whether ``value`` is a ``dense_resource``."""
     try:
-        ir.DenseResourceElementsAttr(value)  # the class of ``value`` itself does not tell
+        ir.DenseResourceElementsAttr(value)  # the Python class of ``value`` is not specific
     except ValueError:
         return False
     return True
 
 
-Held = tuple[ir.Operation, str, ir.Attribute]
-"""An operation, and an attribute of it by its name."""
+AttributeRef = tuple[ir.Operation, str, ir.Attribute]
+"""An operation, the name of an attribute of it, and the attribute."""
 
 
-def resources_in(module: ir.Operation) -> list[Held]:
+def resources_in(module: ir.Operation) -> list[AttributeRef]:
     """Return every attribute of an operation in ``module`` that is a ``dense_resource``, in order."""
-    return _held(module, is_resource)
+    return _attributes_where(module, is_resource)
 
 
-def constants_in(module: ir.Operation) -> list[Held]:
-    """Return every attribute of an operation in ``module`` that holds a tensor element by element, in order."""
-    return _held(
+def constants_in(module: ir.Operation) -> list[AttributeRef]:
+    """Return every attribute of an operation in ``module`` that is a tensor and no splat, in order."""
+    return _attributes_where(
         module,
         lambda value: is_resource(value) or (isinstance(value, ir.DenseElementsAttr) and not value.is_splat),
     )
 
 
-def replace_constants(constants: Iterable[Held], replacement: Callable[[ir.Attribute], ir.Attribute | None]) -> None:
+def replace_constants(
+    constants: Iterable[AttributeRef], replacement: Callable[[ir.Attribute], ir.Attribute | None]
+) -> None:
     """Replace attributes by what ``replacement`` returns, which is called once for each value; None keeps it."""
     made: dict[ir.Attribute, ir.Attribute | None] = {}
     for op, name, value in constants:
@@ -94,8 +97,8 @@ def replace_constants(constants: Iterable[Held], replacement: Callable[[ir.Attri
             op.attributes[name] = new
 
 
-def size_of(constant: ir.Attribute) -> int:
-    """Return how many bytes the elements of ``constant`` take."""
+def byte_size(constant: ir.Attribute) -> int:
+    """Return the size of the elements of ``constant`` in bytes."""
     kind = ir.ShapedType(constant.type)
     return math.prod(kind.shape) * _element_bytes(kind.element_type)
 
@@ -106,8 +109,8 @@ def _element_bytes(element: ir.Type) -> int:
     return max(1, getattr(element, "width", 8) // 8)
 
 
-def _held(module: ir.Operation, wanted: Callable[[ir.Attribute], bool]) -> list[Held]:
-    found: list[Held] = []
+def _attributes_where(module: ir.Operation, wanted: Callable[[ir.Attribute], bool]) -> list[AttributeRef]:
+    found: list[AttributeRef] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         for name in op.attributes:
@@ -123,12 +126,12 @@ def _held(module: ir.Operation, wanted: Callable[[ir.Attribute], bool]) -> list[
 def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
     try:
         return op.attributes[name]
-    except TypeError:  # a complex ``dense``, which the bindings do not know
+    except TypeError:  # a complex ``dense``, which the bindings cannot read
         return None
 
 
 class _Chunks:
-    """A file that keeps the pieces of one size that are written to it."""
+    """A file that keeps the chunks of one size that are written to it."""
 
     def __init__(self, size: int):
         self.size = size
@@ -139,18 +142,18 @@ class _Chunks:
             self.found.append(data)
 
 
-def is_held(value: ir.Attribute) -> bool:
-    """Whether there is anything in the resource ``value``. It takes as long as to spell it."""
+def has_data(value: ir.Attribute) -> bool:
+    """Whether the resource ``value`` has data. It takes as long as printing it."""
     holder = ir.Module.create(ir.Location.unknown(value.context))
     holder.operation.attributes["value"] = value
     return "dialect_resources" in holder.operation.get_asm()
 
 
 def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
-    """Return the ``size`` bytes of the resource ``value``, only to be read, or None if it is not as large as that.
+    """Return the ``size`` bytes of the resource ``value``, read-only; None if it has another size.
 
-    Where `resource` made it, they are not copied. Else they are read from bytecode, in which each resource is written
-    in one piece, and the rest of a module that holds nothing else is small.
+    They are not copied if `resource` made it. Otherwise they are read from the bytecode of a module that has no other
+    content, where each resource is one chunk.
     """
     shared = _SHARED.get(hash(value))
     if shared is not None and shared.base is not None and shared.nbytes == size:
@@ -161,7 +164,7 @@ def resource_bytes(value: ir.Attribute, size: int) -> np.ndarray | None:
         chunks = _Chunks(size)
         holder.operation.write_bytecode(chunks)
         return np.frombuffer(chunks.found[0], np.uint8) if len(chunks.found) == 1 else None
-    # A small one is cheap to spell: hexadecimal digits, of which the first four bytes are the alignment.
+    # A small one is cheap to print: hexadecimal digits, of which the first four bytes are the alignment.
     digits = re.search(r': "0x([0-9A-F]*)"', holder.operation.get_asm())
     data = bytes.fromhex(digits[1])[4:] if digits else b""
     return np.frombuffer(data, np.uint8) if len(data) == size else None

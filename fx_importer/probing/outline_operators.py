@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.declarations import Declarations, Defined
+from fx_importer.mlir.declarations import OperatorStubs, StubDefinition
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
@@ -24,7 +24,7 @@ class _Cannot(Exception):
     """An operator has no function that could stand for it."""
 
 
-def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Defined]:
+def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, StubDefinition]:
     """Replace operators of ``module``, which is in the torch dialect, in place: those that ``calls`` describes.
 
     Each becomes a call of a private function, one for all that do the same on the same types. A function takes and
@@ -43,11 +43,11 @@ def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, Defined]:
         return ir.WalkResult.ADVANCE
 
     module.walk(see)
-    declarations = Declarations(module)
-    found: dict[str, Defined] = {}
+    stubs = OperatorStubs(module)
+    found: dict[str, StubDefinition] = {}
     for op in refused:
         try:
-            _replace(op, declarations, found)
+            _replace(op, stubs, found)
         except _Cannot:
             continue
     return found
@@ -92,7 +92,7 @@ class _Site:
         return ValueType(dtype, shape[:-1] if paired else shape)
 
 
-def _replace(op: ir.Operation, declarations: Declarations, defined: dict[str, Defined]) -> None:
+def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefinition]) -> None:
     """Replace ``op`` by a call, and note what its function computes. Raises `_Cannot`, and then nothing has changed."""
     name = overload(op)
     schema = _schema(name)
@@ -111,12 +111,12 @@ def _replace(op: ir.Operation, declarations: Declarations, defined: dict[str, De
     with op.context, op.location, ir.InsertionPoint(op):
         operands = [_as_tensor(each) for each in site.operands]
         numbered = (f"{stem}_{i}" for i in itertools.count())
-        call = declarations.call(stub, operands, [value.type for value, _ in results], numbered)
+        call = stubs.call(stub, operands, [value.type for value, _ in results], numbered)
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     if name not in defined:
         same = site.dtypes is None
         computed = _definition(name, op, site.operands, [value for value, _ in results]) if same else None
-        defined[name] = Defined(call_of(op), computed)
+        defined[name] = StubDefinition(call_of(op), computed)
     for (value, _), new in zip(results, call.results, strict=True):
         value.replace_all_uses_with(new)
     for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart

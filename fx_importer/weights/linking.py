@@ -12,8 +12,8 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
-from fx_importer.mlir.module_io import carried, manifest_path, read_module
-from fx_importer.mlir.resources import key_of, replace_constants, resource, resources_in, size_of
+from fx_importer.mlir.module_io import copy_to_new_context, manifest_path, read_module
+from fx_importer.mlir.resources import byte_size, key_of, replace_constants, resource, resources_in
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import Source, check_manifest, read_weights, spelled
 
@@ -73,14 +73,16 @@ def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[st
             "into a context that has resources of these names, which MLIR then changes: read it into a new one"
         )
     passed = {key: as_passed(tensors[weight.name], weight) for key, weight in weights.items()}
-    if others := [key for key, value in here.items() if size_of(value) != passed[key].nbytes]:  # MLIR does not check it
+    if others := [
+        key for key, value in here.items() if byte_size(value) != passed[key].nbytes
+    ]:  # MLIR does not check it
         listed = (f"'{key}' is {spelled(weights[key].type)} there, and {here[key].type} here" for key in others)
         raise UsageError("\n  ".join(["the manifest is of another module:", *listed]))
     # Handles cross to the new context, where the resources then get their names: MLIR renames one whose name is taken.
     numbers = {key: number for number, key in enumerate(weights)}
     handles = {value: WeightHandle(HandleScope.LINK, numbers[key]).attribute(value.type) for value, key in keys.items()}
     replace_constants(places, handles.get)
-    new = carried(copy)
+    new = copy_to_new_context(copy)
     names = list(weights)
 
     def resolved(value: ir.Attribute) -> ir.Attribute | None:

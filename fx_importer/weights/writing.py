@@ -13,7 +13,7 @@ from safetensors import SafetensorError, TensorSpec, serialize_file
 
 from fx_importer.errors import UsageError
 from fx_importer.manifest import File, Manifest, Weight
-from fx_importer.mlir.module_io import check_writable, whole_file
+from fx_importer.mlir.module_io import atomic_file, check_writable
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.matching import bytes_of, read_weights
 from fx_importer.weights.weight_files import ACCEPTED, ARCHIVE, DTYPES, SAFETENSORS, Stored, iree_runtime, stored_in
@@ -75,7 +75,7 @@ def _write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     needed = sum(tensor.nbytes for tensor in tensors.values()) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")
-    with whole_file(path) as temporary:
+    with atomic_file(path) as temporary:
         (_write_safetensors if path.suffix == SAFETENSORS else _write_archive)(tensors, temporary)
 
 

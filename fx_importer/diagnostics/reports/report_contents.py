@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.resources import constants_in, elided_resource, is_resource, replace_constants, size_of
+from fx_importer.mlir.resources import byte_size, constants_in, elided_resource, is_resource, replace_constants
 
 WEIGHTS_LIMIT = 16 * 2**20
 """Bytes of weights that a report keeps of a program, and again of a module."""
@@ -76,7 +76,7 @@ def save_bytecode(module: ir.Operation, path: Path, *, external: bool = False) -
     More than `WEIGHTS_LIMIT` of them are left out: each is a ``dense_resource`` without bytes there. With ``external``
     weights they are that already.
     """
-    size = sum(map(size_of, {value for _, _, value in constants_in(module)}))
+    size = sum(map(byte_size, {value for _, _, value in constants_in(module)}))
     if external:
         said = "without its weights, which are elsewhere: it fails without them."
     elif size > WEIGHTS_LIMIT:
@@ -93,7 +93,7 @@ def _without_weights(module: ir.Operation) -> ir.Operation:
     bare = module.clone()
 
     def elided(value: ir.Attribute) -> ir.Attribute | None:
-        if size_of(value) < _SMALL:
+        if byte_size(value) < _SMALL:
             return None
         kind = ir.DenseResourceElementsAttr(value).type if is_resource(value) else value.type
         return elided_resource("left-out", kind)
