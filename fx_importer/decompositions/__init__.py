@@ -1,4 +1,4 @@
-"""Operators in terms of other operators, in tables, one per output type."""
+"""Decompositions of operators into other operators, in one table per output type."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ __all__ = [
 
 
 def get_decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
-    """Return the table for linalg on tensors as a dictionary of the caller's own."""
+    """Return the table for linalg on tensors as a new dictionary."""
     return dict(LINALG)

@@ -16,24 +16,24 @@ from fx_importer.fx_graph.operators import aten
 
 
 def is_functional(program: ExportedProgram) -> bool:
-    """Whether no operator of ``program`` writes to its arguments."""
+    """Return whether no operator of ``program`` mutates its arguments."""
     return not any(mutated_arguments(node) for graph in graphs_of(program.graph_module) for node in graph.nodes)
 
 
 def graphs_of(module: fx.GraphModule) -> Iterable[fx.Graph]:
-    """Yield the graph of ``module`` and those of the subgraphs of its higher-order operators."""
+    """Return the graphs of ``module`` and of the subgraphs of its higher-order operators."""
     return (each.graph for each in module.modules() if isinstance(each, fx.GraphModule))
 
 
 def mutated_arguments(node: fx.Node) -> list[fx.Node]:
-    """Return the arguments that ``node`` writes to."""
+    """Return the arguments that ``node`` mutates."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return []
     return [value for value, alias in _arguments(node) if alias is not None and alias.is_write]
 
 
 def alias_sets(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
-    """Return, for each node, the nodes that may share its memory, itself among them."""
+    """Return, for each node, the set of nodes that may share its memory, including itself."""
     groups: dict[fx.Node, set[fx.Node]] = {}
     for node in graph.nodes:
         groups[node] = {node}
@@ -54,12 +54,12 @@ def _bases(node: fx.Node) -> list[fx.Node]:
     if not isinstance(node.target, OpOverload):
         return []
     if torch.Tag.maybe_aliasing_or_mutating in node.target.tags or node.target is aten.type_as.default:
-        return node.all_input_nodes[:1]  # at times, though its schema does not say so
+        return node.all_input_nodes[:1]  # it may alias, though its schema does not declare it
     return [value for value, alias in _arguments(node) if alias is not None]
 
 
 def _is_new(results: Any) -> bool:
-    """Whether each of ``results``, of one node, has memory of its own: composites may not say that theirs do not."""
+    """Return whether each of ``results`` of a node is newly allocated; schemas of composites may omit aliases."""
     if not isinstance(results, fx.Node) or not isinstance(results.target, OpOverload) or _is_cia_op(results.target):
         return False
     aliases = [each.alias_info for each in results.target._schema.returns]
@@ -67,7 +67,7 @@ def _is_new(results: Any) -> bool:
 
 
 def _arguments(node: fx.Node) -> Iterable[tuple[fx.Node, Any]]:
-    """Yield the nodes among the arguments of ``node``, each with what the schema says of its memory."""
+    """Yield the nodes among the arguments of ``node``, each with its alias annotation in the schema."""
     assert isinstance(node.target, OpOverload)
     for position, formal in enumerate(node.target._schema.arguments):
         value = node.args[position] if position < len(node.args) else node.kwargs.get(formal.name)

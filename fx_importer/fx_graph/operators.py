@@ -1,4 +1,4 @@
-"""Operators by name, and operators that the installed torch may not have."""
+"""Operators by name, and placeholders for operators that the installed torch lacks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def operator_named(name: str) -> OpOverload | OpOverloadPacket | None:
 
 
 class MissingOperator:
-    """An operator, or one of its overloads, that the installed torch does not have.
+    """An operator, or one of its overloads, that the installed torch lacks.
 
-    It is no key of any graph, so tables may hold it, and decomposition tables skip it. Calling it raises
+    No graph contains it, so tables may have it as a key; decomposition tables skip it. Calling it raises
     `NotImplementedError`.
     """
 
@@ -49,9 +49,9 @@ class MissingOperator:
 
 
 class Namespace:
-    """The operators of a namespace of ``torch.ops``: `MissingOperator` stands for one that torch does not have.
+    """The operators of a namespace of ``torch.ops``, with a `MissingOperator` for each that torch lacks.
 
-    Operators come and go between releases of torch: a reference to one that is gone must not fail the import.
+    Operators are added and removed between releases of torch; a reference to a missing one must not fail the import.
     """
 
     def __init__(self, name: str):

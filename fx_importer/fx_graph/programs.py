@@ -1,4 +1,4 @@
-"""Exported programs as values: changing a graph makes a new program."""
+"""Exported programs as values: rewriting a graph makes a new program that shares the weights."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._pytree import tree_leaves
 
 SAME_IN_ALL_CALLS = "same_in_all_calls"
-"""In the metadata of an input of a graph that is called: whether all calls give the same."""
+"""Metadata key of an input of a called graph: whether all calls pass the same value."""
 
 LIFTED_TENSOR_PREFIX = "lifted_tensor_"
-"""How export's own names begin, of tensors that stood in the code."""
+"""Prefix of the names that export gives to tensor literals in the code."""
 
 Rewrite = Callable[[fx.Graph, fx.GraphModule], None]
-"""Changes a graph. The module is what the graph's attributes are read from."""
+"""A function that rewrites a graph in place. The module holds the graph's attributes."""
 
 
 def with_rewritten_graphs(program: ExportedProgram, rewrite: Rewrite, *, in_place: bool = False) -> ExportedProgram:
-    """Return a copy of ``program`` with ``rewrite`` applied to its graph, and to those of its higher-order operators.
+    """Return a copy of ``program`` with ``rewrite`` applied to its graph and the subgraphs of higher-order operators.
 
-    ``program`` is left alone, unless ``in_place`` lets its graphs be changed: it is then not to be used any more. The
-    copy shares the weights and what the nodes' metadata holds.
+    With ``in_place``, the graphs of ``program`` are rewritten themselves, and it must not be used any more. The copy
+    shares the weights and the values in the nodes' metadata.
     """
     root = with_rewritten_modules(program.graph_module, rewrite, in_place=in_place)
     return with_graph(program, root.graph, program.graph_signature, root=root)
@@ -46,10 +46,10 @@ def with_graph(
     constants: Mapping[str, Any] | None = None,
     verifiers: list[type[Verifier]] | None = None,
 ) -> ExportedProgram:
-    """Return a program of ``graph``, in ``root`` if that is one already, and else as ``program``.
+    """Return a copy of ``program`` with ``graph``, in the module ``root`` if given, else with its own attributes.
 
-    ``signature`` need not know the names of what ``graph`` returns. Unlike torch's constructor, this neither verifies
-    the graph nor compiles it before it is run: both cost more than most of what changes a graph.
+    The output names of ``signature`` are updated from ``graph``. Unlike torch's constructor, this neither verifies the
+    graph nor compiles it before it is run: both cost more than most rewrites.
     """
     changed = copy.copy(program)
     changed._graph_module = graph_module(program.graph_module, graph) if root is None else root
@@ -64,8 +64,7 @@ def with_graph(
 def graph_module(
     root: fx.GraphModule, graph: fx.Graph, added: Mapping[str, fx.GraphModule] | None = None
 ) -> fx.GraphModule:
-    """Return a module of ``graph``, compiled when it is first run, with the attributes that it names: ``added``, or
-    else those of ``root``."""
+    """Return a lazily compiled module of ``graph``, whose attributes come from ``added``, or else from ``root``."""
     held: Any = root
     if added:
         named = {str(node.target) for node in graph.find_nodes(op="get_attr")}
@@ -76,27 +75,27 @@ def graph_module(
 
 
 def with_rewritten_modules(module: fx.GraphModule, rewrite: Rewrite, *, in_place: bool = False) -> fx.GraphModule:
-    """Return a copy of ``module`` with ``rewrite`` applied to its graph, and to those that its graph names.
+    """Return a copy of ``module`` with ``rewrite`` applied to its graph and to those of its submodules.
 
-    ``in_place``: these graphs themselves are changed, rather than copies.
+    With ``in_place``, the graphs themselves are rewritten, not copies.
     """
     graph = module.graph
     if not in_place:
         graph = copy.deepcopy(graph)
         for node, original in zip(graph.nodes, module.graph.nodes, strict=True):
-            node.name = original.name  # copying renames what export called `input`; the graph signature goes by names
+            node.name = original.name  # copying renames a placeholder called `input`, which the graph signature names
     rewrite(graph, module)
     changed = graph_module(module, graph)
     for node in graph.find_nodes(op="get_attr"):
         path, _, name = node.target.rpartition(".")
         if isinstance(child := getattr(holder := changed.get_submodule(path), name), fx.GraphModule):
-            # The holder is new: a GraphModule copies what its graph names.
+            # The holder is new: a GraphModule copies the attributes that its graph names.
             setattr(holder, name, with_rewritten_modules(child, rewrite, in_place=in_place))
     return changed
 
 
 def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
-    """Return ``signature`` with the names of what ``graph`` returns now, and without the inputs that are gone."""
+    """Return ``signature`` with the current output names of ``graph``, and without inputs that it no longer has."""
     results = graph.output_node().args[0]
     assert isinstance(results, list | tuple)
     specs = [
@@ -111,16 +110,16 @@ def update_signature(signature: ExportGraphSignature, graph: fx.Graph) -> Export
 
 
 def held_value(program: ExportedProgram, spec: InputSpec) -> Any:
-    """Return the parameter, the buffer, persistent or not, or the constant that ``spec``, of an input, stands for."""
+    """Return the parameter, the (persistent or non-persistent) buffer or the constant of an input's ``spec``."""
     assert spec.target is not None
     held = program.state_dict.get(spec.target)
     return program.constants[spec.target] if held is None else held
 
 
 def is_weight(spec: InputSpec, tensor: torch.Tensor) -> bool:
-    """Whether ``tensor``, which ``spec`` stands for, may be held outside of a module, under its name.
+    """Return whether ``tensor``, the value of ``spec``, may be stored outside of a module, under its name.
 
-    It is in the state dict, or has no memory that could be in the module.
+    It is in the state dict, or is a meta tensor.
     """
     if tensor.layout is not torch.strided or tensor.is_quantized or not tensor.numel():
         return False
@@ -129,7 +128,7 @@ def is_weight(spec: InputSpec, tensor: torch.Tensor) -> bool:
 
 
 def weight_names(program: ExportedProgram) -> set[str]:
-    """Return the names of what ``program`` holds and may be held outside of a module."""
+    """Return the names of the tensors of ``program`` that may be stored outside of a module."""
     held = [spec for spec in program.graph_signature.input_specs if spec.kind in _HELD and spec.target is not None]
     return {spec.target for spec in held if spec.target and is_weight(spec, held_value(program, spec))}
 
@@ -138,22 +137,22 @@ _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """Return a number that tells one piece of memory from another, for as long as there are tensors in it."""
+    """Return a key of the storage of ``tensor``, unique while the storage exists."""
     storage = tensor.untyped_storage()
-    if storage.device.type == "meta":  # there it has no address, and that of a fake tensor is not to be asked for
+    if storage.device.type == "meta":  # it has no address, and ``data_ptr`` of a fake tensor raises
         return storage._cdata
     return storage.data_ptr() or storage._cdata
 
 
 def storage_view_key(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return what two tensors have in common if they are one."""
+    """Return the key of a storage view: storage, offset, shape, strides, dtype."""
     return storage_key(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def as_node_dtype(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
-    """Return what ``node`` stands for, of a tensor that the program holds.
+    """Return ``tensor``, a value that the program holds, in the dtype of its placeholder ``node``.
 
-    Where their dtypes differ, it is the same bits, or the two parts of complex numbers along a new last axis.
+    Where dtypes differ, it is a bitcast, or the real and imaginary parts along a new last axis.
     """
     example = node.meta.get("val")
     if not isinstance(example, torch.Tensor) or example.dtype == tensor.dtype:
@@ -164,7 +163,7 @@ def as_node_dtype(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> ExportedProgram:
-    """Return ``program`` with other tensors, of the same types, under those of its names that ``tensors`` has."""
+    """Return a copy of ``program`` with the state and constants in ``tensors`` replaced; types must agree."""
     changed = copy.copy(program)
     changed._state_dict = {name: tensors.get(name, each) for name, each in program.state_dict.items()}
     changed._constants = {name: tensors.get(name, each) for name, each in program.constants.items()}
@@ -178,9 +177,9 @@ def empty_on(
     *,
     memory: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return a tensor of the type and strides of ``tensor`` on ``device``, a fake one if there is a ``mode``.
+    """Return an empty tensor with the dtype, shape and strides of ``tensor`` on ``device``; a fake one with ``mode``.
 
-    It is in ``memory``, bytes, if that is given, in the place that ``tensor`` has in its own.
+    If ``memory`` (bytes) is given, the result is a view of it, at the storage offset of ``tensor``.
     """
 
     def empty() -> torch.Tensor:
@@ -199,13 +198,13 @@ def empty_on(
 
 
 def fake_mode_of(graph: fx.Graph) -> FakeTensorMode | None:
-    """Return the mode that the example values of ``graph`` are of, if there are any."""
+    """Return the fake mode of the example values of ``graph``; None if it has none."""
     leaves = (each for node in graph.nodes for each in tree_leaves(node.meta.get("val")))
     return next((each.fake_mode for each in leaves if isinstance(each, FakeTensor)), None)
 
 
 def is_empty(value: object) -> bool:
-    """Whether ``value``, an example of a node, is a dense tensor that is known to have no elements."""
+    """Return whether ``value``, the example value of a node, is a strided tensor with a static size of zero."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return all(isinstance(size, int) for size in value.shape) and 0 in value.shape

@@ -1,4 +1,4 @@
-"""Regions that mean their body: export wraps what runs under ``torch.no_grad`` and the like."""
+"""Inlining of regions: higher-order operators in which export wraps code under ``torch.no_grad`` and the like."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ REGIONS: Mapping[Any, Callable[..., tuple[fx.Node, Sequence[Any]]]] = {
     _HIGHER_ORDER.invoke_subgraph: lambda body, identifier, *operands: (body, operands),
     _HIGHER_ORDER.run_const_graph: lambda body, operands: (body, operands),
 }
-"""Picks a region's body and operands from the arguments of its operator."""
+"""By higher-order operator, a function that returns body and operands from its arguments."""
 
 
 def has_regions(module: torch.nn.Module) -> bool:
-    """Return whether there are such regions in ``module`` or below."""
+    """Return whether ``module`` or a submodule has regions."""
     graphs = [each.graph for each in module.modules() if isinstance(each, fx.GraphModule)]
     return any(graph.find_nodes(op="call_function", target=region) for graph in graphs for region in REGIONS)
 
 
 def inline_regions(graph: fx.Graph, owner: torch.nn.Module) -> None:
-    """Put the bodies of such regions of ``graph``, which are attributes of ``owner``, in their places."""
+    """Inline the regions of ``graph``, whose bodies are attributes of ``owner``."""
     for node in graph.nodes:
         if (region := REGIONS.get(node.target)) is not None:
             body, operands = region(*node.args, **node.kwargs)

@@ -1,1 +1,1 @@
-"""Decomposition tables, and how one is applied to an exported program."""
+"""Decomposition tables, and the passes that apply one to an exported program."""

@@ -1,4 +1,4 @@
-"""Removes what a graph does not need, also where it writes to memory that nothing reads."""
+"""Dead-code elimination for graphs that are not functional."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import fx
 from fx_importer.fx_graph.aliasing import alias_sets, mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
-_CHECKS = frozenset((aten._assert_tensor_metadata.default,))  # hold for every input that the program was exported for
+_CHECKS = frozenset((aten._assert_tensor_metadata.default,))  # always true for inputs that the program was exported for
 
 
 def eliminate_dead_code(graph: fx.Graph) -> None:
-    """Erase the nodes that neither the results of ``graph`` nor its effects need.
+    """Erase the nodes of ``graph`` that affect neither its results nor its side effects.
 
-    Unlike ``eliminate_dead_code``, this sees through writes to memory of the graph's own, and takes the nested batches
-    of ``torch.vmap``, which open and close by calls without results, with the computation inside.
+    Unlike ``fx.Graph.eliminate_dead_code``, this erases mutations of tensors that are allocated in the graph and not
+    read afterwards. The calls without results that open and close ``torch.vmap`` are kept with the nodes between them.
     """
     groups = alias_sets(graph)
     writers = {node: written for node in graph.nodes if (written := mutated_arguments(node))}

@@ -1,4 +1,4 @@
-"""Applies a table to an exported program."""
+"""Application of a decomposition table to an exported program."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def decompose(
     table: Mapping[Any, Callable[..., Any]],
     remark: Callable[[str], None] | None = None,
 ) -> ExportedProgram:
-    """Return ``program`` with every operator of ``table`` replaced, made functional.
+    """Return ``program`` in functional form, with the operators of ``table`` decomposed to the fixpoint.
 
-    A key is an operator. It may be one without its overload, which stands for all of them; an exact key goes before it.
-    ``remark`` is told why torch traced the whole program again, where it did.
+    A key is an overload, or a packet, which stands for all its overloads; an overload takes precedence over its packet.
+    If torch has to trace the whole program again, ``remark`` is called with the reason.
 
     Raises:
-        UsageError: for a key that is not an operator, or a value that cannot be called.
+        UsageError: if a key is not an operator, or a value is not callable.
     """
     program = prepare(program)
     if not table and is_functional(program):
@@ -53,9 +53,9 @@ def decompose(
 
 
 def prepare(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` without graphs of their own that need not be; the given program is left alone."""
+    """Return a copy of ``program`` with ``flex_attention`` decomposed and regions such as ``no_grad`` inlined."""
     program = decompose_flex_attention(program)
-    if has_regions(program.graph_module):  # torch would trace them as code of its own, and lose the user's source lines
+    if has_regions(program.graph_module):  # torch would trace them as opaque calls, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
     if any(_converts_number(node) for node in program.graph.nodes):
         program = with_rewritten_graphs(program, _numbers_to_tensors)
@@ -67,17 +67,17 @@ def _converts_number(node: fx.Node) -> bool:
 
 
 def _numbers_to_tensors(graph: fx.Graph, owner: fx.GraphModule) -> None:
-    """Have tensors made of numbers where ``vmap`` left numbers to be converted, as if they were tensors."""
+    """Replace ``_to_copy`` of a Python number, which ``vmap`` leaves in graphs, by ``full``."""
     for node in filter(_converts_number, graph.nodes):
         node.target, node.args = torch.ops.aten.full.default, ([], node.args[0])
         node.kwargs = {"dtype": node.meta["val"].dtype}
 
 
 def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
-    """Return ``program``, as torch traces it again with ``rules``."""
+    """Return ``program`` traced again by ``ExportedProgram.run_decompositions`` with ``rules``."""
     program = inline_composites(program, rules)
     with warnings.catch_warnings():
-        # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
+        # torch 2.13 copies pytree specs in a way that it warns of itself.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
         traced = views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))).run_decompositions(rules)
     held = {**program.constants, **program.state_dict}
@@ -85,22 +85,22 @@ def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> E
 
 
 def _fake_cpu_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Return a fake CPU tensor, as the nodes of ``program`` have, for each that it holds on the meta device."""
+    """Return a fake CPU tensor, as in the nodes' metadata, for each meta tensor of ``program``."""
     held = {**program.constants, **program.state_dict}
-    hollow = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}
+    on_meta = {name: each for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta}
     made: dict[Any, torch.Tensor] = {}
     mode = fake_mode_of(program.graph) or FakeTensorMode()
-    for each in hollow.values():
+    for each in on_meta.values():
         if (place := storage_view_key(each)) not in made:
             made[place] = empty_on(each, torch.device("cpu"), mode)
-    return {name: made[storage_view_key(each)] for name, each in hollow.items()}
+    return {name: made[storage_view_key(each)] for name, each in on_meta.items()}
 
 
 def expand_packets(table: Mapping[Any, Callable[..., Any]]) -> DecompositionTable:
-    """Return ``table`` with each packet spelled out as its overloads; what it says of an overload goes before it.
+    """Return ``table`` with each packet expanded to its overloads; an overload takes precedence over its packet.
 
     Raises:
-        UsageError: for a key that is not an operator, or a value that cannot be called.
+        UsageError: if a key is not an operator, or a value is not callable.
     """
     if isinstance(table, DecompositionTable):
         return table

@@ -1,7 +1,7 @@
-"""Operators that torch keeps whole, whatever a table says: they have a definition by others, and a kernel for the CPU.
+"""Decomposition of composite operators that also have a CPU kernel.
 
-Torch takes the first for what a table is about, and then runs the second. So what the table says of them is written out
-beforehand.
+``run_decompositions`` ignores a table's rule for an operator with both a ``CompositeImplicitAutograd`` and a ``CPU``
+kernel: it treats the operator as composite, and then runs the CPU kernel. So its rule is inlined beforehand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rules = Mapping[Any, Callable[..., Any]]
 
 
 def inline_composites(program: ExportedProgram, rules: Rules) -> ExportedProgram:
-    """Return ``program`` with ``rules`` applied to such operators; the given program is left alone."""
+    """Return a copy of ``program`` with ``rules`` applied to such operators."""
     modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
     if not any(_is_kept_by_torch(node, rules) for each in modules for node in each.graph.nodes):
         return program

@@ -1,4 +1,4 @@
-"""Rules that emit the operator that they stand for, with arguments on which its lowering is right."""
+"""Operators that are kept while their own rule runs: it emits them with arguments whose lowering is correct."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _KEPT: ContextVar[frozenset[OpOverload]] = ContextVar("kept_operators", default=
 
 
 def is_kept(operator: OpOverload) -> bool:
-    """Whether ``operator`` is to stay: its rule then returns ``NotImplemented``."""
+    """Return whether ``operator`` is kept: its rule then returns ``NotImplemented``."""
     return operator in _KEPT.get()
 
 
 @contextmanager
 def keep(operator: OpOverload) -> Iterator[None]:
-    """Let the rule of ``operator`` emit the operator itself."""
+    """Keep ``operator`` within the context, so that its own rule can emit it."""
     token = _KEPT.set(_KEPT.get() | {operator})
     try:
         yield

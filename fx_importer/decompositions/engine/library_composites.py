@@ -1,4 +1,4 @@
-"""Operators of other libraries that are written in terms of operators: torchao's ``quantize_affine`` is one."""
+"""Composite operators of other libraries, such as torchao's ``quantize_affine``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ _TORCH_NAMESPACES = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "
 
 
 def library_composites(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
-    """Return those of other libraries' operators in ``program`` of which we know what they are made: they were
-    registered as compositions, or are in `LIBRARY_RULES`."""
+    """Return rules for the operators of other libraries in ``program`` that are composite or in `LIBRARY_RULES`."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
     found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCH_NAMESPACES}
     known = {each: LIBRARY_RULES[each.name()] for each in found if each.name() in LIBRARY_RULES}
     made = {
-        each: partial(each._op_dk, _COMPOSITE)  # `decompose` would find the rule, and call itself
+        each: partial(each._op_dk, _COMPOSITE)  # `OpOverload.decompose` would find this rule, and recurse
         for each in found
         if each.has_kernel_for_dispatch_key(_COMPOSITE)
     }

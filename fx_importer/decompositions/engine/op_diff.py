@@ -1,4 +1,4 @@
-"""Which operators a program has before and after it is decomposed."""
+"""Comparison of the operators of a program before and after its decomposition."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch.export import ExportedProgram
 
 @dataclass(frozen=True)
 class OpDiff:
-    """How often each operator is called, by its name, in the graph and in the graphs inside of it."""
+    """Numbers of calls of each operator, by its name, in a graph and its subgraphs, before and after."""
 
     before: Mapping[str, int]
     after: Mapping[str, int]
 
     @property
     def operators(self) -> list[str]:
-        """All of them, first those that change."""
+        """All operators, sorted by name, those whose number of calls changes first."""
         return sorted({*self.before, *self.after}, key=lambda name: (not self.changes(name), name))
 
     def changes(self, name: str) -> bool:
-        """Whether the operator is called more or less often after than before."""
+        """Return whether the number of calls of the operator differs."""
         return self.before.get(name, 0) != self.after.get(name, 0)
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class OpDiff:
 
 
 def diff_operators(before: ExportedProgram, after: ExportedProgram) -> OpDiff:
-    """Count the operators of two programs."""
+    """Return the numbers of calls of the operators of two programs."""
     return OpDiff(_count(before), _count(after))
 
 

@@ -1,4 +1,4 @@
-"""What a user changes in a table: operators to keep whole, and rules to add."""
+"""Overrides of a decomposition table by users: operators to keep, and rules to add."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from fx_importer.fx_graph.operators import operator_named
 
 @dataclass(frozen=True)
 class Overrides:
-    """Operators that stay whole, and rules that go before a table's own."""
+    """Operators to keep, and rules that take precedence over a table's own."""
 
     keep: tuple[OpOverload, ...] = ()
     extra: tuple[Decomposition, ...] = ()
 
     @classmethod
     def of(cls, keep: Iterable[Any], extra: Mapping[Any, Any]) -> Overrides:
-        """Read what a user wrote. An operator may be given by its name, ``aten.foo`` or ``aten.foo.default``.
+        """Return the overrides for the options ``keep`` and ``extra``.
+
+        An operator may be given by its name, ``aten.foo`` or ``aten.foo.default``.
 
         Raises:
-            UsageError: with all that is wrong: a name that no operator has, a rule that cannot be called, an operator
-                that is to be kept and decomposed.
+            UsageError: listing all errors: an unknown operator, a rule that is not callable, an operator that is both
+                kept and decomposed.
         """
         wrong: list[str] = []
         kept = list(_resolve(keep, "keep", wrong))
@@ -38,7 +40,7 @@ class Overrides:
             if not callable(rule):
                 wrong.append(f"extra: the decomposition of {key} is not a function but {rule!r}")
             elif isinstance(key, OpOverloadPacket) or (isinstance(key, str) and len(found) > 1):
-                rules = dict.fromkeys(found, rule) | rules  # one that names the overload goes before it
+                rules = dict.fromkeys(found, rule) | rules  # an overload takes precedence over its packet
             else:
                 rules |= dict.fromkeys(found, rule)
         both = [str(operator) for operator in rules if operator in set(kept)]
@@ -49,12 +51,12 @@ class Overrides:
         return cls(tuple(kept), tuple(Decomposition((operator,), rule) for operator, rule in rules.items()))
 
     def applied_to(self, table: DecompositionTable) -> DecompositionTable:
-        """Return ``table`` with the changes."""
+        """Return ``table`` with these overrides."""
         return table.keeping(*self.keep, because="named in keep").replacing(*self.extra, because="given in extra")
 
 
 def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterator[Any]:
-    """Yield the overloads of ``operators``; add a sentence to ``wrong`` for each that is none."""
+    """Yield the overloads of ``operators``; append a sentence to ``wrong`` for each that is no operator."""
     for operator in operators:
         if isinstance(operator, OpOverload | OpOverloadPacket):
             yield from overloads([operator])
@@ -67,7 +69,7 @@ def _resolve(operators: Iterable[Any], option: str, wrong: list[str]) -> Iterato
 
 
 def _suggestion(name: str) -> str:
-    """Return the names of operators that are much like ``name``, as the end of a sentence."""
+    """Return the names of operators that are similar to ``name``, as the end of a sentence."""
     qualified = [each.replace("::", ".") for each in torch._C._dispatch_get_all_op_names()]
     name = name.removeprefix("torch.").removeprefix("ops.")
     parts = name.split(".")

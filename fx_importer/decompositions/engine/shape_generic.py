@@ -1,7 +1,7 @@
-"""Holds rules to graphs that are right for every size of a dynamic axis.
+"""Restriction of decomposition rules to graphs that are correct for every size of a dynamic dimension.
 
-A rule that branches on a symbolic size, or counts up to it, gets an answer: torch decides by the sizes of the example,
-and adds a guard. After export nobody checks guards, and the graph would be wrong for other sizes.
+A rule that branches on a symbolic size, or loops up to it, specializes: torch decides by the sizes of the example, and
+adds a guard. No guards are checked after export, so the graph would be wrong for other sizes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _TORCH_LOG = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
 
 class _ShapeDependentGuard(Exception):
-    """A decision on a symbolic size that another size would turn around."""
+    """A rule decided on a symbolic size in a way that does not hold for all sizes."""
 
 
 def shape_generic_rules(rules: Mapping[Any, Callable[..., Any]], env: ShapeEnv) -> dict[Any, Callable[..., Any]]:
-    """Return ``rules``, each of which returns ``NotImplemented`` where its graph would not be right for all sizes."""
+    """Return ``rules`` wrapped to return ``NotImplemented`` where their graph would add a guard on a symbolic size."""
     return {operator: _make_shape_generic(rule, env) for operator, rule in rules.items()}
 
 
 def _make_shape_generic(rule: Callable[..., Any], env: ShapeEnv) -> Callable[..., Any]:
-    """Return ``rule``, and of layers each, so that the next is asked."""
+    """Return ``rule`` wrapped; of a `LayeredRule`, each layer, so that the next one is tried."""
     if isinstance(rule, LayeredRule):
         return LayeredRule(_make_shape_generic(rule.first, env), _make_shape_generic(rule.otherwise, env))
     return _ShapeGenericRule(rule, env)
@@ -52,7 +52,7 @@ class _ShapeGenericRule:
 
 @contextmanager
 def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
-    """Raise `_ShapeDependentGuard` where ``env`` is about to add a guard that does not go without saying."""
+    """Raise `_ShapeDependentGuard` where ``env`` is about to add a guard that does not hold for all sizes."""
     checked = env._check_frozen
 
     def check(condition: sympy.Basic, value: sympy.Basic) -> None:
@@ -61,16 +61,16 @@ def _forbid_guards(env: ShapeEnv) -> Iterator[None]:
         checked(condition, value)
 
     own, before = vars(env), vars(env).get("_check_frozen")
-    own["_check_frozen"] = check  # torch asks this before it adds a guard
+    own["_check_frozen"] = check  # torch calls this before it adds a guard
     if before is None:
-        _TORCH_LOG.addFilter(_is_unrelated_to_guards)  # torch logs what is raised while it decides
+        _TORCH_LOG.addFilter(_is_unrelated_to_guards)  # torch logs exceptions that are raised here
     try:
         yield
     finally:
         if before is None:
             _TORCH_LOG.removeFilter(_is_unrelated_to_guards)
             del own["_check_frozen"]
-        else:  # a rule within a rule
+        else:  # nested rules
             own["_check_frozen"] = before
 
 
@@ -79,7 +79,7 @@ def _is_unrelated_to_guards(record: logging.LogRecord) -> bool:
 
 
 def _holds_for_all_sizes(condition: sympy.Basic, value: sympy.Basic) -> bool:
-    """Whether ``condition`` is ``value`` for all sizes from two, or that two sizes agree, which operators check."""
+    """Return whether ``condition`` is ``value`` for all sizes >= 2, or equates two sizes, as operators check."""
     from_two = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 2 for symbol in condition.free_symbols}
     said = condition.xreplace(from_two)
     agree = isinstance(said, sympy.Eq) and all(each.free_symbols for each in said.args)

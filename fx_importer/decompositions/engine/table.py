@@ -1,4 +1,4 @@
-"""Decompositions as values: a rule knows the operators it replaces; a table is an immutable collection of rules."""
+"""Decomposition rules and immutable tables of them."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import MissingOperator
 
 DecompositionRule = Callable[..., Any]
-"""Takes an operator's arguments and computes its result with other operators."""
+"""A function that takes an operator's arguments and computes its result with other operators."""
 Operator = OpOverload | OpOverloadPacket | HigherOrderOperator | MissingOperator
-"""An overload, or a packet, which stands for all of its overloads."""
+"""An overload, or a packet, which stands for all its overloads."""
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """A rule, and the operators that it replaces. Calling it calls the rule."""
+    """A rule and the operators that it decomposes. Calling it calls the rule."""
 
     operators: tuple[OpOverload, ...]
     rule: DecompositionRule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the result of the operators."""
+        """Return the result of the rule."""
         return self.rule(*args, **kwargs)
 
 
 def decomposes(*operators: Operator) -> Callable[[DecompositionRule], Decomposition]:
-    """Label a function as the decomposition of ``operators``. It enters a table by `DecompositionTable.adding`."""
+    """Decorate a function as the decomposition of ``operators``; `DecompositionTable.adding` puts it into a table."""
     return lambda rule: Decomposition(tuple(overloads(operators)), rule)
 
 
 def overloads(operators: Iterable[Operator]) -> Iterator[Any]:
-    """Yield ``operators``, each packet as its overloads; skip those that the installed torch does not have.
+    """Yield ``operators``, with each packet expanded to its overloads; skip those that the installed torch lacks.
 
-    A higher-order operator has no overloads, and is yielded as it is.
+    A higher-order operator has no overloads, and is yielded itself.
 
     Raises:
-        UsageError: for what is neither an overload nor a packet.
+        UsageError: if one is not an operator.
     """
     for operator in operators:
         if isinstance(operator, OpOverload | HigherOrderOperator):
@@ -58,22 +58,22 @@ def overloads(operators: Iterable[Operator]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class TableLine:
-    """What a table says of an operator."""
+    """An operator's rule in a table, and the reason for it."""
 
     rule: DecompositionRule | None
-    """None: the operator is left whole, whatever a table that this one is made from says."""
+    """None: the operator is kept, even if the table that this one was made from decomposes it."""
     reason: str = ""
 
     @property
     def rule_name(self) -> str:
-        """What computes the operator, by its name."""
+        """The qualified name of the rule; empty if the operator is kept."""
         return "" if self.rule is None else name_of_rule(self.rule)
 
 
 class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
-    """An immutable table of rules by operator. Each method returns a new table.
+    """An immutable mapping from operators to rules. Each method returns a new table.
 
-    Each takes ``because``: the reason, which `lines` has beside the rule.
+    Methods take ``because``: the reason, which `lines` holds with the rule.
     """
 
     def __init__(self, rules: Mapping[OpOverload, DecompositionRule] | None = None, *, because: str = ""):
@@ -83,7 +83,7 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
 
     @property
     def lines(self) -> Mapping[OpOverload, TableLine]:
-        """Every operator that the table speaks of: those with a rule, and those that it leaves whole."""
+        """The lines of the table: operators with a rule, and operators that are kept."""
         return MappingProxyType(dict(self._lines))
 
     def __getitem__(self, operator: OpOverload) -> DecompositionRule:
@@ -104,18 +104,18 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         return table
 
     def updated(self, other: DecompositionTable) -> DecompositionTable:
-        """Take the lines of ``other`` too, and instead of those of this table for the same operators."""
+        """Return the table with the lines of ``other``, which take precedence."""
         return self._with(other.lines)
 
     def keeping(self, *operators: Operator, because: str = "") -> DecompositionTable:
-        """Leave ``operators`` whole."""
+        """Return the table with ``operators`` kept."""
         return self._with(dict.fromkeys(overloads(operators), TableLine(None, because)))
 
     def adding(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
-        """Add rules for operators that have none.
+        """Return the table with rules for operators that have none.
 
         Raises:
-            UsageError: for an operator that has a rule: `replacing` is for that.
+            UsageError: if an operator has a rule already; `replacing` replaces it.
         """
         lines: dict[OpOverload, TableLine] = {}
         for each in decompositions:
@@ -130,13 +130,13 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         return self._with(lines)
 
     def replacing(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
-        """Use these rules instead of those that the table has for their operators."""
+        """Return the table with these rules in place of its own for their operators."""
         return self.keeping(*(operator for each in decompositions for operator in each.operators)).adding(
             *decompositions, because=because
         )
 
     def preferring(self, *decompositions: Decomposition, because: str = "") -> DecompositionTable:
-        """Use these rules, and where one returns ``NotImplemented``, what the table has for the operator."""
+        """Return the table with these rules first; where one returns ``NotImplemented``, its own rule applies."""
         table = self
         for each in decompositions:
             for operator in each.operators:
@@ -150,10 +150,10 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
         return table
 
     def from_torch(self, *operators: Operator, because: str = "") -> DecompositionTable:
-        """Add the rules of torch's own library for ``operators``; of a packet, for those overloads that have one.
+        """Return the table with torch's decompositions of ``operators``; of a packet, where an overload has one.
 
         Raises:
-            UsageError: for an operator without one, or one that has a rule in this table already.
+            UsageError: if torch has none for an operator, or the table has a rule for it already.
         """
         table = self
         for operator in operators:
@@ -161,7 +161,7 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
                 continue
             if not (found := get_decompositions([operator])):
                 raise UsageError(f"torch has no decomposition of {operator}")
-            # A packet's overloads may be decomposed by functions of their own.
+            # Overloads of a packet may have different decompositions.
             rules = overloads_only(found).items()
             table = table.adding(*(Decomposition((overload,), rule) for overload, rule in rules), because=because)
         return table
@@ -169,7 +169,7 @@ class DecompositionTable(Mapping[OpOverload, DecompositionRule]):
 
 @dataclass(frozen=True)
 class LayeredRule:
-    """Rules in layers: the second computes what the first returns ``NotImplemented`` for."""
+    """Two rules: ``otherwise`` applies where ``first`` returns ``NotImplemented``."""
 
     first: DecompositionRule
     otherwise: DecompositionRule
@@ -180,12 +180,12 @@ class LayeredRule:
 
 
 def overloads_only(rules: Mapping[Any, DecompositionRule]) -> dict[OpOverload, DecompositionRule]:
-    """Return the rules of ``rules`` whose key is an overload."""
+    """Return the rules whose key is an overload."""
     return {operator: rule for operator, rule in rules.items() if isinstance(operator, OpOverload)}
 
 
 def name_of_rule(rule: DecompositionRule) -> str:
-    """Return the names of the functions that ``rule`` consists of."""
+    """Return the qualified names of the functions of ``rule``."""
     if isinstance(rule, LayeredRule):
         return f"{name_of_rule(rule.first)}, else {name_of_rule(rule.otherwise)}"
     if isinstance(rule, Decomposition):

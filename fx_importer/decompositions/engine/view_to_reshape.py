@@ -1,8 +1,8 @@
-"""Spells ``view`` as ``reshape``, so that a program can be traced again where strides have changed.
+"""Replacement of ``view`` by ``reshape``, so that a program can be traced again after strides have changed.
 
 ``torch.export`` records a ``view`` where eager's strides allow one. A decomposition may compute the same values with
-other strides (that of attention does), and then the recorded ``view`` cannot be traced. An MLIR tensor has no strides:
-to us, every ``view`` is a ``reshape``.
+other strides (that of attention does), and then the recorded ``view`` cannot be traced. MLIR tensors have no strides:
+every ``view`` can be a ``reshape``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fx_importer.fx_graph.programs import with_rewritten_graphs
 
 
 def views_to_reshapes(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` with its views spelled as reshapes; the given program is left alone, the weights are shared.
+    """Return a copy of ``program``, sharing its weights, with each ``view`` replaced by ``reshape``.
 
-    A reshape may copy. So where the memory under a view is written to, the program is made functional first.
+    A reshape may copy, so a program that mutates memory under a view is made functional first.
     """
     graphs = list(graphs_of(program.graph_module))
     if not any(_views(graph) for graph in graphs):
@@ -43,6 +43,6 @@ def _to_reshapes(graph: fx.Graph, owner: fx.GraphModule) -> None:
 
 
 def _aliases_of_mutated(graph: fx.Graph) -> set[fx.Node]:
-    """Return the nodes whose memory some node of ``graph`` writes to; too many rather than too few."""
+    """Return the nodes that may alias memory which a node of ``graph`` mutates (conservatively)."""
     groups = alias_sets(graph)
     return set().union(*(groups[written] for node in graph.nodes for written in mutated_arguments(node)))

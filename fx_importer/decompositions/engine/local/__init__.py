@@ -1,4 +1,4 @@
-"""Decomposes node after node: what has no rule is kept as it is, what has one is traced alone, once for all like it."""
+"""Local decomposition: nodes without a rule are copied; a rule is traced alone, once per kind of call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies rules to an exported program without tracing it again."""
+"""Application of decomposition rules to an exported program without tracing the whole program again."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MUTATIONS = {
     InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
     InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
 }
-"""What a program may write to, and what the result is that holds the new value."""
+"""Kinds of inputs that a program may mutate, and the kinds of outputs that return their new values."""
 
 
 def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram:
-    """Return ``program`` made functional, with ``rules`` applied to the fixpoint; the given program is left alone.
+    """Return a functional copy of ``program`` with ``rules`` applied to the fixpoint.
 
     Raises:
-        RetraceRequired: where a node, or the program, is not one that this is right for.
+        RetraceRequired: if the program, or one of its nodes, cannot be decomposed locally.
     """
     if program.graph_signature.backward_signature is not None:
         raise RetraceRequired("it is a joint graph")
@@ -59,11 +59,11 @@ def decompose_locally(program: ExportedProgram, rules: Rules) -> ExportedProgram
         if not node.users and not node.is_impure(impure_random=False):
             graph.erase_node(node)
     for node in graph.find_nodes(op="call_function", target=aten.view.default, sort=False):
-        node.target = aten.reshape.default  # what it views may have other strides than export saw
+        node.target = aten.reshape.default  # its operand may have other strides than in the exported graph
     return with_graph(
         *(program, graph, _signature_of(program, walk, written)),
         constants=_constants(program, walk),
-        verifiers=[Verifier],  # it may have been that of programs that write to memory
+        verifiers=[Verifier],  # the program's own may be the one for programs with mutations
     )
 
 

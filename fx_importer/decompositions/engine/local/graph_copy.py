@@ -1,4 +1,4 @@
-"""Copies a graph, with pieces in the places of what has rules."""
+"""Copy of a graph with decomposed nodes replaced by the graphs of their rules."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _META_NOT_COPIED = frozenset(("val", "unbacked_bindings", "tensor_meta", "eager_
 
 @dataclass(frozen=True)
 class SyntheticCall:
-    """What an operator is called with, where the old graph has no node for it."""
+    """A call that has no node in the old graph."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -48,17 +48,17 @@ class SyntheticCall:
 
 
 class ReplacementCache:
-    """What operators are decomposed to, by operator and arguments."""
+    """Replacements by operator and kind of arguments."""
 
     def __init__(self, rules: Rules, mode: FakeTensorMode):
         self.rules = rules
         self._mode = mode
         self._known: dict[Any, Replacement] = {}
         self._types: dict[int, tuple[Tensor, Any]] = {}
-        """What `_type_key` says of example values, by identity; which stays theirs while they are here."""
+        """The `_type_key` of example values, by their id, which stays unique while they are held here."""
 
     def of(self, target: OpOverload, node: fx.Node | SyntheticCall) -> tuple[Replacement, list[fx.Node]]:
-        """Return what ``target`` is of the arguments of ``node``, and the nodes that its inputs stand for.
+        """Return the replacement of ``target`` for the arguments of ``node``, and the nodes of its inputs.
 
         Raises:
             RetraceRequired: if its rule has to be traced with the rest of the program.
@@ -74,7 +74,7 @@ class ReplacementCache:
         values: dict[fx.Node, Tensor] = {}
         for each in inputs:
             value = each.meta["val"]
-            if any(value is other for other in values.values()):  # two nodes: the trace has to tell them apart
+            if any(value is other for other in values.values()):  # the tracer identifies inputs by identity
                 with self._mode:
                     value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
             values[each] = value
@@ -87,7 +87,7 @@ class ReplacementCache:
         return piece
 
     def _key(self, argument: Any, inputs: list[fx.Node]) -> Any:
-        """Return what a rule can tell ``argument`` by; ``inputs`` becomes the nodes of tensors, each once."""
+        """Return all that a rule can depend on in ``argument``; append nodes of tensors to ``inputs``, each once."""
         if isinstance(argument, fx.Node):
             value = argument.meta.get("val")
             if not isinstance(value, Tensor):
@@ -108,13 +108,13 @@ class ReplacementCache:
         if isinstance(argument, SymNumber):
             return type(argument), argument.node.expr
         if isinstance(argument, float | complex):
-            return repr(argument)  # zero is not minus zero
+            return repr(argument)  # distinguishes 0.0 from -0.0
         if isinstance(argument, _CONSTANTS):
             return type(argument), argument
         raise RetraceRequired(f"it takes a value of type {type(argument).__name__}")
 
     def _functional(self, piece: Replacement) -> Replacement:
-        """Return ``piece`` without operators that write to memory."""
+        """Return ``piece`` without mutations."""
         graph = fx.Graph()
         walk = GraphCopy(graph, self, None)
         constants: dict[fx.Node, Tensor] = {}
@@ -131,24 +131,24 @@ class ReplacementCache:
 
 
 class GraphCopy:
-    """One pass over the nodes of a graph, from the first to the last."""
+    """A forward pass over the nodes of a graph that writes a new graph."""
 
     def __init__(self, graph: fx.Graph, pieces: ReplacementCache, sizes: SizeNodes | None):
         self.graph = graph
         self.values: dict[fx.Node, Any] = {}
-        """What stands for each node in the new graph: a node, a constant, or a sequence of these."""
+        """The value of each old node in the new graph: a node, a constant, or a sequence of these."""
         self.constants: dict[int, tuple[Tensor, fx.Node]] = {}
-        """The tensors that rules made of numbers, by identity, and the placeholders that stand for them."""
+        """The tensors that rules create from Python numbers, by id, and their placeholders."""
         self.first_input: fx.Node | None = None
-        """The first placeholder that is not of what the program holds."""
+        """The first placeholder of a user input."""
         self.writable: frozenset[fx.Node] = frozenset()
-        """The placeholders that nodes may write to: what they become is then their value."""
+        """The placeholders that nodes may mutate: `values` has their final values afterwards."""
         self._pieces = pieces
         self._sizes = sizes
         """None: symbolic sizes stay `SymbolicNumber`."""
 
     def run(self, nodes: Iterable[fx.Node], old: fx.Graph, result: Any = None) -> None:
-        """Write ``nodes``, which are in ``old``; where they are not all of it, ``result`` is read after them."""
+        """Copy ``nodes`` of the graph ``old``; ``result`` is read after them, if they are not all of it."""
         nodes = list(nodes)
         writes = (
             Mutations(nodes, old, result, self.writable) if any(mutated_arguments(each) for each in nodes) else None
@@ -198,12 +198,12 @@ class GraphCopy:
     def _keep(self, node: fx.Node) -> None:
         kept = self.values[node] = self.graph.node_copy(node, self.values.__getitem__)
         if node.op == "placeholder":
-            kept.name = node.name  # copying renames what export called `input`
+            kept.name = node.name  # `node_copy` renames a placeholder called `input`
         if self._sizes is not None:
             self._sizes.remember(kept)
 
     def _put(self, piece: Replacement, inputs: Sequence[fx.Node], node: fx.Node | SyntheticCall) -> Any:
-        """Write ``piece`` in the place of ``node``."""
+        """Write ``piece`` in place of ``node``, and return its result."""
         values: dict[fx.Node, Any] = {
             given: self.values[each] for given, each in zip(piece.inputs, inputs, strict=True)
         }
@@ -220,14 +220,14 @@ class GraphCopy:
         return self._of(piece.result, values)
 
     def _put_part(self, part: fx.Node, whole: Sequence[fx.Node], writer: fx.Node) -> None:
-        """Let ``whole``, names of one tensor, stand for what it is with what ``part``, a view of it, is now."""
+        """Update ``whole``, the aliases of one tensor, after its view ``part`` was mutated."""
         args = part.args[0], part, *part.args[1:]
         call = SyntheticCall(args, part.kwargs, {**writer.meta, "val": whole[0].meta["val"]})
         result = self._put(*self._pieces.of(VIEW_SCATTERS[part.target], call), call)
         self.values.update(dict.fromkeys(whole, result))
 
     def _of(self, argument: Any, values: Mapping[fx.Node, Any]) -> Any:
-        """Return an argument of a piece in the new graph."""
+        """Return an argument of a replacement in terms of the new graph."""
         if isinstance(argument, fx.Node):
             return values[argument]
         if isinstance(argument, tuple | list):
@@ -240,7 +240,7 @@ class GraphCopy:
         return argument
 
     def result(self, argument: Any) -> Any:
-        """Return what stands for a result of the old graph."""
+        """Return a result of the old graph in terms of the new graph."""
         return self._of(argument, self.values)
 
     def _constant(self, tensor: Tensor, given: fx.Node) -> fx.Node:
@@ -254,7 +254,7 @@ class GraphCopy:
 
 
 def _examples(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
-    """Return ``argument`` with example values, those of ``values`` first, in the places of nodes."""
+    """Return ``argument`` with nodes replaced by example values, of which ``values`` take precedence."""
     if isinstance(argument, fx.Node):
         return values.get(argument, argument.meta["val"])
     if isinstance(argument, SymbolicNumber):
@@ -268,7 +268,7 @@ def _examples(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
 
 
 def _type_key(value: Tensor) -> Any:
-    """Return what a rule can tell a tensor by."""
+    """Return all that a rule can depend on in a tensor: dtype, shape, strides, device and conjugation."""
     if type(value) is not FakeTensor:
         raise RetraceRequired(f"it takes a tensor of type {type(value).__name__}")
     if value.layout is not torch.strided:
@@ -281,7 +281,7 @@ def _type_key(value: Tensor) -> Any:
 
 
 def _is_alike(result: Any, value: Any) -> bool:
-    """Whether the result of a rule is of the type that export found for the operator."""
+    """Return whether the result of a rule has the type that the exported node has."""
     if isinstance(value, tuple | list):
         return isinstance(result, tuple | list) and all(map(_is_alike, result, value)) and len(result) == len(value)
     if isinstance(value, Tensor):
@@ -293,12 +293,12 @@ def _is_alike(result: Any, value: Any) -> bool:
 
 
 def same_type(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are of one type and one shape; unlike ``==``, this makes no guard."""
+    """Return whether two tensors have the same dtype and shape, without adding a guard."""
     return a.dtype == b.dtype and [*map(size_expression, a.shape)] == [*map(size_expression, b.shape)]
 
 
 def _keep_exported_types(result: Any, value: Any, values: Mapping[fx.Node, Any], steps: frozenset[fx.Node]) -> None:
-    """Give results the example values that export gave them: strides too, which what comes later was traced with."""
+    """Give results the example values of the exported node, with the strides that later nodes were traced with."""
     if isinstance(result, fx.Node) and isinstance(value, Tensor):
         if result in steps:
             values[result].meta["val"] = value

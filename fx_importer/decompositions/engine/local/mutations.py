@@ -1,4 +1,4 @@
-"""What nodes write to memory, as values: which nodes have a new value then, and where nobody can say."""
+"""Functionalization of mutations: which nodes have a new value after a node writes to memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fx_importer.fx_graph.aliasing import alias_sets, mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
 VIEW_SCATTERS = {aten.select.int: aten.select_scatter.default, aten.slice.Tensor: aten.slice_scatter.default}
-"""Views of a part, and what puts a new part in the place of the old one: it takes the same arguments."""
+"""Partial views, and the operators that write a new value into the viewed part; these take the same arguments."""
 
 
 class Mutations:
-    """Whether what nodes write to memory can be said without memory: nobody reads it under another name."""
+    """The mutations of a graph, as new values of the nodes that alias the mutated memory."""
 
     def __init__(self, nodes: Sequence[fx.Node], graph: fx.Graph, result: Any, writable: Collection[fx.Node]):
         self._writable = writable
         self._groups = alias_sets(graph)
         self._order = {node: position for position, node in enumerate(nodes)}
         self._same: dict[fx.Node, list[fx.Node]] = {}
-        """The nodes that are names of one tensor."""
+        """The nodes that are aliases of the whole of one tensor."""
         for node in graph.nodes:
             if (source := alias_source(node)) is not None:
                 same = self._same[node] = self._same.setdefault(source, [source])
@@ -34,7 +34,7 @@ class Mutations:
         map_arg(result, self._results.add)
 
     def of(self, node: fx.Node) -> list[list[fx.Node]]:
-        """Return the names of the tensor that ``node`` writes to, of that which it is a part of, and so on.
+        """Return the aliases of the tensor that ``node`` mutates, those of the tensor that it is a view of, and so on.
 
         Raises:
             RetraceRequired: if the memory belongs neither to the graph nor to a writable placeholder, or is read later

@@ -1,4 +1,4 @@
-"""What is to be known of an operator before it is decomposed: whether it stays, and what it writes to."""
+"""Properties of operators that local decomposition depends on: composite, identity, mutating, with ordered effects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from fx_importer.fx_graph.aliasing import mutated_arguments
 from fx_importer.fx_graph.operators import aten
 
-# Any view is a reshape to us: torch's composite would only find out whether it has to copy.
+# A view is a reshape in MLIR; torch's composite would only decide whether to copy.
 _KEPT = frozenset((aten.view.default, aten.reshape.default))
 _IDENTITIES = frozenset((aten.detach_.default, aten.detach.default, aten.lift_fresh.default, aten.alias.default))
 
@@ -30,17 +30,17 @@ _UPDATE_STATISTICS = frozenset(
 
 @cache
 def is_composite(operator: OpOverload) -> bool:
-    """Whether ``operator`` never stays: it is defined by others, and torch would not keep it, since it may alias."""
+    """Return whether ``operator`` is always decomposed: composite, and not kept by torch since it may alias."""
     return operator not in _KEPT and _is_cia_op(operator) and not _is_preservable_cia_op(operator)
 
 
 def is_identity(operator: Any) -> bool:
-    """Whether ``operator`` returns its argument."""
+    """Return whether ``operator`` returns its argument."""
     return operator in _IDENTITIES
 
 
 def alias_source(node: fx.Node) -> fx.Node | None:
-    """Return the argument that ``node`` is another name for: it returns it, or writes to all of it and returns it."""
+    """Return the argument that the result of ``node`` aliases as a whole: returned unchanged, or overwritten."""
     if not isinstance(node.target, OpOverload) or not node.args or not isinstance(source := node.args[0], fx.Node):
         return None
     if is_identity(node.target) or source in mutated_arguments(node):
@@ -59,7 +59,7 @@ def _is_no_op_conversion(node: fx.Node, source: fx.Node) -> bool:
 
 @cache
 def has_ordered_effect(operator: OpOverload) -> bool:
-    """Whether calls of ``operator`` have an effect whose order counts: torch passes a token from one to the next."""
+    """Return whether calls of ``operator`` have ordered effects, for which torch threads a token through them."""
     try:
         return _get_effect(operator) is not None
     except RuntimeError:
@@ -67,7 +67,7 @@ def has_ordered_effect(operator: OpOverload) -> bool:
 
 
 def updates_running_statistics(operator: OpOverload, args: Sequence[Any]) -> bool:
-    """Whether a normalization writes to its running statistics, which its schema does not say."""
+    """Return whether a normalization mutates its running statistics, which its schema does not declare."""
     if operator not in _UPDATE_STATISTICS:
         return False
     return len(args) > _TRAINING and bool(args[_TRAINING]) and args[_STATISTICS] is not None
@@ -75,13 +75,13 @@ def updates_running_statistics(operator: OpOverload, args: Sequence[Any]) -> boo
 
 @cache
 def functional_form(operator: OpOverload) -> OpOverload | None:
-    """Return the operator that returns what ``operator`` writes to its first argument; None where there is none."""
+    """Return the functional variant of ``operator``, which mutates its first argument; None if there is none."""
     return None if torch.Tag.inplace_view in operator.tags else _non_mutating_form(operator)
 
 
 @cache
 def view_form(operator: OpOverload) -> OpOverload | None:
-    """Return the operator that returns the view that ``operator`` makes of its first argument; None where none does."""
+    """Return the view operator of which ``operator`` is the in-place variant; None if there is none."""
     return _non_mutating_form(operator) if torch.Tag.inplace_view in operator.tags else None
 
 
@@ -95,7 +95,7 @@ def _non_mutating_form(operator: OpOverload) -> OpOverload | None:
 
 
 def _has_same_arguments(form: OpOverload, operator: OpOverload) -> bool:
-    """Whether ``form`` may return what ``operator``, of the same arguments, writes to its first."""
+    """Return whether ``form`` is a functional variant of ``operator``: same arguments, one result, no mutation."""
     if form._schema.is_mutable or len(form._schema.returns) != 1:
         return False
     return _arguments(form) == _arguments(operator) and _writes_to_first_only(operator)
@@ -111,5 +111,5 @@ def _writes_to_first_only(operator: OpOverload) -> bool:
 
 
 def is_decomposed(operator: OpOverload, rules: Mapping[Any, Any]) -> bool:
-    """Whether a functional ``operator`` is decomposed."""
+    """Return whether a functional ``operator`` is decomposed: it has a rule or is composite."""
     return operator in rules or is_composite(operator)

@@ -1,4 +1,4 @@
-"""What a rule computes, as a graph of its own."""
+"""Tracing of one decomposition rule to a graph."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ Rules = Mapping[Any, Callable[..., Any]]
 SymNumber = SymInt | SymFloat | SymBool
 
 inferring_result_type: ContextVar[bool] = ContextVar("inferring_result_type", default=False)
-"""Set while an operator that stays finds the type of its result: what it asks of sizes, it asks of its operands."""
+"""Set while a kept operator infers the type of its result: its guards on sizes are checks of its operands."""
 
 _METADATA = frozenset((torch.ops.prim.device.default, *FunctionalTensor.metadata_fns))
 
 
 class RetraceRequired(Exception):
-    """A node, or a program, is not one that can be decomposed locally; the message says why."""
+    """A node or a program cannot be decomposed locally, for the reason in the message; torch has to trace it again."""
 
 
 @dataclass(frozen=True)
 class SymbolicNumber:
-    """A symbolic number among the arguments of a piece, where it is no node yet."""
+    """A symbolic number among the arguments of a replacement, for which no node was made yet."""
 
     number: SymNumber
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What takes the place of a node."""
+    """The graph that replaces a node."""
 
     inputs: tuple[fx.Node, ...]
-    """Stand for the tensors among the node's arguments, each once, in order."""
+    """Placeholders of the tensors among the node's arguments, each once, in order."""
     constants: Mapping[fx.Node, Tensor]
-    """Stand for tensors that the rule made of numbers."""
+    """Placeholders of tensors that the rule creates from Python numbers."""
     steps: tuple[fx.Node, ...]
-    """Calls, in order. Symbolic sizes are `SymbolicNumber` in their arguments."""
+    """Calls, in order. Symbolic sizes in their arguments are `SymbolicNumber`."""
     result: Any
-    """Nodes, numbers, sizes or None; in a tuple or list, where the operator returns one."""
+    """Nodes, numbers, sizes or None; in a tuple or list if the operator returns one."""
     is_whole: bool = False
-    """Whether the rules leave the operator as it is."""
+    """Whether the operator is kept: the graph is a single call of it with the same arguments."""
 
 
 class RuleTracer(TorchDispatchMode):
-    """Decomposes what is computed under it as ``rules`` say, and records what is left."""
+    """Dispatch mode that decomposes calls by ``rules``, and records the remaining ones in a graph."""
 
     supports_higher_order_operators = True
 
@@ -74,12 +74,10 @@ class RuleTracer(TorchDispatchMode):
         self.graph = fx.Graph()
         self.constants: dict[fx.Node, Tensor] = {}
         self._rules = rules
-        self._known: dict[
-            int, tuple[Tensor, fx.Node]
-        ] = {}  # the tensor too, or another might come to be at its address
+        self._known: dict[int, tuple[Tensor, fx.Node]] = {}  # keeps the tensor alive, so that its id stays unique
 
     def input(self, value: Tensor) -> fx.Node:
-        """Return what stands for a tensor that is not computed here."""
+        """Return a new placeholder for a tensor that is not computed by the rule."""
         node = self.graph.placeholder("input")
         node.meta["val"] = value
         self._known[id(value)] = value, node
@@ -112,7 +110,7 @@ class RuleTracer(TorchDispatchMode):
         return self._record(func, args, kwargs)
 
     def nodes_of(self, value: Any) -> Any:
-        """Return ``value`` with nodes in the place of tensors, and sizes as `SymbolicNumber`."""
+        """Return ``value`` with tensors replaced by nodes, and symbolic sizes by `SymbolicNumber`."""
         if isinstance(value, SymNumber):
             return SymbolicNumber(value)
         if isinstance(value, Tensor):
@@ -141,7 +139,7 @@ class RuleTracer(TorchDispatchMode):
         return result
 
     def _become(self, view: OpOverload, func: OpOverload, args: Any, kwargs: Any) -> Tensor:
-        """Let the first of ``args`` become, by ``func``, the ``view`` of it: its node keeps the type of before."""
+        """Apply the in-place view ``func`` to the first argument, recorded as ``view``; its old node keeps its type."""
         value: Tensor = args[0]
         node = self.nodes_of(value)
         if node.op == "placeholder":
@@ -171,10 +169,10 @@ class RuleTracer(TorchDispatchMode):
 def trace_rule(
     target: OpOverload, args: Any, kwargs: Any, inputs: list[Tensor], rules: Rules, mode: FakeTensorMode
 ) -> Replacement:
-    """Return what ``target`` is of these arguments, of which ``inputs`` are the tensors.
+    """Return the decomposition of ``target`` for these arguments, of which ``inputs`` are the tensors.
 
     Raises:
-        RetraceRequired: where that depends on more than the arguments, or cannot be found out.
+        RetraceRequired: if the rule cannot be traced alone, or its graph depends on more than the arguments.
     """
     recorder = RuleTracer(rules)
     given = tuple(map(recorder.input, inputs))
@@ -182,7 +180,7 @@ def trace_rule(
     before = len(fresh)
     symbolic = enable_python_dispatcher() if has_symbolic_sizes((args, kwargs)) else nullcontext()
     try:
-        below_autograd = torch._C._AutoDispatchBelowAutograd()  # where composites are still whole
+        below_autograd = torch._C._AutoDispatchBelowAutograd()  # where composites are not decomposed yet
         with torch.no_grad(), _without_onednn(), mode, symbolic, recorder, below_autograd:
             computed = target(*args, **kwargs)
         result = recorder.nodes_of(computed)
@@ -205,9 +203,9 @@ def trace_rule(
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    """Keep composites from choosing the operators of this library, as an LSTM would."""
+    """Disable oneDNN, whose operators composites such as LSTM would choose."""
     before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags sets more, and warns of it
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags sets more flags, and warns
     try:
         yield
     finally:
@@ -215,7 +213,7 @@ def _without_onednn() -> Iterator[None]:
 
 
 def _is_no_op_as_strided(func: OpOverload, args: Any) -> bool:
-    """Whether ``func`` changes the strides of axes of one element only: no element comes to be elsewhere."""
+    """Return whether ``func`` is an ``as_strided_`` that changes strides of dimensions of size one only."""
     if func is not aten.as_strided_.default:
         return False
     value: Tensor = args[0]
@@ -228,12 +226,12 @@ def _is_no_op_as_strided(func: OpOverload, args: Any) -> bool:
 
 
 def size_expression(size: int | SymInt) -> Any:
-    """Return a size as a number or an expression, which can be compared without making a guard."""
+    """Return a size as an int or a SymPy expression, which can be compared without adding a guard."""
     return size if isinstance(size, int) else size.node.expr
 
 
 def live_calls(graph: fx.Graph, result: Any) -> tuple[fx.Node, ...]:
-    """Return the calls of ``graph`` that ``result`` needs, and those that have effects, in order."""
+    """Return the calls of ``graph`` that ``result`` depends on, and those with side effects, in order."""
     needed: set[fx.Node] = set()
     map_arg(result, needed.add)
     steps = []
@@ -249,7 +247,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def has_symbolic_sizes(value: Any) -> bool:
-    """Whether a size of a tensor in ``value``, or a number in it, is symbolic."""
+    """Return whether ``value`` contains a symbolic number or a tensor with a dynamic dimension."""
     if isinstance(value, Tensor):
         return any(type(size) is not int for size in value.shape)
     if isinstance(value, dict):

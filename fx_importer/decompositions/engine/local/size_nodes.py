@@ -1,4 +1,4 @@
-"""Symbolic numbers as nodes: a rule computes with sizes, and the graph needs a node for each that it uses."""
+"""Nodes that compute the symbolic numbers of a decomposition rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 class _Calls(PythonReferenceAnalysis):
-    """Spells expressions as calls: what Python itself computes does not take proxies."""
+    """SymPy interpretation by FX calls, for functions of Python that do not accept proxies."""
 
     @staticmethod
     def trunc_to_int(x: Any, dtype: torch.dtype) -> Any:
@@ -43,7 +43,7 @@ def _call(function: Callable[[Any], Any], x: Any) -> Any:
 
 
 class SizeNodes:
-    """The nodes of ``graph`` that compute symbolic numbers, by what they compute."""
+    """The nodes of ``graph`` that compute symbolic numbers, by expression."""
 
     def __init__(self, graph: fx.Graph):
         self._graph = graph
@@ -51,7 +51,7 @@ class SizeNodes:
         self._axes: dict[sympy.Basic, tuple[fx.Node, int]] = {}
 
     def remember(self, node: fx.Node) -> None:
-        """Take note of the numbers that ``node``, which is in the graph by now, computes or has among its sizes."""
+        """Record the symbolic numbers that ``node`` computes, and the symbolic sizes of its result."""
         value = node.meta.get("val")
         if isinstance(value, Tensor):
             for axis, size in enumerate(value.shape):
@@ -61,10 +61,10 @@ class SizeNodes:
             self._nodes.setdefault(value.node.expr, node)
 
     def node_of(self, number: SymInt | SymFloat | SymBool) -> Any:
-        """Return a node that computes ``number``, or the number itself if it is known.
+        """Return a node that computes ``number``, or a Python number if it is constant.
 
         Raises:
-            RetraceRequired: where a symbol in it is the size of nothing in the graph.
+            RetraceRequired: if no tensor in the graph has a symbol of it as a size.
         """
         expression = number.node.expr
         if expression.is_number or expression in (sympy.true, sympy.false):
