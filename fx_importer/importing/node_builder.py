@@ -10,13 +10,9 @@ import torch
 from torch import fx
 
 from fx_importer.errors import UnsupportedNode
-from fx_importer.importing.types import (
-    DTYPE_CODES,
-    LAYOUT_CODES,
-    MEMORY_FORMAT_CODES,
-    TypeCache,
-    UnknownDtype,
-)
+from fx_importer.importing.constants import constant_op
+from fx_importer.importing.types import TypeCache, UnknownDtype
+from fx_importer.importing.unsupported import UnsupportedNodeError
 from fx_importer.importing.value_map import Environment
 from fx_importer.importing.weight_attributes import UnimportableTensor
 from fx_importer.mlir.bindings import ir
@@ -24,10 +20,6 @@ from fx_importer.mlir.bindings import ir
 if TYPE_CHECKING:
     from fx_importer.importing.hooks import InputInfo
     from fx_importer.importing.importer import FxImporter
-
-
-class UnsupportedNodeError(Exception):
-    """A node that cannot be imported; the message says why. The walker collects these."""
 
 
 class NodeBuilder:
@@ -129,37 +121,8 @@ class NodeBuilder:
         key = (type(value), value if value == value and value != 0 else repr(value))  # NaN, and -0.0 beside 0.0
         found = self._constants.get(key)
         if found is None:
-            found = self._constants[key] = self._constant(value)
+            found = self._constants[key] = constant_op(self, value)
         return found
-
-    def _constant(self, value: Any) -> ir.Value:
-        context = self._context
-        if value is None:
-            return self._constant_op("none", "!torch.none", None)
-        if isinstance(value, bool):
-            return self._constant_op("bool", "!torch.bool", ir.BoolAttr.get(value, context=context))
-        if isinstance(value, int):
-            if not -(2**63) <= value < 2**63:
-                raise UnsupportedNodeError(f"the integer {value} does not fit into 64 bits")
-            i64 = ir.IntegerType.get_signless(64, context=context)
-            return self._constant_op("int", "!torch.int", ir.IntegerAttr.get(i64, value))
-        if isinstance(value, float):
-            f64 = ir.F64Type.get(context=context)
-            return self._constant_op("float", "!torch.float", ir.FloatAttr.get(f64, value, loc=self.location))
-        if isinstance(value, str):
-            return self._constant_op("str", "!torch.str", ir.StringAttr.get(value, context=context))
-        if isinstance(value, torch.device):
-            return self._constant_op("device", "!torch.Device", ir.StringAttr.get(str(value), context=context))
-        for codes in (DTYPE_CODES, LAYOUT_CODES, MEMORY_FORMAT_CODES):
-            if (code := codes.get(value)) is not None:
-                return self.constant(code)
-        raise UnsupportedNodeError(
-            f"a constant of type {type(value).__name__} ({value!r}) has no counterpart in the torch dialect"
-        )
-
-    def _constant_op(self, kind: str, type_: str, attribute: ir.Attribute | None) -> ir.Value:
-        attributes = None if attribute is None else {"value": attribute}
-        return self.op(f"torch.constant.{kind}", [self.types.parse(type_)], (), attributes).result
 
     def list_of(self, elements: Sequence[ir.Value], type_: ir.Type | None = None) -> ir.Value:
         """Return the elements as a list, whose type is found from theirs where it is not given."""
