@@ -56,7 +56,7 @@ def dump(tmp_path, monkeypatch):
 def forget_output_types() -> None:
     for name in ("npu", "npu2", "quiet"):
         try:
-            OutputType.forget_output_types(name)
+            OutputType.forget(name)
         except UsageError:
             continue
 
@@ -253,16 +253,13 @@ def test_duplicate_name():
         OutputType.define("N-P-U", base="linalg")
     message = str(caught.value)
     assert message.startswith(f"output type 'N-P-U', at {__file__}:")
-    assert (
-        f"there is 'npu' already, defined at {first.where}; OutputType.forget_output_types('npu') takes it away"
-        in message
-    )
+    assert f"there is 'npu' already, defined at {first.where}; OutputType.forget('npu') takes it away" in message
     for own in ("linalg", "Stable-HLO"):
         with pytest.raises(UsageError, match=rf"'{own}', at .*: there is '.*' already, one of the package's own$"):
             OutputType.define(own, base="tosa")
     for name in ("tosa", "npu2"):
         with pytest.raises(UsageError, match=f"^no output type '{name}' was defined$"):
-            OutputType.forget_output_types(name)
+            OutputType.forget(name)
 
 
 @pytest.mark.parametrize(
