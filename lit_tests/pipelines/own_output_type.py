@@ -31,7 +31,7 @@ print(export_and_import(lambda x: torch.tanh(x) + 1, torch.ones(2), output_type=
 
 # CHECK: torch-backend:
 # CHECK: tosa: Torch ops have become TOSA ops.
-# CHECK-NEXT: tanh_to_npu: Hyperbolic tangents are the accelerator's. builtin.module(fx-importer-python{tanh_to_npu})
+# CHECK-NEXT: tanh_to_npu: Rewrite tosa.tanh to npu.tanh. builtin.module(fx-importer-python{tanh_to_npu})
 # CHECK-NEXT: tosa-simplify:
 # CHECK: contract: Nothing is left that the output type may not hold. builtin.module(fx-importer-check-npu-contract{npu,tosa})
 
