@@ -50,7 +50,7 @@ class Limits:
 
 
 def measure(case: Case, program: str, limits: Limits) -> tuple[Result, Result]:
-    """Run both sides on ``program``, which is that of ``case``, taking turns. A side that fails is not run again."""
+    """Run both sides on ``program`` of ``case`` in turn. A side that fails is not run again."""
     results = {side: Result(case, side) for side in SIDES if case.peer or side == OURS}
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory, "result.json")
@@ -93,7 +93,7 @@ def _child(*arguments: str, limits: Limits) -> None:
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
+    """Return the properties of the machine and its software that figures depend on."""
     model = next((line for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ": unknown processor")
     return {
         "commit": subprocess.run(
@@ -118,7 +118,7 @@ def _lines(path: str) -> list[str]:
 
 def main(
     cases: Annotated[str, typer.Option(help="Which cases, separated by commas: " + ", ".join(CASES))] = "all",
-    repetitions: Annotated[int, typer.Option(min=1, help="How often each side runs on each case.")] = 3,
+    repetitions: Annotated[int, typer.Option(min=1, help="Runs of each side on each case.")] = 3,
     budget: Annotated[float, typer.Option(help="CPU seconds after which a side is not run again on a case.")] = 40,
     memory_limit: Annotated[float, typer.Option(help="GB that a run may hold.")] = 14,
     time_limit: Annotated[float, typer.Option(help="Seconds that a run may take.")] = 600,
@@ -138,22 +138,22 @@ def main(
         described, pairs = machine(), []
         for pair in measure_all([CASES[name] for name in names], limits):
             pairs.append(pair)
-            if json_path is not None:  # after each, so that a run that is ended has not been for nothing
+            if json_path is not None:  # after each, so that an interrupted run keeps its results
                 results = [asdict(side) for each in pairs for side in each]
                 json_path.write_text(json.dumps({"machine": described, "results": results}, indent=1))
-    # Piped, a table is as wide as it needs to be.
+    # In a pipe, tables are not truncated to the terminal's width.
     console = Console() if sys.stdout.isatty() and not markdown else Console(width=400)
     console.print(", ".join(f"{key} {value}" for key, value in described.items()), highlight=False)
-    console.print(_said(pairs, console, markdown=markdown), markup=False, highlight=False, soft_wrap=True)
+    console.print(_report(pairs, console, markdown=markdown), markup=False, highlight=False, soft_wrap=True)
     if docs:
         from benchmarks.comparison import page, plots  # only here: plots need matplotlib, the extra bench
 
         plots.draw([side for pair in pairs for side in pair], ROOT / "docs" / "performance")
-        page.write(ROOT, pairs, described, _said(pairs, Console(width=400), markdown=True))
+        page.write(ROOT, pairs, described, _report(pairs, Console(width=400), markdown=True))
 
 
-def _said(pairs: Sequence[tuple[Result, Result]], console: Console, *, markdown: bool) -> str:
-    """Return the tables as text, and what did not finish."""
+def _report(pairs: Sequence[tuple[Result, Result]], console: Console, *, markdown: bool) -> str:
+    """Return the tables as text, and the cases that did not finish."""
     lines: list[str] = []
     for title, table in tables(pairs, markdown=markdown):
         with console.capture() as text:

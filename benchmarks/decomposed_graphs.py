@@ -52,7 +52,7 @@ def outcome(program: ExportedProgram, table: DecompositionTable) -> tuple[str, s
 
 
 def operator_programs(names: Sequence[str]) -> Iterator[tuple[str, ExportedProgram]]:
-    """Yield the first sample of each operator that torch.export takes."""
+    """Yield the first sample of each operator that torch.export accepts."""
     known = operators()
     for name in names:
         dtype = dtype_for(known[name])
@@ -64,7 +64,7 @@ def operator_programs(names: Sequence[str]) -> Iterator[tuple[str, ExportedProgr
 
 
 def model_programs(names: Sequence[str]) -> Iterator[tuple[str, ExportedProgram]]:
-    """Yield each model as it is, and with a dynamic batch if it can be exported so."""
+    """Yield each model, and also with a dynamic batch if it can be exported so."""
     for name in names:
         for shapes in {id(each): each for each in (None, ZOO[name].dynamic_shapes)}.values():
             model, args, kwargs = ZOO[name].build()
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=120, help="time limit for one program and table")
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    sys.setrecursionlimit(100_000)  # graphs are compared from their results on
+    sys.setrecursionlimit(100_000)  # graphs are compared recursively from their results
     start, step = map(int, options.shard.split("/"))
     names = sorted(ZOO if options.models else operators())[start::step]
     counts: Counter[str] = Counter()

@@ -86,7 +86,7 @@ class Cell:
 
 def cell(dtype: torch.dtype, output_type: OutputType) -> Cell:
     """Check ``dtype`` in ``output_type``: all roles at once, and one by one if that is not exact."""
-    roles = tuple(role for role in ROLES if _eager_knows(dtype, role))
+    roles = tuple(role for role in ROLES if _eager_supports(dtype, role))
     together = verdict(dtype, roles, output_type)
     if together in ("exact", "exact, not run"):
         return Cell(dict.fromkeys(roles, together))
@@ -94,12 +94,12 @@ def cell(dtype: torch.dtype, output_type: OutputType) -> Cell:
 
 
 def verdict(dtype: torch.dtype, roles: tuple[str, ...], output_type: OutputType) -> str:
-    """Return ``exact``, ``exact, not run``, or ``refused``; anything else describes a bug."""
+    """Return ``exact``, ``exact, not run``, or ``unsupported``; anything else describes a bug."""
     model, x = Model(dtype, roles), sample(dtype)
     try:
         lowered = lower(model, x, output_type=output_type)
     except FxImporterError as error:
-        return "refused" if str(dtype) in str(error) else f"FAULT: the error does not name {dtype}: {error}"[:200]
+        return "unsupported" if str(dtype) in str(error) else f"FAULT: the error does not name {dtype}: {error}"[:200]
     wanted = _spelled(dtype, output_type)
     header = next(line for line in str(lowered.module).splitlines() if "func.func" in line)
     if wanted not in header:
@@ -118,7 +118,7 @@ def verdict(dtype: torch.dtype, roles: tuple[str, ...], output_type: OutputType)
     return "exact"
 
 
-def _eager_knows(dtype: torch.dtype, role: str) -> bool:
+def _eager_supports(dtype: torch.dtype, role: str) -> bool:
     try:
         Model(dtype, (role,))(sample(dtype))
     except (RuntimeError, NotImplementedError):

@@ -23,7 +23,7 @@ class Deviation:
 
 _ALL = (LINALG, STABLEHLO, TOSA)
 _NO_REMAINDER = "TOSA has no remainder, and its quotient is a product with a reciprocal"
-_INTERPRETED = "`tosa.tanh` of the reference model; the specification leaves it that much room"
+_INTERPRETED = "`tosa.tanh` of the reference model; within the specification's tolerance"
 
 DEVIATIONS: Mapping[str, Deviation] = {
     "gelu_of_the_largest": Deviation(

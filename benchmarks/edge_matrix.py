@@ -40,7 +40,7 @@ def verdicts(rows: Sequence[Row], output_type: OutputType, backend: str | None =
         results = lowered.caller(backend=backend)(inputs)
     except FxImporterError as error:
         if len(rows) == 1:
-            yield rows[0].name, "refused: " + " ".join(str(error).split())[:300]
+            yield rows[0].name, "unsupported: " + " ".join(str(error).split())[:300]
             return
         middle = len(rows) // 2
         yield from verdicts(rows[:middle], output_type, backend)
@@ -54,12 +54,14 @@ def difference(row: Row, ours: Sequence[Any]) -> str:
     """Return where and how ``ours`` differs from eager; an empty string if it does not."""
     eager = tree_leaves(row.compute(*row.inputs))
     parts = [
-        f"result {i}: {text}" for i, (a, e) in enumerate(zip(ours, eager, strict=True)) if (text := _apart(row, a, e))
+        f"result {i}: {text}"
+        for i, (a, e) in enumerate(zip(ours, eager, strict=True))
+        if (text := _describe(row, a, e))
     ]
     return "; ".join(parts)
 
 
-def _apart(row: Row, ours: Tensor, eager: Tensor) -> str:
+def _describe(row: Row, ours: Tensor, eager: Tensor) -> str:
     if ours.dtype != eager.dtype or ours.shape != eager.shape:
         return f"{ours.dtype} {list(ours.shape)} is not {eager.dtype} {list(eager.shape)}"
     if not eager.is_floating_point():
@@ -90,7 +92,7 @@ def isolated(rows: Sequence[Row], output_type: str, backend: str | None) -> dict
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
     if len(rows) == 1:
-        return {rows[0].name: f"refused: the process ended with {done.returncode} {done.stderr[-300:]}"}
+        return {rows[0].name: f"unsupported: the process ended with {done.returncode} {done.stderr[-300:]}"}
     middle = len(rows) // 2
     return isolated(rows[:middle], output_type, backend) | isolated(rows[middle:], output_type, backend)
 

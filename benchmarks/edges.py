@@ -13,7 +13,7 @@ from torch import Tensor
 
 EXACT = (0.0, 0.0)
 FLOAT = (2e-5, 1e-37)
-"""Relative and absolute tolerance: values near zero have to be right in proportion, too."""
+"""Relative and absolute tolerance; the absolute one is small, so values near zero are compared relatively."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _ints(dtype: torch.dtype) -> Tensor:
 
 
 def _int_pairs(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return pairs that can be divided: no zero on the right, and not the smallest number by -1."""
+    """Return pairs for division: without zero divisors, and without the minimum divided by -1."""
     x, y = (each.reshape(-1) for each in torch.meshgrid(_ints(dtype), _ints(dtype), indexing="ij"))
     kept = (y != 0) & ~((x == torch.iinfo(dtype).min) & (y == -1))
     return x[kept], y[kept]

@@ -4,7 +4,7 @@
     python -m benchmarks.explain_accuracy --models 'gpt2.*'
     python -m benchmarks.explain_accuracy --json explain.json --write     # renew the page from the file; run nothing
 
-Half of the models hold operators that some output type refuses, or dynamic sizes; the others are those of the zoo.
+Half of the models have operators that some output type does not support, or dynamic sizes; the others are the zoo's.
 A positive is a model and an output type that does not lower.
 """
 

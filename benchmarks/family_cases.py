@@ -23,23 +23,23 @@ class Exported:
     """A model, eager's results, and the exported program."""
 
     def __init__(self, name: str):
-        self.refused: Outcome | None = None
+        self.not_lowered: Outcome | None = None
         """The outcome if there is nothing to lower."""
         with torch.no_grad():
             self.model, self.args, self.kwargs = FAMILIES[name].build()
             self.expected = self.model(*_copied(self.args), **_copied(self.kwargs))
             if differences(self.model(*_copied(self.args), **_copied(self.kwargs)), self.expected):
-                self.refused = _outcome("skip", "random")
+                self.not_lowered = _outcome("skip", "random")
                 return
             try:
                 self.program = torch.export.export(self.model, self.args, self.kwargs)
             except Exception as error:
-                self.refused = _outcome("export", _line(error))
+                self.not_lowered = _outcome("export", _line(error))
 
     def lowered(self, output_type: str) -> Outcome:
         """Lower the program, run it, and compare all of its results."""
-        if self.refused is not None:
-            return self.refused
+        if self.not_lowered is not None:
+            return self.not_lowered
         try:
             lowered = lower(self.program, output_type=output_type, mutation="functional")
         except UnsupportedProgramError as error:
@@ -63,10 +63,10 @@ class Exported:
         return _outcome("run", reason)
 
     def exact(self) -> Any:
-        """Return what eager makes of the inputs in float64, rounded to the dtypes of its results.
+        """Return eager's results of the inputs in float64, rounded to the dtypes of the float32 results.
 
-        It settles who is wrong where the two differ: a float32 norm of a single number, say, is but the noise of
-        its terms, and eager's noise is not ours.
+        They decide which side is wrong if the two differ: a float32 norm of a single element, for example, is
+        dominated by rounding errors.
         """
         with torch.no_grad():
             wide = copy.deepcopy(self.model).double()

@@ -40,7 +40,7 @@ def work() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what models print is no answer
+    os.dup2(2, 1)  # keeps output printed by models apart from answers
     for line in sys.stdin:
         request = json.loads(line)
         model = Exported(request["model"])
@@ -95,9 +95,9 @@ def summary(rows: Iterable[Row]) -> str:
     lines = ["| output type | pass | of | other |", "|---|---|---|---|"]
     for output_type in OUTPUT_TYPES:
         found = Counter(row["status"] for row in rows if row["output_type"] == output_type)
-        refused = found.pop("export", 0)
+        not_exported = found.pop("export", 0)
         other = ", ".join(f"{status} {count}" for status, count in found.most_common() if status != "pass")
-        lines.append(f"| {output_type} | {found['pass']} | {found.total()} | {other}; not exported {refused} |")
+        lines.append(f"| {output_type} | {found['pass']} | {found.total()} | {other}; not exported {not_exported} |")
     return "\n".join(lines) + "\n"
 
 

@@ -25,7 +25,7 @@ STATUSES = ("pass", "export", "import", "lower", "contract", "run", "mismatch", 
 """The outcomes of a case. ``export``: torch.export rejects it; ``skip``: there is nothing to compare with."""
 
 PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
-"""An operator is tried with the first of these that it takes, unless a dtype is asked for."""
+"""An operator is tried with the first of these that it takes, unless a dtype is given."""
 
 UP_TO_SIGN = ("linalg.eigh", "linalg.svd", "svd")
 """Operators whose vectors may have the other sign: OpInfo says which part of the results is unique."""
@@ -87,7 +87,7 @@ class Call(nn.Module):
         return tuple(leaf.detach().clone() for leaf in self.leaves if isinstance(leaf, Tensor))
 
     def unique(self, results: Any, tensors: tuple[Tensor, ...]) -> Any:
-        """Return what of ``results`` of ``tensors`` is unique."""
+        """Return the part of ``results`` that ``tensors`` determine uniquely."""
         return self._unique(results, tensors) if self._unique else results
 
     def forward(self, *tensors: Tensor) -> Any:
@@ -128,13 +128,13 @@ def _axis_of(k: int, dim: int = -1, keepdim: bool = False) -> tuple[int, bool]:
 
 
 def _kth(dim: int, keepdim: bool, results: Any, tensors: tuple[Tensor, ...]) -> Any:
-    """Return what `kthvalue` found, and what is where it says that it is."""
+    """Return the values of `kthvalue`, and the values at its indices."""
     where = results[1] if keepdim or not tensors[0].dim() else results[1].unsqueeze(dim)
     return results[0], torch.gather(tensors[0], dim, where)
 
 
 def _unsorted(dim: int, stable: bool, results: Any, tensors: tuple[Tensor, ...]) -> Any:
-    """Return what a sort found, instead of where, unless equal elements had to keep their order."""
+    """Return the values of a sort rather than its indices, unless it is stable."""
     where = results if isinstance(results, Tensor) else results[1]
     return results if stable else torch.gather(tensors[0], dim, where) if tensors[0].dim() else where
 
@@ -159,7 +159,7 @@ class Exported:
         self.name = name
         self.outcome: Outcome | None = None
         """The outcome if there is nothing to lower."""
-        refused: Outcome | None = None
+        not_lowered: Outcome | None = None
         try:
             tried = self.calls(operators()[name], dtype, samples)
         except Exception as error:
@@ -170,23 +170,23 @@ class Exported:
             try:
                 expected = [call(*(each.clone() for each in inputs)) for _ in range(2)]
             except Exception as error:
-                refused = Outcome("skip", f"eager fails: {_line(error)}", number)
+                not_lowered = Outcome("skip", f"eager fails: {_line(error)}", number)
                 continue
             try:
                 program = self.export(call.eval(), inputs)
             except NothingToExport as error:
-                refused = Outcome("skip", str(error), number)
+                not_lowered = Outcome("skip", str(error), number)
                 continue
             except Exception as error:
-                refused = Outcome("export", _line(error), number)
+                not_lowered = Outcome("export", _line(error), number)
                 continue
             if name.split(".")[0] in UNDEFINED or differences(*expected) or _is_random(program):
-                refused = Outcome("skip", "random", number)
+                not_lowered = Outcome("skip", "random", number)
                 continue
             inputs, wanted = self.run_with(call, program, inputs, expected[0])
             self.ready.append((number, call, program, inputs, wanted))
         if not self.ready:
-            self.outcome = refused or Outcome("skip", "no sample inputs")
+            self.outcome = not_lowered or Outcome("skip", "no sample inputs")
 
     def calls(self, op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
         """Return what is exported."""
@@ -235,7 +235,7 @@ class ExportedDynamic(Exported):
 
 
 def _other(x: Tensor) -> Tensor:
-    """Return elements between the least and the greatest of ``x``; whole numbers, which may be places, as they are."""
+    """Return values between the minimum and the maximum of ``x``; integers, which may be indices, unchanged."""
     if not x.is_floating_point() or not x.numel():
         return x
     return torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.dtype) * (x.max() - x.min()) + x.min()
@@ -274,7 +274,7 @@ def _one(call: Call, program: ExportedProgram, inputs: tuple[Tensor, ...], expec
 
 
 def _run(lowered: Any, output_type: str, inputs: tuple[Tensor, ...]) -> Any:
-    """Run on the output type's backend; StableHLO on XLA where it is installed, and what XLA refuses by itself too."""
+    """Run on the output type's backend: StableHLO on XLA if installed, and on the interpreter if XLA fails."""
     given = [each.clone() for each in inputs]
     if output_type == "stablehlo" and is_installed("jax"):
         try:

@@ -1,9 +1,9 @@
-"""The page of operators in other dtypes than their first, docs/op-dtypes.md, and what it says.
+"""docs/op-dtypes.md, the page of operators in further dtypes: writes it, and reads its statuses.
 
 python -m benchmarks.op_matrix --dtype int64 --samples 1 --shard 0/4 --json int64.json    # and so on
 python -m benchmarks.op_dtypes int64.json bool.json ...                                   # renew the page
 
-A dtype that no file has keeps what the page says of it.
+A dtype that no file has keeps its statuses on the page.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def work() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what operators print is no answer
+    os.dup2(2, 1)  # keeps output printed by operators apart from answers
     known = operators()
     for line in sys.stdin:
         request = json.loads(line)

@@ -28,8 +28,10 @@ def failures(rows: Sequence[Row]) -> list[str]:
         if any(row["status"] not in ("pass", "skip", "export") for row in found.values()):
             statuses = " | ".join(found[kind]["status"] for kind in OUTPUT_TYPES)
             lines.append(f"| {name} | {statuses} | {reason_of_gradient(name)} |")
-    refused = [f"`{name}`" for name, found in sorted(by_op.items()) if found[OUTPUT_TYPES[0]]["status"] == "export"]
-    return [*lines, "", f"Not counted: torch cannot trace them: {', '.join(refused)}."]
+    not_exported = [
+        f"`{name}`" for name, found in sorted(by_op.items()) if found[OUTPUT_TYPES[0]]["status"] == "export"
+    ]
+    return [*lines, "", f"Not counted: torch cannot trace them: {', '.join(not_exported)}."]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

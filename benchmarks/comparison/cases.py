@@ -25,7 +25,7 @@ class Case:
     """The name of one of `PROGRAMS`."""
     output_type: str
     nodes: int = 0
-    """Of a graph whose cost for each node is what is looked at: how many it has, about."""
+    """Approximate number of nodes, for graphs whose cost per node is measured."""
     peer: bool = True
     """Whether torch_mlir.fx is measured too."""
 
@@ -35,12 +35,12 @@ class Case:
 
     @property
     def weights_only(self) -> bool:
-        """Whether the program is next to nothing but weights: its import stage gives the cost per GB."""
+        """Whether the program consists almost only of weights: its import stage gives the cost per GB."""
         return self.program.startswith("weights_")
 
     @property
     def family(self) -> str:
-        """What the name of the program begins with, that graphs of several sizes share."""
+        """The prefix of the program's name that graphs of several sizes share."""
         return self.program.rpartition("_")[0]
 
 
@@ -53,7 +53,7 @@ def _weights(mebibytes: int, dtype: torch.dtype) -> tuple[nn.Module, tuple[Tenso
 
 
 class Many(nn.Module):
-    """Adds up ``count`` small parameters."""
+    """Adds ``count`` small parameters."""
 
     def __init__(self, count: int):
         super().__init__()
@@ -71,9 +71,9 @@ def _many(count: int) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
 
 
 def _zoo(name: str) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Tensor]]:
-    """A model of the zoo, made such that torch_mlir.fx can carry it too.
+    """A model of the zoo, changed such that torch_mlir.fx can lower it too.
 
-    With a batch of two it cannot decompose GPT-2, and buffers that are not in the state dict it cannot import.
+    torch_mlir.fx cannot decompose GPT-2 with a batch of two, nor import buffers that are not in the state dict.
     """
     model, args, kwargs = ZOO[name].build()
     for module in model.modules():
@@ -102,7 +102,7 @@ MADE: dict[str, Callable[[], ExportedProgram]] = {
     **{f"elementwise_{nodes}": partial(chain, nodes) for nodes in NODES},
     **{f"blocks_{nodes}": partial(blocks, nodes) for nodes in NODES},
 }
-"""Programs that each run makes for itself: saving and loading large graphs takes longer than what is measured."""
+"""Programs that each run builds: saving and loading large graphs would take longer than the measured work."""
 
 
 def export(program: str) -> ExportedProgram:

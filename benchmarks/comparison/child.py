@@ -36,7 +36,7 @@ def export(name: str, program: str) -> None:
 def _read(program: str) -> ExportedProgram:
     if program.endswith(".pt2"):
         return torch.export.load(program)
-    from benchmarks.comparison.cases import MADE  # not at the top: it brings transformers, which a side does not need
+    from benchmarks.comparison.cases import MADE  # imported here: it imports transformers, which a side does not need
 
     return MADE[program]()
 
@@ -47,7 +47,7 @@ def measure(side: str, output_type: str, program_path: str, result_path: str) ->
     clock = StageClock()
     lower = SIDES[side](clock)
     program = _read(program_path)
-    # What a process pays once (imports on demand, dialects, caches) is no property of the program.
+    # Costs paid once per process (lazy imports, dialects, caches) are not the program's.
     lower(torch.export.export(nn.Linear(2, 2).eval(), (torch.ones(1, 2),)), output_type)
 
     before = _start_peak()
@@ -67,16 +67,16 @@ def measure(side: str, output_type: str, program_path: str, result_path: str) ->
 
 
 def weights_bytes(program: ExportedProgram) -> int:
-    """Return the size of the program's parameters, buffers and constants; memory they share counts once."""
+    """Return the size of the program's parameters, buffers and constants; shared memory counts once."""
     held = [*program.state_dict.values(), *program.constants.values()]
     storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in held if isinstance(x, torch.Tensor)}
     return sum(storage.nbytes() for storage in storages.values())
 
 
 def _start_peak() -> int:
-    """Forget the peak so far. Returns the memory in use, in kB: the program, its weights, and the libraries."""
+    """Reset the peak. Return the memory in use, in kB: the program, its weights, and the libraries."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # or what was freed by loading would be used unseen
+    ctypes.CDLL(None).malloc_trim(0)  # otherwise memory freed by loading would be reused without being counted
     Path("/proc/self/clear_refs").write_text("5")
     return _kilobytes("VmRSS")
 
@@ -87,7 +87,7 @@ def _kilobytes(field: str) -> int:
 
 
 def _count(operation: Any) -> int:
-    """Return how many operations lie in ``operation``, at any depth."""
+    """Return the number of operations nested in ``operation``."""
     found = 0
 
     def see(_: Any) -> ir.WalkResult:

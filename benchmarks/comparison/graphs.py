@@ -1,4 +1,4 @@
-"""Programs of any size, made from a small one: exporting 64 000 nodes would take longer than all that is measured."""
+"""Programs of any size, made from a small one: exporting 64 000 nodes would take longer than the measurement."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ def chain(nodes: int) -> ExportedProgram:
 
 
 def blocks(nodes: int) -> ExportedProgram:
-    """Return one block after the other, all with the same weights: about ``nodes`` operations."""
+    """Return a sequence of blocks with the same weights: about ``nodes`` operations."""
     torch.manual_seed(0)
     return repeated(_exported(Block(), torch.ones(4, 64)), nodes)
 
 
 def repeated(program: ExportedProgram, nodes: int) -> ExportedProgram:
-    """Return the program that gives the only result of ``program`` to its first input, until it has ``nodes`` calls."""
+    """Return the program that feeds the only result of ``program`` back to its first input, until it has ``nodes``
+    calls.
+    """
     graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
     placeholders = program.graph.find_nodes(op="placeholder")
     for node in placeholders:

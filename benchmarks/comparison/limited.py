@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.05
 
 
 class ChildError(Exception):
-    """The child did not do its work; the message says why, in a few words."""
+    """The child failed; the message is a short reason."""
 
 
 def run_python(arguments: Sequence[str], *, cwd: Path, memory_bytes: float, seconds: float) -> None:
@@ -60,4 +60,4 @@ def _resident(pid: int) -> int:
 def _last_error(lines: list[str]) -> str:
     """Return the line that names the exception: the last one of a traceback that is not indented."""
     named = [line for line in lines if line and not line[0].isspace() and "Error" in line.split(":")[0]]
-    return (named or lines or ["failed without a word"])[-1]
+    return (named or lines or ["failed without a message"])[-1]

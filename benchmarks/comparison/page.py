@@ -19,7 +19,7 @@ _PLOTS = {
 
 
 def write(root: Path, pairs: Sequence[Pair], machine: Mapping[str, str], tables: str) -> None:
-    """Put figures into the pages under ``root`` that have a place for them: the README has the models'."""
+    """Write figures into the pages under ``root`` that have a place for them; the README has the models'."""
     machine_line = ", ".join(f"{key} {value}" for key, value in machine.items())
     plots = [
         f"![{title}](performance/{name}.svg)"
@@ -32,7 +32,7 @@ def write(root: Path, pairs: Sequence[Pair], machine: Mapping[str, str], tables:
 
 
 def _models(pairs: Sequence[Pair]) -> str:
-    """Return a row for each model: how many times less CPU time and memory, to each output type."""
+    """Return a row per model: the ratios of CPU time and memory for each output type."""
     found = {(ours.case.program, ours.case.output_type): (peer, ours) for peer, ours in pairs}
     rows = [
         "| times less than `torch_mlir.fx` | " + " | ".join(f"CPU time → {o} | memory" for o in OUTPUTS) + " |",

@@ -23,7 +23,7 @@ _MEBI = 2**20
 
 
 def draw(results: Sequence[Result], directory: Path) -> None:
-    """Write the plots of ``results`` to ``directory``, as SVG; those that nothing was measured for are left out."""
+    """Write the plots of ``results`` to ``directory``, as SVG; plots without measurements are skipped."""
     directory.mkdir(exist_ok=True)
     measured = [each for each in results if each.runs]
     plots: dict[str, tuple[Callable[[list[Result]], Any], list[Result]]] = {

@@ -13,14 +13,14 @@ from unittest.mock import patch
 from torch.export import ExportedProgram
 
 Lowering = Callable[[ExportedProgram, str], Any]
-"""Carries a program to the output type of that name and returns the module."""
+"""Lowers a program to the output type of that name and returns the module."""
 
 STAGES = ("decompose", "import", "report text", "passes", "rest")
-"""What both sides' time is sorted into. Report text is torch_mlir.fx's: the module, printed before each pipeline."""
+"""Stages of both sides. Report text is torch_mlir.fx's: the module, printed before each pipeline."""
 
 
 class StageClock:
-    """CPU seconds of this process by stage, all threads together. A stage inside another is not counted twice."""
+    """CPU seconds of this process by stage, summed over threads. Nested stages are not counted twice."""
 
     def __init__(self) -> None:
         self.reset()
@@ -77,7 +77,7 @@ def torch_mlir_fx(clock: StageClock) -> Lowering:
     decompose = ExportedProgram.run_decompositions
     patch.object(ExportedProgram, "run_decompositions", clock.timed("decompose", decompose)).start()
     patch.object(FxImporter, "import_frozen_program", clock.timed("import", FxImporter.import_frozen_program)).start()
-    # All that `run_pipeline_with_repro_report` does beside running the passes is to print the module.
+    # Besides running the passes, `run_pipeline_with_repro_report` only prints the module.
     reporting = clock.timed("report text", compiler_utils.run_pipeline_with_repro_report)
     for module in (compiler_utils, fx):
         patch.object(module, "run_pipeline_with_repro_report", reporting).start()

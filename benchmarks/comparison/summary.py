@@ -1,4 +1,4 @@
-"""Measurements, their medians, spread, and ratios."""
+"""Measurements, their medians, ranges, and ratios."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Measurement:
     """One run of one side on one case."""
 
     stages: dict[str, float]
-    """CPU seconds by stage; together, the run."""
+    """CPU seconds by stage; their sum is the run's."""
     wall_seconds: float
     peak_bytes: int
-    """The most memory that was in use at once, over what the process held before: libraries, program, weights."""
+    """Peak memory beyond what the process held before: libraries, program, weights."""
     weights_bytes: int
     operations: int
-    """Operations in the module that came out."""
+    """Number of operations in the resulting module."""
 
     @property
     def seconds(self) -> float:
@@ -32,12 +32,12 @@ class Measurement:
 
     @property
     def import_seconds_per_gb(self) -> float:
-        """CPU seconds that the import stage takes for a GB (10⁹ bytes) of weights."""
+        """CPU seconds of the import stage per GB (10⁹ bytes) of weights."""
         return self.stages["import"] * GIGA / self.weights_bytes
 
     @property
     def peak_over_weights(self) -> float:
-        """Weights and peak together, as a multiple of the weights: 1 is the model's own memory and no more."""
+        """Weights and peak together, as a multiple of the weights: 1 is the model's own memory only."""
         return 1 + self.peak_bytes / self.weights_bytes
 
 
@@ -51,18 +51,18 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Return the least, the median and the greatest of ``values``."""
+        """Return the minimum, the median and the maximum of ``values``."""
         known = sorted(values)
         return cls(known[0], median(known), known[-1])
 
     def __truediv__(self, other: Spread) -> Spread:
-        """The ratio of the medians, and the least and greatest ratio that any two measurements give."""
+        """The ratio of the medians, and the minimum and maximum ratio of any two measurements."""
         return Spread(self.low / other.high, self.middle / other.middle, self.high / other.low)
 
 
 @dataclass(frozen=True)
 class Result:
-    """All runs of one side on one case, or why there is none."""
+    """All runs of one side on one case, or the reason why there are none."""
 
     case: Case
     side: str
@@ -79,34 +79,34 @@ class Result:
 
 
 def ratio(of: Spread | None, to: Spread | None) -> Spread | None:
-    """Return ``of / to``; None unless both were measured and ``to`` is more than nothing."""
+    """Return ``of / to``; None unless both were measured and ``to`` is positive."""
     return of / to if of is not None and to is not None and to.low > 0 else None
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What a node costs, in graphs of several sizes."""
+    """Cost per node, in graphs of several sizes."""
 
     family: str
     output_type: str
     side: str
     microseconds: dict[int, float]
-    """CPU time for each node, by how many there are: medians."""
+    """CPU time per node by number of nodes: medians."""
 
     @property
     def growth(self) -> float:
-        """The most that a node costs in any graph, over the least."""
+        """The maximum cost per node over the minimum."""
         return max(self.microseconds.values()) / min(self.microseconds.values())
 
     @property
     def exponent(self) -> float:
-        """The slope of the time over the nodes, both as logarithms: 1 where a node costs the same in all graphs."""
+        """The slope of time over nodes in logarithms: 1 if the cost per node is constant."""
         points = [(math.log(n), math.log(n * each)) for n, each in self.microseconds.items()]
         return linear_regression(*zip(*points, strict=True)).slope
 
 
 def scalings(results: Iterable[Result]) -> list[Scaling]:
-    """Return what was measured of graphs of several sizes."""
+    """Return the measurements of graphs of several sizes."""
     found: dict[tuple[str, str, str], dict[int, float]] = {}
     for each in results:
         if each.case.nodes and (total := each.spread(lambda run: run.seconds)):

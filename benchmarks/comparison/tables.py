@@ -17,7 +17,7 @@ Pair = tuple[Result, Result]
 
 
 def tables(pairs: Sequence[Pair], *, markdown: bool) -> list[tuple[str, Table]]:
-    """Return the tables, each with its title; those that nothing was measured for are left out."""
+    """Return the tables, each with its title; tables without measurements are skipped."""
     box = MARKDOWN if markdown else SIMPLE_HEAD
     compared = [pair for pair in pairs if pair[0].case.peer]
     weights = [pair for pair in compared if pair[0].case.weights_only]
@@ -109,7 +109,7 @@ def _weights_size(*results: Result) -> str:
 
 
 def spread_text(spread: Spread | None, digits: int = 3, *, with_range: bool = True) -> str:
-    """Return ``middle (low-high)``, the range only where it shows; a dash for nothing."""
+    """Return ``median (min-max)``, the range only if it shows; a dash for None."""
     if spread is None:
         return "—"
     low, middle, high = (short(value, digits) for value in (spread.low, spread.middle, spread.high))
