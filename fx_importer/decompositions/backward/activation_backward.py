@@ -1,4 +1,4 @@
-"""Gradients of activations that torch has no rule for, or the C++ lowering gets wrong."""
+"""Gradients of activations that torch does not decompose, or that the C++ lowering computes wrongly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
-    """Nothing comes back from between ``-lambd`` and ``lambd``."""
+    """Return ``grad``, zero where ``x`` is between ``-lambd`` and ``lambd``."""
     return torch.where((x >= -lambd) & (x <= lambd), torch.zeros_like(grad), grad)
 
 
@@ -19,7 +19,7 @@ def shrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
 def rrelu_backward(
     grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
 ) -> Tensor:
-    """In training, ``noise`` is the slope of each element; otherwise it is not read, and all have the mean slope."""
+    """Return ``grad`` times the slope: ``noise`` in training, otherwise the mean of ``lower`` and ``upper``."""
     if training and upper - lower > 1e-6:
         return grad * noise
     return torch.where(x > 0, grad, grad * ((lower + upper) / 2))

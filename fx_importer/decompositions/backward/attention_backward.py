@@ -1,4 +1,4 @@
-"""Gradients of attention."""
+"""Gradient of scaled dot-product attention."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def attention_backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The weights are computed anew: ``logsumexp`` is whatever stands for the forward operator, and is not read.
+    """Return the gradients of query, key and value, with recomputed attention weights; ``logsumexp`` is not read.
 
-    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads. Half precision is computed
+    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads. Low precision is computed
     in float32.
     """
     dtypes = (query.dtype, key.dtype, value.dtype)
@@ -48,7 +48,7 @@ def attention_backward(
 
 
 def _sum_repeated_heads(x: Tensor, groups: int) -> Tensor:
-    """Add up those heads, axis 1, that are repetitions of one."""
+    """Sum the heads, axis 1, that are repetitions of one head."""
     if groups == 1:
         return x
     batch, heads, *rest = x.shape

@@ -26,7 +26,7 @@ def _avg_pool(operator: OpOverload, axes: int) -> Decomposition:
         count_padding: bool,
         divisor: int | None,
     ) -> Any:
-        """The number of elements in a window is the product of those along each axis."""
+        """Return the gradient; the size of a window is the product of its sizes along each axis."""
         kernel, padding = per_axis(kernel, axes), per_axis(padding, axes)
         stride = per_axis(stride, axes) if len(stride) else kernel
 

@@ -28,10 +28,11 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    """The gradient of the input is the convolution transposed, and the other way around.
+    """Return the gradients of input, weight and bias.
 
-    That of the weight is a convolution of the input with the gradient, where stride and dilation change places, and
-    batch and channels. A transposed convolution has the gradient as that input, and the input as that gradient.
+    That of the input is the transposed convolution, or the forward one for a transposed convolution. That of the weight
+    convolves the input with the gradient, with stride and dilation, and batch and channels, exchanged. For a transposed
+    convolution, input and gradient are exchanged.
     """
     if not is_static(grad, x, weight):
         return NotImplemented
@@ -70,6 +71,6 @@ def _weight_gradient(
     swapped = swapped.reshape(inner, groups * batch, *image.shape[2:])
     turned = kernel.transpose(0, 1)  # [groups * b, n, …]
     found = aten.convolution(swapped, turned, None, dilation, padding, stride, False, [0] * axes, groups)
-    for k in range(axes):  # what a stride leaves over at the end of the image reaches beyond the weight
+    for k in range(axes):  # elements that the stride leaves at the end of the image give extra positions
         found = found.narrow(2 + k, 0, shape[2 + k])
     return found.transpose(0, 1)

@@ -14,7 +14,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _norm_derivative(difference: Tensor, distance: Tensor, p: float) -> Tensor:
-    """Return how the p-norm of ``difference`` along the last axis moves with it; not at all where it is zero."""
+    """Return the derivative of the p-norm of ``difference`` along the last axis; zero where it is zero."""
     zero = torch.zeros((), dtype=difference.dtype)
     sign = torch.sign(difference)
     if p == 0:
@@ -31,14 +31,14 @@ def _norm_derivative(difference: Tensor, distance: Tensor, p: float) -> Tensor:
 
 @decomposes(aten._cdist_backward.default)
 def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distance: Tensor) -> Tensor:
-    """By ``a``: (…, n, d) and (…, m, d), with distances (…, n, m)."""
+    """Return the gradient of ``a``, for (…, n, d) and (…, m, d), with distances (…, n, m)."""
     difference = a.unsqueeze(-2) - b.unsqueeze(-3)
     return torch.sum(grad.unsqueeze(-1) * _norm_derivative(difference, distance.unsqueeze(-1), p), -2)
 
 
 @decomposes(aten._pdist_backward.default)
 def pdist_backward(grad: Tensor, x: Tensor, p: float, distance: Tensor) -> Any:
-    """Each distance is that of a row and a later one."""
+    """Return the gradient of ``x``; each distance is between a row and a later one."""
     if not is_static(x):
         return NotImplemented
     if x.shape[0] < 2:

@@ -1,4 +1,4 @@
-"""Gradients of embeddings: each row's is the sum of those of the places where it was looked up."""
+"""Gradients of embeddings: each row's gradient is the sum over the positions where it was looked up."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fx_importer.decompositions.indexing.pairwise_masks import count, fits
 from fx_importer.fx_graph.operators import aten
 
 _MEAN, _MAX = 1, 2
-"""Modes of bags."""
+"""Modes of ``embedding_bag``."""
 
 
 def _sum_by_index(rows: Tensor, indices: Tensor, number: int) -> Tensor:
-    """Return [number, width] with the sum of those ``rows`` that have each index; both flat."""
+    """Return [number, width], the sums of ``rows``, [n, width], by their ``indices``, [n]."""
     zeros = torch.zeros((number, rows.shape[1]), dtype=rows.dtype)
     return aten.index_put(zeros, [indices], rows, True)
 
 
 def _frequencies(indices: Tensor, number: int) -> Tensor:
-    """Return how often each of ``indices`` is there."""
+    """Return for each of ``indices`` how often it occurs."""
     zeros = torch.zeros((number,), dtype=torch.int32)
     return aten.index_put(zeros, [indices], torch.ones_like(indices, dtype=torch.int32), True).index_select(0, indices)
 
 
 @decomposes(aten.embedding_dense_backward.default)
 def embedding_dense_backward(grad: Tensor, indices: Tensor, number: int, padding_idx: int, scale: bool) -> Tensor:
-    """``scale``: divided by how often the row was looked up."""
+    """Return the gradient of the weight; with ``scale``, divided by how often each row was looked up."""
     rows, flat = grad.reshape(-1, grad.shape[-1]), indices.reshape(-1)
     if padding_idx >= 0:
         rows = torch.where((flat == padding_idx).unsqueeze(1), torch.zeros((), dtype=rows.dtype), rows)
@@ -59,9 +59,9 @@ def embedding_bag_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
-    """The sums and means of bags: what the forward operator returned beside them is computed anew.
+    """Return the gradient of the weight; bags and their sizes are recomputed for sums and means.
 
-    Of the largest elements, the gradient goes by the indices that the forward operator returned.
+    For maxima, the indices that the forward operator returned are used.
     """
     if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
         return NotImplemented
@@ -93,7 +93,7 @@ def per_sample_weights_backward(
     mode: int,
     padding_idx: int = -1,
 ) -> Any:
-    """The product of the bag's gradient with the row that was looked up."""
+    """Return the dot products of each bag's gradient with the rows that were looked up."""
     if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
         return NotImplemented
     found = torch.sum(grad.index_select(0, _bag_of_each_index(indices, offsets)) * weight.index_select(0, indices), 1)

@@ -1,4 +1,4 @@
-"""Gradients of sampling images and volumes at coordinates."""
+"""Gradients of grid sampling of images and volumes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
-"""Interpolations."""
+"""Interpolation modes."""
 _ZEROS, _BORDER = 0, 1
-"""What is beyond the image."""
+"""Padding modes."""
 _CUBIC = -0.75
-"""The number that cubic interpolation is free to choose, as torch chooses it."""
+"""The parameter a of cubic convolution, as in torch."""
 
 
 @dataclass(frozen=True)
 class _Taps:
-    """The elements along one axis that samples are made of; each tensor is [n, taps, samples]."""
+    """The elements along one axis that contribute to samples; each tensor is [n, taps, samples]."""
 
     places: Tensor
     weights: Tensor
     slopes: Tensor
-    """How fast the weights grow with the coordinate."""
+    """Derivatives of the weights with respect to the coordinate."""
 
 
 def _apply_padding(place: Tensor, size: int, padding: int, aligned: bool) -> tuple[Tensor, Tensor]:
-    """Return places in pixels as they are within the image, and how fast they move with those."""
+    """Return positions in pixels after padding, and their derivatives with respect to the positions before."""
     rate = torch.ones_like(place)
     if padding == _ZEROS:
         return place, rate
@@ -53,7 +53,7 @@ def _apply_padding(place: Tensor, size: int, padding: int, aligned: bool) -> tup
 
 
 def _cubic(distance: Tensor, near: bool) -> tuple[Tensor, Tensor]:
-    """Return the weight of an element at a distance of 0 … 1, or of 1 … 2, and how fast it grows with that."""
+    """Return the weight of an element at distance 0 … 1 (``near``) or 1 … 2, and its derivative."""
     a, d = _CUBIC, distance
     if near:
         return ((a + 2) * d - (a + 3)) * d * d + 1, (3 * (a + 2) * d - 2 * (a + 3)) * d
@@ -61,10 +61,10 @@ def _cubic(distance: Tensor, near: bool) -> tuple[Tensor, Tensor]:
 
 
 def _taps(grid: Tensor, size: int, interpolation: int, padding: int, aligned: bool) -> _Taps:
-    """Return what is read along an axis of ``size``, at coordinates of -1 … 1 in ``grid``, of [n, 1, samples]."""
+    """Return the taps along an axis of ``size`` for coordinates -1 … 1 in ``grid``, [n, 1, samples]."""
     place = (grid + 1) * ((size - 1) / 2) if aligned else ((grid + 1) * size - 1) / 2
     scale = ((size - 1) if aligned else size) / 2
-    if interpolation == _BICUBIC:  # what is beyond the image is folded after the weights are known
+    if interpolation == _BICUBIC:  # padding applies after the weights are computed
         before = torch.floor(place)
         rest = place - before
         far, far_slope = _cubic(torch.cat([rest + 1, 2 - rest], 1), near=False)
@@ -90,10 +90,10 @@ def grid_sampler_backward(
     aligned: bool,
     output_mask: Sequence[bool],
 ) -> Any:
-    """Each element that a sample is made of gets its share.
+    """Return the gradients of image and grid.
 
-    (n, c, h, w) of images and (n, y, x, 2) of coordinates, or with one axis more: these say the last axis first.
-    Nearest elements move with no coordinate.
+    Images are (n, c, h, w), grids (n, y, x, 2), or with one more axis; the last axis of a grid is in order x, y(, z).
+    With nearest interpolation the gradient of the grid is zero.
     """
     if interpolation not in (_BILINEAR, _NEAREST, _BICUBIC) or not is_static(grad, image, grid):
         return NotImplemented
@@ -105,7 +105,7 @@ def grid_sampler_backward(
     ]
 
     def joined(parts: Sequence[Tensor], join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """Return [n, all taps, samples], what comes of one part for each axis."""
+        """Return [n, all taps, samples], the outer combination of the parts of each axis."""
         found = parts[0]
         for part in parts[1:]:
             found = join(found.unsqueeze(2), part.unsqueeze(1)).reshape(batch, -1, number)

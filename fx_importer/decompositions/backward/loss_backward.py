@@ -1,4 +1,4 @@
-"""Gradients of losses that choose elements by labels: masks in the place of scatters."""
+"""Gradients of losses that select elements by labels, with masks instead of scatters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
 _NONE, _MEAN = 0, 1
-"""Reductions."""
+"""Reduction modes."""
 
 
 @decomposes(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
@@ -22,7 +22,7 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:
-    """Minus the weight of the label, where the label is.
+    """Return ``-grad * weight`` at the label, and zero elsewhere.
 
     ``x``: [classes], [n, classes] or [n, classes, …]; ``target``: the same without the classes.
     """
@@ -43,7 +43,7 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _gradient_per_row(grad: Tensor, rows: Tensor, reduction: int) -> Tensor:
-    """Return the gradient of each of ``rows``, [n, classes], divided by the classes: [n, 1], or one number."""
+    """Return the gradient of each of ``rows``, [n, classes], divided by the number of classes: [n, 1] or a scalar."""
     number = rows.shape[0] * rows.shape[1] if reduction == _MEAN else rows.shape[1]
     return (grad.reshape(-1, 1) if reduction == _NONE else grad) / number
 
@@ -58,7 +58,7 @@ def multi_margin_loss_backward(
     weight: Tensor | None = None,
     reduction: int = _MEAN,
 ) -> Tensor:
-    """Of ``max(0, margin - x[target] + x[j]) ** p``, for each class but the target."""
+    """Return the gradient of the sum over classes j != target of ``max(0, margin - x[target] + x[j]) ** p``."""
     rows, labels = _rows(x), target.reshape(-1, 1)
     hit = labels == torch.arange(rows.shape[1])
     zero = torch.zeros((), dtype=x.dtype)
@@ -75,7 +75,7 @@ def multi_margin_loss_backward(
 def multilabel_margin_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Tensor:
-    """Of ``max(0, 1 - x[t] + x[j])``, for each target t, up to the first -1, and each class j that is none."""
+    """Return the gradient of the sum of ``max(0, 1 - x[t] + x[j])`` over targets t, up to -1, and other classes j."""
     rows = _rows(x)
     labels = target.reshape(rows.shape).unsqueeze(-1)  # [n, targets, 1]
     ended = torch.cumsum((labels < 0).to(torch.int32), 1) > 0

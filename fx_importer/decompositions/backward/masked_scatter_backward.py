@@ -16,7 +16,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.masked_scatter_backward.default)
 def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) -> Any:
-    """The source's k-th element went where the mask is true for the k-th time."""
+    """Return the gradient of the source, whose k-th element was written where the mask is true for the k-th time."""
     if not is_static(grad, mask) or not all(isinstance(size, int) for size in sizes):
         return NotImplemented
     flat = mask.expand(grad.shape).reshape(-1)

@@ -1,4 +1,4 @@
-"""Gradients of pools that take the largest element: each goes to where its element was."""
+"""Gradients of max pools, routed to the positions of the maxima."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
         ceil: bool,
         indices: Tensor,
     ) -> Any:
-        """Along each axis, the k-th elements of all windows are placed, for each k, and added up."""
+        """Return the gradient: along each axis, the k-th elements of all windows are placed with stride, and added."""
         if not is_static(grad, x):
             return NotImplemented
         kernel, padding, dilation = (per_axis(each, axes) for each in (kernel, padding, dilation))
@@ -36,7 +36,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
         sizes, outputs = list(x.shape[-axes:]), list(grad.shape[-axes:])
         batch = math.prod(x.shape[:-axes])
         flat = torch.zeros((), dtype=torch.int32)
-        for k in range(axes):  # [k1, … kn, o1, … on]: the place of each element of each window
+        for k in range(axes):  # [k1, … kn, o1, … on]: the flat index of each element of each window
             inside = (torch.arange(kernel[k], dtype=torch.int32) * dilation[k]).reshape(-1, *[1] * (2 * axes - 1 - k))
             window = (torch.arange(outputs[k], dtype=torch.int32) * stride[k]).reshape(-1, *[1] * (axes - 1 - k))
             flat = flat * sizes[k] + (inside + window - padding[k])
@@ -61,7 +61,7 @@ def _max_pool(operator: OpOverload, axes: int) -> Decomposition:
 def _scatter_by_indices(operator: OpOverload, axes: int) -> Decomposition:
     @decomposes(operator)
     def backward(grad: Tensor, x: Tensor, *arguments: Any) -> Any:
-        """Windows may have any place: a scatter. The indices come last."""
+        """Return the gradient by a scatter, for irregular windows. The last argument is the indices."""
         indices: Tensor = arguments[-1]
         if not is_static(grad, x):
             return NotImplemented

@@ -16,7 +16,7 @@ from fx_importer.fx_graph.operators import aten
 def _pad(operator: OpOverload, forward: Callable[..., Tensor], axes: int) -> Decomposition:
     @decomposes(operator)
     def padding_backward(grad: Tensor, x: Tensor, widths: Sequence[int]) -> Any:
-        pairs = [list(widths[2 * k : 2 * k + 2]) for k in reversed(range(axes))]  # they begin with the last axis
+        pairs = [list(widths[2 * k : 2 * k + 2]) for k in reversed(range(axes))]  # widths are from the last axis on
         return separable_gradient(grad, x.shape[-axes:], lambda rows, k: forward(rows, pairs[k]))
 
     return padding_backward

@@ -28,7 +28,7 @@ def _nearest(operator: OpOverload, forward: Callable[..., Tensor]) -> Decomposit
 
 
 def _interpolating(operator: OpOverload, forward: Callable[[Tensor, int, bool, float | None], Tensor]) -> Decomposition:
-    """``forward`` resizes the last axis of rows to a size, by a scale if there is one."""
+    """Return the rule for ``forward``, which resizes the last axis of rows to a size, by a scale if given."""
 
     @decomposes(operator)
     def resizing_backward(
@@ -45,7 +45,7 @@ def _linear(rows: Tensor, size: int, aligned: bool, scale: float | None) -> Tens
 
 
 def _of_images(forward: Callable[..., Tensor]) -> Callable[[Tensor, int, bool, float | None], Tensor]:
-    """Return what does with rows what ``forward``, which has no form of one axis, does with images of one row."""
+    """Return ``forward``, a 2-D resize, as a function of rows."""
     return lambda rows, size, aligned, scale: forward(rows.unsqueeze(1), [1, size], aligned, None, scale).squeeze(1)
 
 

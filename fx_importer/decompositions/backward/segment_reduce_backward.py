@@ -1,4 +1,4 @@
-"""Gradients of reductions of segments."""
+"""Gradient of ``segment_reduce``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def segment_reduce_backward(
     axis: int = 0,
     initial: float | None = None,
 ) -> Any:
-    """Each element has the gradient of its segment, which those that are equally large share; of a product, the rest's.
+    """Return the gradient: of the segment, shared among ties for extrema, times the other elements for products.
 
-    As in eager, only a gradient that is positive is divided among the largest.
+    As in eager, only a positive gradient is divided among ties.
     """
     hits = segment_mask(data, lengths, offsets, axis)
     if hits is None:
@@ -59,7 +59,7 @@ def segment_reduce_backward(
 def _product_of_others(
     x: Tensor, hits: Tensor, spread: Any, number: Any, product: Tensor, initial: float | None
 ) -> Tensor:
-    """Return for each element the product of the others of its segment: where it is zero or NaN, without a division."""
+    """Return for each element the product of the others of its segment, without dividing by zero or NaN."""
     zeros, nans = x == 0, torch.isnan(x)
     odd = zeros | nans
     one = torch.ones((), dtype=x.dtype)

@@ -1,8 +1,7 @@
-"""Gradients of operators that are linear and work on each axis by itself: average pools, resizing, padding.
+"""Gradients of linear operators that are separable by axis: average pools, resizing, padding.
 
-Along one axis such an operator is a matrix, and its gradient a product with the transpose. The matrix is what the
-operator makes of the unit matrix. Zero times infinity is not a number: a gradient that is infinite reaches its whole
-row and column.
+Along one axis such an operator is a matrix, and its gradient a matmul with the transpose. The matrix is the operator
+applied to the identity matrix. As zero times infinity is NaN, an infinite gradient spreads to its whole row and column.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from torch import Tensor
 from fx_importer.decompositions.engine.static_shapes import is_static
 
 AxisOperator = Callable[[Tensor, int], Tensor]
-"""Applies an operator to the last axis of [rows, 1, size], the axis being the k-th of those that it works on."""
+"""A function that applies an operator to the last axis of [rows, 1, size], as along the k-th of its axes."""
 
 
 def separable_gradient(grad: Tensor, sizes: Sequence[int], along: AxisOperator) -> Any:
-    """Return the gradient of the argument, whose last axes have ``sizes``, from that of the result."""
+    """Return the gradient of the operand, whose last axes have ``sizes``, from that of the result."""
     if not is_static(grad) or not all(isinstance(size, int) for size in sizes):
         return NotImplemented
     for k, size in enumerate(sizes):

@@ -1,1 +1,1 @@
-"""Decompositions of indexing, scattering, views and copies."""
+"""Decompositions of indexing, scatters, views, copies and data-dependent sizes."""

@@ -12,5 +12,5 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.combinations.default)
 def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
-    """Of one element each. Of more, torch.export loses count of how many there are."""
+    """Return combinations of one element; for more, torch.export cannot express the output size."""
     return x.unsqueeze(1) if r == 1 else NotImplemented

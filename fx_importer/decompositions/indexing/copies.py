@@ -1,4 +1,4 @@
-"""Views that also copy: to values, the view is enough."""
+"""Decompositions of ``*_copy`` operators to their views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _copy(operator: OpOverload, view: Callable[..., Any]) -> Decomposition:
-    """Return the rule that ``operator`` is ``view``, copied; the copies are dropped as identities later."""
+    """Return the rule that clones the result of ``view``; the clones are dropped as identities later."""
 
     @decomposes(operator)
     def rule(*args: Any, **kwargs: Any) -> Any:

@@ -14,11 +14,11 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.empty_permuted.default)
 def empty_permuted(size: Sequence[int], order: Sequence[int], **settings: Any) -> Tensor:
-    """What is in no particular order has no particular layout."""
+    """Return an empty tensor: its contents are undefined, and MLIR tensors have no strides."""
     return aten.empty.memory_format(size, **settings)
 
 
 @decomposes(aten._efficientzerotensor.default)
 def efficient_zero_tensor(size: Sequence[int], **settings: Any) -> Tensor:
-    """The gradients of what has none: zeros."""
+    """Return zeros; autograd has these for undefined gradients."""
     return torch.zeros(size, **settings)

@@ -1,4 +1,4 @@
-"""Reading and writing by indices."""
+"""Decompositions of ``index``, ``index_put``, ``take`` and ``put``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fx_importer.decompositions.indexing.scatter_reduce import index_add
 from fx_importer.fx_graph.operators import aten
 
 _indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
-"""Set while a rule emits what it stands for: an ``index_put`` whose indices are not negative."""
+"""Set while a rule emits its own operator: an ``index_put`` with nonnegative indices."""
 
 
 def nonnegative_indices(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Return ``indices`` of the first axes of ``x`` without negative ones."""
+    """Return ``indices`` of the first axes of ``x`` with negative ones wrapped."""
     sizes = x.shape[: len(indices)]
     return [
         None if each is None else torch.where(each < 0, each + size, each)
@@ -32,7 +32,7 @@ def nonnegative_indices(x: Tensor, indices: Sequence[Tensor | None]) -> list[Ten
 
 @decomposes(aten.index.Tensor)
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Read at indices of 64 bits that count from the start; masks stay."""
+    """Read at nonnegative int64 indices; no match for masks."""
     if is_kept(aten.index.Tensor) or any(each is not None and each.dtype == torch.bool for each in indices):
         return NotImplemented
     with keep(aten.index.Tensor):
@@ -41,7 +41,7 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @decomposes(aten.index.Tensor)
 def index_int64(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Read at indices of 64 bits."""
+    """Read at int64 indices."""
     kinds = {each.dtype for each in indices if each is not None}
     if is_kept(aten.index.Tensor) or not kinds & {torch.int8, torch.int16, torch.int32}:
         return NotImplemented
@@ -51,7 +51,7 @@ def index_int64(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @decomposes(aten.index.Tensor)
 def index_of_dynamic_shape(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
-    """Several indices that share an axis whose size is not known: one index, of the axes of ``x`` flattened."""
+    """Merge indices that share a dynamic axis into one index of the flattened axes of ``x``."""
     given = [axis for axis, each in enumerate(indices) if each is not None]
     tensors = [each for each in indices if each is not None]
     if any(each.dtype == torch.bool for each in tensors) or not _share_dynamic_axis(tensors):
@@ -71,12 +71,12 @@ def _share_dynamic_axis(tensors: Sequence[Tensor]) -> bool:
 
 
 _MAX_INDEXED_RANK = 4
-"""Largest rank of a result of indexing that C++ lowers within the six axes that TOSA has."""
+"""Largest rank of a result of indexing that the C++ lowering keeps within TOSA's maximum rank of six."""
 
 
 @decomposes(aten.index.Tensor)
 def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """With indices of many axes: C++ joins them along one axis more, of which there may be six."""
+    """Flatten indices of many axes: the C++ lowering stacks them along one more axis, and TOSA allows six."""
     given = [axis for axis, each in enumerate(indices) if each is not None]
     tensors = [each for each in indices if each is not None]
     if not given or given != list(range(given[0], given[-1] + 1)) or any(t.dtype is torch.bool for t in tensors):
@@ -91,7 +91,7 @@ def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
 
 @decomposes(aten.index.Tensor)
 def index_by_mask(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
-    """A mask of several axes is one of a single axis: what it is true for becomes one axis anyway."""
+    """Flatten a mask of several axes to one, as the selected elements are along one axis anyway."""
     given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
     if len(given) != 1 or given[0][1].dtype != torch.bool or given[0][1].dim() == 0:
         return NotImplemented
@@ -101,7 +101,7 @@ def index_by_mask(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
 
 @decomposes(aten.take.default)
 def take(x: Tensor, index: Tensor) -> Tensor:
-    """Read at places of the flat tensor."""
+    """Read at indices of the flattened tensor."""
     size = x.numel()
     places = torch.where(index < 0, index + size, index)
     return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(index.shape)
@@ -109,7 +109,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 @decomposes(aten.index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write at indices that count from the start: the lowerings take a negative one for one that is out of range."""
+    """Write at nonnegative indices: the lowerings treat negative ones as out of range."""
     if any(each is not None and each.dtype == torch.bool for each in indices):
         return put_by_mask(x, indices, values, accumulate)
     if _indices_nonnegative.get():
@@ -120,7 +120,7 @@ def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accum
 def _scalar_indices_to_rank_one(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor
 ) -> tuple[Sequence[Tensor | None], Tensor]:
-    """Return numbers as indices of one element, and ``values`` with its axis: on a number, the C++ lowerings crash."""
+    """Return rank-zero indices with rank one, and ``values`` with that axis: the C++ lowerings crash on rank zero."""
     given = [axis for axis, each in enumerate(indices) if each is not None]
     if not given or any(each.dim() for each in indices if each is not None):
         return indices, values
@@ -142,9 +142,9 @@ def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
 def index_put_of_leading_axes(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """Write along the leading axes, whichever axes ``indices`` are of, and whole rows: TOSA scatters such.
+    """Write whole rows along the leading axes, as TOSA's scatter requires.
 
-    ``x[:, i] = values`` is written as ``x.T[i] = values.T``. Indices with axes between them stay where they are.
+    ``x[:, i] = values`` becomes ``x.T[i] = values.T``. Indices of axes that are not adjacent are not moved.
     """
     if _indices_nonnegative.get():
         return NotImplemented
@@ -153,7 +153,7 @@ def index_put_of_leading_axes(
     if not given or given != list(range(first, first + len(given))):
         return index_put(x, indices, values, accumulate)
     tensors = [index for index in indices if index is not None]
-    if any(index.dtype == torch.bool for index in tensors):  # a mask takes as many axes as it has
+    if any(index.dtype == torch.bool for index in tensors):  # a mask indexes as many axes as its rank
         return put_by_mask(x, indices, values, accumulate)
     picked = torch.broadcast_shapes(*(index.shape for index in tensors))
     before, after = list(range(first)), list(range(first + len(given), x.dim()))
@@ -161,7 +161,7 @@ def index_put_of_leading_axes(
     middle = list(range(first, first + len(picked)))
     rest = list(range(first + len(picked), values.dim()))
     order = [*given, *before, *after]
-    # As `nonnegative_indices`; the sum is known to stay in the bits that the indices have.
+    # As `nonnegative_indices`; the minimum shows range analysis that the sum fits the dtype of the indices.
     rows = [
         torch.where(index < 0, torch.minimum(index, torch.zeros((), dtype=index.dtype)) + x.shape[axis], index)
         for axis, index in zip(given, tensors, strict=True)
@@ -174,7 +174,7 @@ def index_put_of_leading_axes(
 def index_put_accumulating(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Any:
-    """Add rows where values accumulate; else write rows."""
+    """Accumulate rows by ``index_add``; without ``accumulate``, write rows."""
     given = [axis for axis, index in enumerate(indices) if index is not None]
     tensors = [index for index in indices if index is not None]
     adds = accumulate and given == list(range(len(given))) and is_static(x, *tensors, values)
@@ -195,6 +195,6 @@ def index_put_accumulating(
 
 @decomposes(aten.put.default)
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Write, or add, at places of the flat tensor."""
+    """Write, or accumulate, at indices of the flattened tensor."""
     flat = torch.index_put(x.reshape(-1), (index.reshape(-1),), source.reshape(-1), accumulate)
     return flat.reshape(x.shape)

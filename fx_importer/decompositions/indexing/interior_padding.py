@@ -1,4 +1,4 @@
-"""Putting elements at regular places, as windows have them: no scatter is needed."""
+"""Interior padding, and arguments of windows per axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def per_axis(values: Sequence[int] | int, axes: int) -> list[int]:
-    """Return a number for each of ``axes``: a kernel, stride, padding or dilation of one number is that of all."""
+    """Return a kernel, stride, padding or dilation with one value for each of ``axes``; a single value is repeated."""
     listed = [values] if isinstance(values, int) else list(values)
     return listed * (axes // len(listed))
 
@@ -28,7 +28,7 @@ def pad_interior(x: Tensor, axis: int, step: int) -> Tensor:
 
 
 def place_strided(x: Tensor, axis: int, begin: int, step: int, size: int) -> Tensor:
-    """Return zeros of ``size`` along ``axis``, with ``x`` at ``begin``, ``begin + step``, …, up to the end.
+    """Return zeros of ``size`` along ``axis``, with ``x`` at ``begin``, ``begin + step``, …, cropped at both ends.
 
     ``begin`` may be negative.
     """

@@ -1,4 +1,4 @@
-"""Decompositions of operators that select or write by a boolean mask."""
+"""Decompositions of ``masked_select`` and ``masked_scatter``, and selection and writes by a boolean mask."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from fx_importer.fx_graph.operators import aten
 
 
 def select_by_mask(x: Tensor, axis: int, mask: Tensor) -> Tensor:
-    """Return those slices of ``x`` along ``axis`` that a mask of rank 1 is true for."""
+    """Return the slices of ``x`` along ``axis`` at which a mask of rank 1 is true."""
     return x.index_select(axis, aten.nonzero(mask).squeeze(1))
 
 
 @decomposes(aten.masked_select.default)
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements that a mask is true for."""
+    """Return the elements at which a mask is true."""
     x, mask = torch.broadcast_tensors(x, mask)
     return select_by_mask(x.reshape(-1), 0, mask.reshape(-1))
 
 
 @decomposes(aten.masked_scatter.default)
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """``x`` with the elements of ``source``, one after the other, where a mask is true."""
+    """Return ``x`` with consecutive elements of ``source`` where a mask is true."""
     x, mask = torch.broadcast_tensors(x, mask)
     if is_empty(source) or is_empty(x):
         return x.clone()
     place = torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1
     elements = source.reshape(-1)
-    if not is_static(source):  # which may have none: one is read all the same
+    if not is_static(source):  # it may be empty, and the index is clamped to zero
         elements = torch.cat([elements, torch.zeros((1,), dtype=source.dtype)])
     taken = elements.index_select(0, torch.clamp(place, min=0))
     return torch.where(mask, taken.reshape(x.shape), x)
 
 
 def put_by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:
-    """Write where one mask of the first axes is true: row after row, or one row everywhere."""
+    """Write where a mask of the leading axes is true: consecutive rows of ``values``, or one row everywhere."""
     mask = indices[0]
     known = all(isinstance(size, int) for size in (*x.shape, *values.shape))
     if mask is None or len(indices) != 1 or not mask.dim() or not known:

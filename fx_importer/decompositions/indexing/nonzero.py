@@ -1,4 +1,4 @@
-"""Results whose size the values decide: all by one ``nonzero`` of a flat mask, which is what linalg lowers."""
+"""Decompositions of ``nonzero`` and ``nonzero_static``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.nonzero.default)
 def nonzero(x: Tensor) -> Any:
-    """Of rank zero: one row without a column, or none."""
+    """Return one row without columns, or none, for rank zero; no match for other ranks."""
     return aten.nonzero(x.reshape(1))[:, :0] if x.dim() == 0 else NotImplemented
 
 
 @decomposes(aten.nonzero_static.default)
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
-    """The first ``size`` places that are not zero, and ``fill_value`` for those that there are not."""
+    """Return the indices of the first ``size`` nonzero elements, padded with ``fill_value``."""
     if not isinstance(size, int) or not fits(x.numel(), size) or is_empty(x) or not x.dim() or not size:
         return NotImplemented
     up_to = torch.cumsum((x.reshape(-1) != 0).to(torch.int32), 0, dtype=torch.int32)

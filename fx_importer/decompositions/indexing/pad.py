@@ -1,4 +1,4 @@
-"""Changes of shape, and movements of elements."""
+"""Decompositions of ``constant_pad_nd``: dynamic shapes, and negative widths as slices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.constant_pad_nd.default)
 def pad_of_dynamic_shape(x: Tensor, widths: Sequence[int], value: float = 0) -> Any:
-    """Joins of the tensor with what surrounds it, where sizes are not known; pads by less than nothing are slices."""
+    """Concatenate with the padding if a size is dynamic; negative widths are slices."""
     if is_static(x):
         return NotImplemented
     for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
@@ -34,13 +34,13 @@ def pad_of_dynamic_shape(x: Tensor, widths: Sequence[int], value: float = 0) -> 
 
 
 def _cropped(width: int) -> int:
-    """Return how many elements a pad of ``width`` takes away."""
+    """Return the number of elements that a pad of ``width`` removes."""
     return max(-width, 0) if isinstance(width, int) else 0
 
 
 @decomposes(aten.constant_pad_nd.default)
 def pad_negative_widths(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
-    """Pads by less than nothing are slices; the rest stays."""
+    """Slice by negative widths, and pad by the others."""
     if all(not isinstance(width, int) or width >= 0 for width in widths):
         return NotImplemented
     for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):

@@ -1,4 +1,4 @@
-"""Comparing all pairs: what order, counts and accumulation come down to where a target has no sort and no scatter.
+"""Pairwise masks: order, counts and accumulation for targets that lack a sort or a scatter.
 
 The mask has the product of both sides' elements, at most `MAX_MASK_ELEMENTS`. A rule whose mask would be larger, or
 whose sizes are dynamic, keeps the operator.
@@ -16,29 +16,29 @@ MAX_MASK_ELEMENTS = 1 << 24
 
 
 def fits(*sizes: int) -> bool:
-    """Return whether a mask of ``sizes`` may be made; of those that are known."""
+    """Return whether a mask of ``sizes`` is within the limit; dynamic sizes do not count."""
     return math.prod(size for size in sizes if isinstance(size, int)) <= MAX_MASK_ELEMENTS
 
 
 def positions(size: int) -> Tensor:
-    """Return 0, 1, 2, … in int32, which every target compares and adds."""
+    """Return ``arange(size)`` in int32, which every target can compare and add."""
     return torch.arange(size, dtype=torch.int32)
 
 
 def count(mask: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
-    """Return how often ``mask`` is true along ``dim``, in int32."""
+    """Return the number of true elements of ``mask`` along ``dim``, in int32."""
     return torch.sum(mask.to(torch.int32), dim, keepdim, dtype=torch.int32)
 
 
 def masked_row_sums(hits: Tensor, rows: Tensor) -> Tensor:
-    """Return for each row of ``hits`` the sum of those ``rows`` that it marks.
+    """Return for each row of ``hits`` the sum of the ``rows`` where it is true.
 
     Args:
         hits: [..., n, m], bool.
         rows: [..., m, width]; any dtype but complex.
 
-    Floating point is one product of matrices. There a zero times infinity would reach every sum, so that what is not
-    finite goes apart: counted, with NaN as both infinities.
+    For floats this is one matmul. As zero times infinity is NaN there, non-finite elements are counted separately, NaN
+    as both infinities.
     """
     if not rows.is_floating_point():
         zero = torch.zeros((), dtype=rows.dtype)

@@ -14,7 +14,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.repeat_interleave.Tensor)
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any:
-    """Each number as often as ``repeats`` says at its place, where it is known how many that makes."""
+    """Return each index ``repeats`` times, if the output size is static."""
     if not isinstance(output_size, int) or is_empty(repeats):
         return NotImplemented
     return torch.searchsorted(torch.cumsum(repeats, 0), torch.arange(output_size), right=True)

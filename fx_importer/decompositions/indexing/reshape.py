@@ -16,7 +16,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.squeeze.dims)
 def squeeze(x: Tensor, dim: Sequence[int]) -> Tensor:
-    """Drop those of the axes ``dim`` that have size one; the torch dialect squeezes one axis at a time."""
+    """Squeeze the axes ``dim`` one by one: the torch dialect squeezes one axis at a time."""
     for axis in sorted((axis % max(x.dim(), 1) for axis in dim), reverse=True):
         x = x.squeeze(axis)
     return x
@@ -24,7 +24,7 @@ def squeeze(x: Tensor, dim: Sequence[int]) -> Tensor:
 
 @decomposes(aten.squeeze.default)
 def squeeze_of_dynamic_shape(x: Tensor) -> Any:
-    """Drop the axes that are known to have size one, where other sizes are not known."""
+    """Squeeze the axes of static size one, if other sizes are dynamic."""
     if is_static(x):
         return NotImplemented
     return squeeze(x, [axis for axis, size in enumerate(x.shape) if isinstance(size, int) and size == 1])
@@ -32,7 +32,7 @@ def squeeze_of_dynamic_shape(x: Tensor) -> Any:
 
 @decomposes(aten.resize.default)
 def resize(x: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Any:
-    """Take the first elements as a tensor of ``size``. What one that grows is filled with, nobody says."""
+    """Return the first elements as a tensor of ``size``; the contents of a larger one are undefined, so no match."""
     count = math.prod(size)
     if memory_format not in (None, torch.contiguous_format, torch.preserve_format) or count > x.numel():
         return NotImplemented

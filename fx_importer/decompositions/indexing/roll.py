@@ -13,7 +13,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.roll.default)
 def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """Move the elements on by ``shifts`` along ``dims`` (through the flat tensor, if none is given), around the end."""
+    """Rotate elements by ``shifts`` along ``dims``, or along the flattened tensor if none are given."""
     if not dims:
         return roll(x.flatten(), shifts, [0]).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):

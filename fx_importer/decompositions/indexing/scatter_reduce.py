@@ -1,4 +1,4 @@
-"""Several values for one place: reducing scatters, where the lowerings lack them, by comparing indices with places."""
+"""Decompositions of reducing scatters to pairwise masks of indices and positions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Number = int | float
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 _MAX_CHUNKS = 16
-"""How many masks are made, one after the other, where one would be too large."""
+"""Largest number of chunks of a mask that would be too large as a whole."""
 
 
 def _neutral_element(kind: str, dtype: torch.dtype) -> Number:
@@ -57,14 +57,14 @@ def _combine(a: Tensor, b: Tensor, kind: str) -> Tensor:
 def masked_reduce(
     hits: Tensor, source: Tensor, target: Tensor | None, kind: str, include_self: bool = True, empty: Number = 0
 ) -> Tensor:
-    """Return the reduction along axis -2 of what of ``source`` is hit, together with ``target``.
+    """Return the reduction along axis -2 of ``source`` where ``hits`` is true, combined with ``target``.
 
     Args:
         hits: [..., m, n], bool.
-        source: what broadcasts to the same shape.
-        target: [..., n]: what is there before; None if nothing is.
+        source: broadcastable to the shape of ``hits``.
+        target: [..., n], the initial values; None if there are none.
         kind: "sum", "prod", "mean", "amax" or "amin".
-        empty: what to put where nothing is hit, if there is no target.
+        empty: the value where nothing is hit, without a target.
     """
     neutral = torch.full((), _neutral_element(kind, source.dtype), dtype=source.dtype)
     result = _reduce(torch.where(hits, source, neutral), kind, -2)
@@ -84,7 +84,7 @@ def masked_reduce(
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """Reduce into each place along ``dim`` the elements of ``source`` whose index it is."""
+    """Reduce the elements of ``source`` into the positions along ``dim`` that ``index`` has."""
     if reduce == "sum" and include_self:
         return torch.scatter_add(x, dim, index, leading_slice(source, index.shape))
     return _scatter_by_mask(x, dim, index, source, reduce, include_self)
@@ -114,7 +114,7 @@ def _scatter_by_mask(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 
 
 def leading_slice(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the first elements of ``x`` along each axis."""
+    """Return the leading slice of ``x`` with ``shape``."""
     for axis, size in enumerate(shape):
         if not statically_known_true(size == x.shape[axis]):
             x = aten.slice.Tensor(x, axis, 0, size)
@@ -122,7 +122,7 @@ def leading_slice(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def replace_leading_slice(x: Tensor, part: Tensor) -> Tensor:
-    """Return ``x`` with its first elements along each axis replaced by ``part``."""
+    """Return ``x`` with its leading slice replaced by ``part``."""
     for axis in reversed(range(x.dim())):
         size = part.shape[axis]
         if not statically_known_true(size == x.shape[axis]):
@@ -133,13 +133,13 @@ def replace_leading_slice(x: Tensor, part: Tensor) -> Tensor:
 
 @decomposes(aten.scatter_add.default)
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    """Add each element of ``source`` into its place; rows of such as have one index by a product of matrices."""
+    """Add the elements of ``source``; whole rows with one index are added by a matmul."""
     found = _scatter_rows_by_product(x, dim, index, source)
     return _scatter_by_mask(x, dim, index, source, "sum") if found is None else found
 
 
 def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
-    """Add rows: along those axes that ``index`` was expanded to, the place is the same; None if there are none."""
+    """Add rows along the axes that ``index`` is expanded along; None if there are none, or the mask is too large."""
     if not is_static(x, index, source) or not x.is_floating_point() or not x.dim() or not index.numel():
         return None
     dim = dim % x.dim()
@@ -168,7 +168,7 @@ def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor)
 
 @decomposes(aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, *, reduce: str) -> Tensor:
-    """The older name of scatter_reduce, of a number too."""
+    """Reduce by ``scatter_reduce``, of which this is the older spelling; ``source`` may be a number."""
     if not isinstance(source, Tensor):
         source = torch.full(index.shape, source, dtype=x.dtype)
     return torch.scatter_reduce(x, dim, index, source, _REDUCTIONS[reduce])
@@ -176,7 +176,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, *, redu
 
 @decomposes(aten.index_reduce.default)
 def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
-    """Reduce whole slices: a scatter_reduce whose index is the same all over a slice."""
+    """Reduce whole slices by ``scatter_reduce`` with an expanded index."""
     if x.dim() == 0:
         x1, source = x.reshape(1), source.reshape(1)
         found = torch.scatter_reduce(x1, 0, index.reshape(1), source, reduce, include_self=include_self)
@@ -190,7 +190,7 @@ def index_reduce(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str
 
 @decomposes(aten.index_add.default)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
-    """Add slices of ``source`` to those of ``x`` that ``index`` names: rows to rows, by one product of matrices."""
+    """Add slices of ``source`` to the slices of ``x`` at ``index``, by one matmul of a mask and flat rows."""
     source = source if alpha == 1 else source * alpha
     if x.dim() == 0:
         return x + torch.sum(source, dtype=x.dtype)
@@ -214,4 +214,4 @@ SCATTER_VARIANTS = (scatter, index_reduce)
 """Other spellings of a reducing scatter, in terms of ``scatter_reduce``."""
 
 REDUCING_SCATTERS = (scatter_reduce, scatter_add, index_add)
-"""For a target without a reducing scatter."""
+"""Rules for targets without a reducing scatter."""

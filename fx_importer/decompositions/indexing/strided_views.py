@@ -1,4 +1,4 @@
-"""Views that a stride makes: diagonals and sliding windows, as gathers; and writes through views, as scatters."""
+"""Decompositions of strided views: diagonals and sliding windows as gathers, ``diagonal_scatter`` as a scatter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _diagonal_indices(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return the positions along both axes, and the order of the axes that puts these two first."""
+    """Return the indices along both axes, and the permutation that puts these two first."""
     rest = [axis for axis in range(x.dim()) if axis not in (dim1 % x.dim(), dim2 % x.dim())]
     row, column = max(-offset, 0), max(offset, 0)
     length = torch.sym_max(torch.sym_min(x.shape[dim1] - row, x.shape[dim2] - column), 0)
@@ -22,20 +22,20 @@ def _diagonal_indices(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Ten
 
 @decomposes(aten.diagonal.default)
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The elements whose positions along two axes differ by ``offset``, along a new last axis."""
+    """Return the elements whose indices along two axes differ by ``offset``, along a new last axis."""
     rows, columns, order = _diagonal_indices(x, offset, dim1, dim2)
     return x.permute(order)[rows, columns].movedim(0, -1)
 
 
 @decomposes(aten.diagonal.default)
 def diagonal_of_bools(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Of truths; others stay."""
+    """Return the diagonal of a bool tensor; no match for other dtypes."""
     return diagonal.rule(x, offset, dim1, dim2) if x.dtype == torch.bool else NotImplemented
 
 
 @decomposes(aten.diagonal_scatter.default)
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """``x`` with ``source`` in the place of its diagonal."""
+    """Return ``x`` with its diagonal replaced by ``source``."""
     rows, columns, order = _diagonal_indices(x, offset, dim1, dim2)
     result = torch.index_put(x.permute(order), (rows, columns), source.movedim(-1, 0))
     return result.permute([order.index(axis) for axis in range(x.dim())])
@@ -43,7 +43,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 
 @decomposes(aten.unfold.default)
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
-    """Windows of ``size`` elements along ``dim``, ``step`` apart; what is in a window lies along a new last axis."""
+    """Return windows of ``size`` elements along ``dim``, ``step`` apart, with the elements along a new last axis."""
     if x.dim() == 0:
         return x.reshape(1)[:size]
     count = (x.shape[dim] - size) // step + 1

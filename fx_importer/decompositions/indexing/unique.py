@@ -13,9 +13,9 @@ from fx_importer.fx_graph.operators import aten
 
 
 def _equal_runs(x: Tensor, inverse: bool, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return one element of each run of equal ones in ``x`` of rank 1, the run of each element, and the runs' lengths.
+    """Return the first element of each run of equal elements of ``x`` (rank 1), each element's run, and run lengths.
 
-    The second and third are empty where they are not asked for.
+    The second and third result are empty if not requested.
     """
     size = x.shape[0]
     edge = torch.ones((1,), dtype=torch.bool)
@@ -27,7 +27,7 @@ def _equal_runs(x: Tensor, inverse: bool, counts: bool) -> tuple[Tensor, Tensor,
     if not counts:
         return x.index_select(0, starts), run, nothing
     place = torch.arange(size)
-    # The next end at or after each place.
+    # The next end of a run at or after each index.
     ends = torch.where(torch.cat([changes, edge]), place, torch.full_like(place, size))
     length = torch.cummin(ends.flip(0), 0)[0].flip(0) - place + 1
     return x.index_select(0, starts), run, length.index_select(0, starts)
@@ -37,7 +37,7 @@ def _equal_runs(x: Tensor, inverse: bool, counts: bool) -> tuple[Tensor, Tensor,
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """One element of each run of equal ones."""
+    """Return one element of each run of equal elements."""
     if dim is not None or is_empty(x):
         return NotImplemented
     values, run, lengths = _equal_runs(x.reshape(-1), return_inverse, return_counts)
@@ -46,7 +46,7 @@ def unique_consecutive(
 
 @decomposes(aten._unique2.default)
 def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    """One of equal elements, in order."""
+    """Return the distinct elements, sorted."""
     if is_empty(x):
         return NotImplemented
     flat = x.reshape(-1)

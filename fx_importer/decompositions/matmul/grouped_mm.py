@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with a matrix of its own: how mixtures of experts are computed."""
+"""Decomposition of grouped matmuls, in which each group of rows has its own matrix (mixture of experts)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def grouped_mm(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Products of groups; group ``i`` ends before ``offs[i]``, on the axis that has no axis of groups beside it.
+    """Return the products of groups; group ``i`` ends before ``offs[i]``, on the axis that has no group axis.
 
     That may be the rows of ``a`` (shapes ``(s, k)`` and ``(g, k, n)``), the columns of ``b`` (``(g, m, k)`` and
-    ``(k, s)``), or the axis that is summed over (``(m, s)`` and ``(s, n)``). How large a group is, only the run
-    knows, so each group's matrix meets all rows, and what is not of the group is left out. Outside of all groups is 0.
+    ``(k, s)``), or the axis that is summed over (``(m, s)`` and ``(s, n)``). Group
+    sizes are data-dependent, so each group's matrix is multiplied with all rows and masked. Outside all groups is 0.
     """
     if offs is None:
         product = torch.bmm(a, b)
@@ -43,7 +43,7 @@ def grouped_mm(
 
 
 def group_masks(offs: Tensor, size: int) -> Tensor:
-    """Return which of ``size`` positions are in which group: ``(groups, size)``."""
+    """Return the mask of the positions in each group: ``(groups, size)``."""
     place = torch.arange(size, dtype=offs.dtype, device=offs.device)
     before_the_end = place < offs.unsqueeze(-1)
     before_the_start = torch.cat([torch.zeros_like(before_the_end[:1]), before_the_end[:-1]])
@@ -53,5 +53,4 @@ def group_masks(offs: Tensor, size: int) -> Tensor:
 LIBRARY_RULES: Mapping[str, Callable[..., Any]] = {
     "transformers::grouped_mm_fallback": grouped_mm.rule,
 }
-"""Rules for operators of other libraries that are functions of Python, closed to tracing, by their names: the library
-may not be installed."""
+"""Rules for opaque operators of other libraries, by their names, as the library may not be installed."""

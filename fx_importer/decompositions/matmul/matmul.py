@@ -1,4 +1,4 @@
-"""Products of matrices, without the broadcasts of weights and the multiplications by one of torch's own rules."""
+"""Decompositions of matmuls, without the broadcast weights and multiplications by one of torch's decompositions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fx_importer.fx_graph.operators import aten
 
 
 def product_of_rows(x: Tensor) -> Tensor:
-    """Return the product of the slices along the first axis, of which there is one at least, by halves."""
+    """Return the product of the slices along the nonempty first axis, by pairwise multiplication."""
     while (length := len(x)) > 1:
         half = length // 2
         x = torch.cat([x[:half] * x[half : 2 * half], x[2 * half :]])
@@ -21,16 +21,16 @@ def product_of_rows(x: Tensor) -> Tensor:
 
 @decomposes(aten.linear.default)
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x @ weight.T + bias``."""
+    """Return ``x @ weight.T + bias``."""
     product = matmul(x, weight.t() if weight.dim() == 2 else weight)
     return product if bias is None else product + bias
 
 
 @decomposes(aten.matmul.default)
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The product over the last axis of ``a`` and the last but one of ``b``, batches broadcast: one ``mm`` or ``bmm``.
+    """Return ``a @ b``, with batch axes broadcast, as one ``mm`` or ``bmm``.
 
-    A matrix on the right is not repeated for each batch on the left, nor the other way round: the batch joins the rows.
+    A matrix is not repeated for each batch of the other operand: the batch is merged into the rows.
     """
     if a.dim() == 1 and b.dim() == 1:
         return (a * b).sum(dtype=a.dtype)
@@ -56,30 +56,30 @@ def _flatten_batch(x: Tensor, batch: torch.Size) -> Tensor:
 
 @decomposes(aten.addmm.default)
 def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * bias + alpha * a @ b``."""
+    """Return ``beta * bias + alpha * a @ b``."""
     return _combine(bias, torch.mm(a, b), beta, alpha)
 
 
 @decomposes(aten.baddbmm.default)
 def baddbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * bias + alpha * a @ b`` for each matrix of a batch."""
+    """Return ``beta * bias + alpha * a @ b`` for each matrix of a batch."""
     return _combine(bias, torch.bmm(a, b), beta, alpha)
 
 
 @decomposes(aten.addbmm.default)
 def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * bias + alpha * sum(a @ b)``, the sum over the batch."""
+    """Return ``beta * bias + alpha * sum(a @ b)``, summed over the batch."""
     return _combine(bias, torch.bmm(a, b).sum(0, dtype=a.dtype), beta, alpha)
 
 
 @decomposes(aten.addmv.default)
 def addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * bias + alpha * a @ x``."""
+    """Return ``beta * bias + alpha * a @ x``."""
     return _combine(bias, matmul(a, x), beta, alpha)
 
 
 def _combine(bias: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """``beta * bias + alpha * product``; a ``beta`` of zero drops even a NaN of the bias, as eager does."""
+    """Return ``beta * bias + alpha * product``; with ``beta == 0``, NaN in the bias is ignored, as in eager."""
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product

@@ -1,4 +1,4 @@
-"""Pools that are asked for a number of windows, where the size that these divide is not known: a mask per axis."""
+"""Decompositions of adaptive pools: by windows for static shapes, by a mask per axis for dynamic ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
-    """The largest elements of as many windows as are asked for, and where they are."""
+    """Return the maxima of the windows and their flat indices."""
     if not is_static(x) or not x.numel():
         return NotImplemented
     axes = len(output_size)
@@ -32,7 +32,7 @@ def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
 
 @decomposes(aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
-    """The averages of as many windows as are asked for."""
+    """Return the averages of the windows."""
     if not is_static(x) or not x.numel():
         return NotImplemented
     if list(output_size) == [1, 1, 1]:
@@ -45,13 +45,13 @@ def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
 
 
 def _is_dynamic(x: Tensor, output_size: Sequence[int]) -> bool:
-    """Whether a size that is divided into windows is not known, and how many there are is."""
+    """Return whether an input size is dynamic and the output size static."""
     divided = x.shape[-len(output_size) :]
     return not are_static(*divided) and are_static(*output_size)
 
 
 def _window_masks(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
-    """Return which of ``size`` places are in each window, as ``[outputs, size]``, and how many are, as ``[outputs]``.
+    """Return the mask of each window, [outputs, size], and the window lengths, [outputs].
 
     Window ``i`` begins at ``floor(i * size / outputs)``, and ends before ``ceil((i + 1) * size / outputs)``.
     """
@@ -64,7 +64,7 @@ def _window_masks(size: Any, outputs: int) -> tuple[Tensor, Tensor]:
 
 @decomposes(aten.adaptive_avg_pool1d.default, aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool_of_dynamic_shape(x: Tensor, output_size: Sequence[int]) -> Any:
-    """The averages of the windows, one axis after the other."""
+    """Return the averages of the windows, axis by axis, for dynamic input sizes."""
     if not _is_dynamic(x, output_size):
         return NotImplemented
     for axis, outputs in enumerate(output_size, x.dim() - len(output_size)):
@@ -77,7 +77,7 @@ def adaptive_avg_pool_of_dynamic_shape(x: Tensor, output_size: Sequence[int]) ->
 
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool_of_dynamic_shape(x: Tensor, output_size: Sequence[int]) -> Any:
-    """The largest elements of the windows, and their places in the flat order of the axes."""
+    """Return the maxima of the windows and their flat indices, for dynamic input sizes."""
     if not _is_dynamic(x, output_size) or not x.is_floating_point():
         return NotImplemented
     least = torch.full((), -math.inf, dtype=x.dtype)

@@ -1,4 +1,4 @@
-"""Attention in two products and a softmax."""
+"""Decompositions of scaled dot-product attention."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """``softmax(scale * query @ key.T + mask) @ value``: (…, L, E), (…, S, E), (…, S, V) → (…, L, V).
 
-    ``scale`` defaults to ``1 / sqrt(E)``. Where a mask leaves a row nothing to attend to, the row's result is zero, as
-    eager's is. Half precision is computed in float32. With ``enable_gqa`` a head of ``key`` and ``value`` serves as
-    many heads of ``query``.
+    ``scale`` defaults to ``1 / sqrt(E)``. A fully masked row is zero, as in eager. Low precision is computed in
+    float32. With ``enable_gqa``, a head of ``key`` and ``value`` serves several heads of ``query``.
     """
     dtype = query.dtype
     if dtype in (torch.float16, torch.bfloat16):
@@ -51,7 +50,7 @@ def flash_attention_for_cpu(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same of (n, heads, L, E), and the logarithm of each row's sum of exponentials, (n, heads, L).
+    """Return attention for (n, heads, L, E), and each row's logsumexp, (n, heads, L).
 
     ``key`` and ``value`` may have fewer heads. There is no dropout on CPUs.
     """
@@ -87,7 +86,7 @@ def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: boo
 
 
 def _masked_out(attn_mask: Tensor) -> Tensor:
-    """Return what a mask hides."""
+    """Return the positions that ``attn_mask`` masks out."""
     return attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
 
 

@@ -1,7 +1,4 @@
-"""Transposed convolutions as convolutions of inputs with zeros between their elements, and groups one by one.
-
-Those of integers as sums of products.
-"""
+"""Decompositions of convolutions: transposed ones by interior padding, groups one by one, integers as products."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ Sizes = Sequence[int]
 
 @dataclass(frozen=True)
 class _Geometry:
-    """What a convolution takes beside its tensors, in the operator's order."""
+    """The non-tensor arguments of a convolution, in the operator's order."""
 
     stride: Sizes
     padding: Sizes
@@ -36,13 +33,13 @@ class _Geometry:
     groups: int
 
     def per_axis(self, axes: int) -> tuple[list[int], ...]:
-        """Return stride, padding, dilation and output padding, each with a number for each axis."""
+        """Return stride, padding, dilation and output padding, each with a value per axis."""
         stride, padding, dilation, output_padding = self.stride, self.padding, self.dilation, self.output_padding
         return tuple(per_axis(each, axes) for each in (stride, padding, dilation, output_padding))
 
 
 def _transposed_where(condition: Callable[[_Geometry], bool]) -> Decomposition:
-    """A rule for the transposed convolutions of such a geometry."""
+    """Return a rule for static transposed convolutions whose geometry fulfills ``condition``."""
 
     @decomposes(aten.convolution.default)
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
@@ -58,10 +55,10 @@ def _transposed_where(condition: Callable[[_Geometry], bool]) -> Decomposition:
 
 
 def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, given: _Geometry) -> Tensor:
-    """Return a transposed convolution as one that is not."""
+    """Return a transposed convolution as a forward convolution of the input with interior padding."""
     axes, groups = x.dim() - 2, given.groups
     stride, padding, dilation, output_padding = given.per_axis(axes)
-    widths: list[int] = []  # from the last axis on; less than nothing takes elements away
+    widths: list[int] = []  # from the last axis on; negative widths crop
     for i in reversed(range(axes)):
         x = pad_interior(x, 2 + i, stride[i])
         before = dilation[i] * (weight.shape[2 + i] - 1) - padding[i]
@@ -82,7 +79,7 @@ transposed_with_uneven_output_padding = _transposed_where(lambda given: len(set(
 
 @decomposes(aten.convolution.default)
 def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-    """Of integers of more than 8 bits: for each place in the kernel products, and their sum over the channels."""
+    """Convolve int16, int32 or int64: sum over channels and kernel positions of elementwise products."""
     if not is_static(x, weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
     given = _Geometry(*geometry)
@@ -114,7 +111,7 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
 
 @decomposes(aten.convolution.default)
 def grouped_conv3d(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-    """Convolve the channels of each group by themselves, of three axes."""
+    """Convolve each group separately, for conv3d."""
     *sizes, transposed, output_padding, groups = geometry
     if transposed or groups == 1 or x.dim() != 5:
         return NotImplemented

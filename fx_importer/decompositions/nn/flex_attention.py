@@ -1,7 +1,7 @@
-"""``flex_attention`` in operators that every backend has: the whole matrix of scores, modified and masked.
+"""Decomposition of ``flex_attention`` to the full matrix of scores, modified and masked.
 
-The operator holds its two functions as graphs on single scores, which batched tracing turns into graphs on the matrix.
-It is written out before anything is decomposed, so that the operators of these graphs are decomposed like all others.
+The operator has two functions as graphs on single scores, which ``vmap`` turns into graphs on the matrix. It is
+decomposed before all other operators, so that the operators of these graphs are decomposed like the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLEX_ATTENTION = torch.ops.higher_order.flex_attention
 
 
 def decompose_flex_attention(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program`` without ``flex_attention``; the given program is left alone, the weights are shared."""
+    """Return a copy of ``program``, sharing its weights, with ``flex_attention`` decomposed."""
     modules = [each for each in program.graph_module.modules() if isinstance(each, fx.GraphModule)]
     if not any(each.graph.find_nodes(op="call_function", target=FLEX_ATTENTION) for each in modules):
         return program
@@ -38,7 +38,7 @@ def _decompose_graph(graph: fx.Graph, owner: fx.GraphModule) -> None:
     for node in found:
         _decompose_node(node, owner)
     if found:
-        eliminate_dead_code(graph)  # how its mask was made; torch cannot trace that again inside of a branch
+        eliminate_dead_code(graph)  # the code that made its mask, which torch cannot trace again inside a branch
 
 
 def _decompose_node(node: fx.Node, owner: fx.GraphModule) -> None:
@@ -58,7 +58,7 @@ def _decompose_node(node: fx.Node, owner: fx.GraphModule) -> None:
     for each in traced.graph.nodes:
         each.meta["stack_trace"] = node.meta.get("stack_trace")
         if each.target is aten._to_copy.default and isinstance(each.args[0], int | float):
-            # Batched tracing copies numbers, which are no tensors when the graph is traced again.
+            # vmap emits _to_copy of Python numbers, which fails when the graph is traced again.
             each.target, each.args, each.kwargs = aten.full.default, ([], each.args[0]), {"dtype": each.kwargs["dtype"]}
     placeholders = traced.graph.find_nodes(op="placeholder")
     with node.graph.inserting_before(node):
@@ -82,12 +82,12 @@ def flex_attention(
     score_mod_other_buffers: tuple[Any, ...] = (),
     mask_mod_other_buffers: tuple[Any, ...] = (),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the attention, and the logarithm to base 2 of each row's sum of exponentials, and each row's maximum.
+    """Return the attention, each row's logsumexp to base 2, and each row's maximum, divided by log(2).
 
     ``query`` is [batch, heads, rows, size]; ``key`` and ``value`` may have one batch for all, and fewer heads, each for
-    a group of the query's. ``score_mod(score, b, h, row, column)`` changes a score; the last of ``block_mask`` says
-    whether it counts. The rest of the mask, and the options, say how a kernel may skip what does not. Half-precision
-    scores are computed in float32, as eager's are. A row of which nothing counts is zero.
+    a group of the query's. ``score_mod(score, b, h, row, column)`` changes a score; the last item of
+    ``block_mask`` is the function that masks it. The rest of the mask, and the options, are hints for kernels. Scores
+    of low precision are computed in float32, as in eager. A fully masked row is zero.
     """
     del kernel_options
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -111,7 +111,7 @@ def flex_attention(
 
 
 def _broadcast_heads(tensor: Tensor, batch: int, heads: int) -> Tensor:
-    """Return ``tensor`` with this batch and as many heads, each repeated for its group."""
+    """Return ``tensor`` with this batch size and number of heads, each repeated for its group."""
     ours, rows, size = tensor.shape[1:]
     repeated = tensor.unsqueeze(2).expand(batch, ours, heads // ours, rows, size)
     return repeated.reshape(batch, heads, rows, size)

@@ -1,4 +1,4 @@
-"""Losses that torch.nn has as operators of its own."""
+"""Decompositions of the fused linear-cross-entropy losses of ``torch.ops.torch_nn``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def linear_cross_entropy(
     again: bool,
     *wanted: bool,
 ) -> Any:
-    """The loss of a linear layer, which torch computes in chunks of the batch, and its gradients.
+    """Return the cross entropy of a linear layer, which torch computes in chunks of the batch, and its gradients.
 
-    These are by ``x``, of [n, features], by [classes, features] and by the bias; those that are not ``wanted`` are
-    empty. There is a rule for them with labels alone, without smoothing.
+    Gradients are with respect to ``x``, [n, features], the weight, [classes, features], and the bias; those that are
+    not ``wanted`` are empty. With label smoothing there is no match if any is wanted.
     """
     if any(wanted) and label_smoothing:
         return NotImplemented
@@ -68,7 +68,7 @@ def linear_cross_entropies(
     ignore_index: int,
     *rest: Any,
 ) -> Any:
-    """The loss of each of the batch."""
+    """Return the loss of each sample of the batch."""
     scores = functional.linear(x, linear_weight, linear_bias)
     return functional.cross_entropy(scores, target, weight, ignore_index=ignore_index, reduction="none")
 

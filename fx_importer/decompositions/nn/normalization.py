@@ -1,6 +1,6 @@
-"""Normalizations, in means and arithmetic of the input's own precision; half precision in float32, as eager does.
+"""Decompositions of normalizations, computed in the input's precision, or float32 for low precision, as in eager.
 
-Torch's rules go through ``as_strided``, and through a variance that the torch dialect computes in float64.
+Torch's own decompositions go through ``as_strided``, and through a variance that the torch dialect computes in float64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _to_float32(x: Tensor) -> Tensor:
 
 
 def _normalize(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``(x - mean) / sqrt(variance + eps)``, the mean, and ``1 / sqrt(variance + eps)``; reduced axes stay."""
+    """Return ``(x - mean) / sqrt(variance + eps)``, the mean, and ``1 / sqrt(variance + eps)``; keeping reduced axes."""
     mean = x.mean(axes, keepdim=True)
     centered = x - mean
     scale = torch.rsqrt((centered * centered).mean(axes, keepdim=True) + eps)
@@ -56,7 +56,7 @@ def layer_norm(
 
 @decomposes(aten.rms_norm.default)
 def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """``x / sqrt(mean(x**2) + eps) * weight`` over the trailing ``len(shape)`` axes; ``eps`` defaults to the type's."""
+    """Return ``x / sqrt(mean(x**2) + eps) * weight`` over the last ``len(shape)`` axes; ``eps`` is the dtype's by default."""
     wide = _to_float32(x)
     epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
     mean = (wide * wide).mean(list(range(-len(shape), 0)), keepdim=True)
@@ -100,9 +100,9 @@ def batch_norm_inference(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalize each channel, axis one, by given statistics, in one multiplication and one addition for each value.
+    """Normalize each channel, axis one, by given statistics, with one multiplication and one addition per element.
 
-    The second and third results are those of training, empty here.
+    The second and third results, which are for training, are empty.
     """
     scale = torch.rsqrt(variance + eps)
     scale = scale if weight is None else scale * weight
@@ -122,9 +122,9 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """Normalize each channel by the statistics of the batch: the last results are the new running ones.
+    """Normalize each channel by the statistics of the batch; the last two results are the new running statistics.
 
-    The fourth result is what some devices keep for the gradient: nothing here.
+    The fourth result, reserve space for the gradient on some devices, is empty.
     """
     result, batch_mean, inverse, mean, variance = aten._native_batch_norm_legit_functional.default(
         x, weight, bias, mean, variance, True, momentum, eps

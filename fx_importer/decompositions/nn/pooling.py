@@ -1,4 +1,4 @@
-"""Pools that the lowerings lack, one axis after the other: the k-th elements of all windows are combined for each k."""
+"""Decompositions of max and average pools that the lowerings lack, axis by axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx_importer.decompositions.nn.pooling_windows import sliding_windows, windo
 from fx_importer.fx_graph.operators import aten
 
 _max_pool_values: ContextVar[bool] = ContextVar("for_values", default=False)
-"""Set while a rule emits what it stands for, whose values have a lowering."""
+"""Set while a rule emits its own operator, whose values have a lowering."""
 
 
 def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
@@ -33,7 +33,7 @@ def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dila
 def max_pool2d(
     x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
-    """Values by their own lowering, where it takes them; indices by comparing, left out where nothing reads them."""
+    """Return values by their own lowering where supported, and indices by comparison; unused ones are dropped."""
     if _max_pool_values.get() or not is_static(x):
         return NotImplemented
     values, indices = _max_pool(2, x, kernel, stride, padding, dilation, ceil_mode)
@@ -50,13 +50,13 @@ def max_pool2d(
 def max_pool3d(
     x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
-    """The largest elements, and where they are."""
+    """Return the maxima of the windows and their flat indices."""
     return _max_pool(3, x, kernel, stride, padding, dilation, ceil_mode) if is_static(x) else NotImplemented
 
 
 @decomposes(aten.max_pool3d_with_indices.default)
 def integer_max_pool3d(x: Tensor, *settings: Any) -> Any:
-    """Of integers only; others stay."""
+    """Return the max pool of integers; no match for floats."""
     return NotImplemented if x.is_floating_point() else max_pool3d(x, *settings)
 
 
@@ -70,7 +70,7 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Sums, divided by the number of their terms. Plain ones of floats, of two axes, have a lowering."""
+    """Return window sums divided by window sizes. Plain 2-D pools of floats have a lowering, so no match."""
     axes = 3 if x.dim() == 5 or len(kernel) == 3 else 2
     plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4
     if not is_static(x) or (plain and x.is_floating_point()):
@@ -108,11 +108,11 @@ EXPLICIT_STRIDES = (
     _with_explicit_stride(aten.max_pool2d_with_indices.default, 2),
     _with_explicit_stride(aten.max_pool3d_with_indices.default, 3),
 )
-"""The same pools, with a stride that is given."""
+"""The same pools with an explicit stride."""
 
 
 def _quotient(x: Tensor, by: Tensor) -> Tensor:
-    """Return ``x / by``; of integers, towards zero."""
+    """Return ``x / by``, truncated for integers."""
     return x / by if x.is_floating_point() else torch.div(x, by, rounding_mode="trunc")
 
 

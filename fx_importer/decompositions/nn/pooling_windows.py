@@ -14,16 +14,16 @@ class Windows:
     """The windows along one axis."""
 
     starts: Tensor
-    """[outputs]; before the axis where there is padding."""
+    """[outputs]; negative in the padding."""
     ends: Tensor
-    """[outputs]; behind the axis where there is padding. No window is without an element between both."""
+    """[outputs], exclusive; beyond ``size`` in the padding. Every window has at least one element."""
     size: int
     length: int
-    """Of the longest window, in elements."""
+    """Number of elements of the longest window."""
     dilation: int = 1
 
     def places(self, k: int) -> Tensor:
-        """Return the place of the k-th element of each window, or of its first or last that exists."""
+        """Return the index of the k-th element of each window, clamped to its first and last one."""
         step = self.dilation
         first = torch.where(self.starts < 0, torch.remainder(self.starts, step), self.starts)
         ends = torch.clamp(self.ends, max=self.size)
@@ -42,7 +42,7 @@ def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation:
     if ceil and outputs * stride >= size + padding:
         outputs -= 1  # the last window begins in the axis, or in the padding before it
     starts = torch.arange(outputs + 1) * stride - padding
-    within = (size - 1 + padding) // dilation + 1  # of the first window, as long as the kernel may be
+    within = (size - 1 + padding) // dilation + 1  # elements of the first window, however large the kernel is
     return Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation)
 
 
@@ -55,9 +55,9 @@ def adaptive_windows(size: int, outputs: int) -> Windows:
 
 
 def window_maxima(x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor, Tensor]:
-    """Return the largest element of each window along the last axes, and its place in their flat order.
+    """Return the maximum of each window along the last axes, and its flat index.
 
-    The first of equals; the last of what is not a number, as in eager.
+    Ties keep the first index; NaN propagates, with the last index, as in eager.
     """
     axes = len(windows)
     shape = x.shape[-axes:]

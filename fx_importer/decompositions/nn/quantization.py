@@ -1,11 +1,11 @@
-"""Quantization in plain arithmetic, bit for bit that of torch's reference.
+"""Decompositions of quantization operators to arithmetic, bit-exact with torch's reference.
 
-The operators ``quantized_decomposed.*`` exist once ``torch.ao.quantization.fx._decomposed`` was imported, which takes
-its time: until then nothing here touches them. Torch defines them in Python, and where that definition needs no
-values, it is the rule. Those that read a scale out of a tensor, or check values, are written here without.
+The operators ``quantized_decomposed.*`` are registered by the import of ``torch.ao.quantization.fx._decomposed``, which
+is slow, so that nothing here imports it. Torch's Python definition is the rule where it does not read values. Those
+that read a scale from a tensor, or check values, have rules here.
 
 Torchao's ``quantize_affine``, ``dequantize_affine`` and ``choose_qparams_affine`` need no rule: torchao registers them
-as compositions of other operators, see `composite`.
+as composite operators, see `library_composites`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIBRARY = "torch.ao.quantization.fx._decomposed"
 
 
 def quantization_rules() -> tuple[Decomposition, ...]:
-    """Return the rules for the quantizing operators; none as long as nobody has loaded them."""
+    """Return the rules of the quantization operators; none if these have not been imported."""
     reference = sys.modules.get(_LIBRARY)
     if reference is None:
         return ()
@@ -53,7 +53,7 @@ def quantization_rules() -> tuple[Decomposition, ...]:
 def _quantize_by_tensors(
     x: Tensor, scale: Tensor, zero_point: Tensor, low: int | Tensor, high: int | Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """``clamp(round(x / scale) + zero_point)``, by the reciprocal; scale and zero point have one element each."""
+    """Return ``clamp(round(x / scale) + zero_point)``, by the reciprocal; scale and zero point have one element."""
     factor = (1.0 / scale.reshape([])).to(torch.float32)
     levels = torch.round(x.float() * factor) + zero_point.reshape([])
     low, high = (each.reshape([]).float() if isinstance(each, Tensor) else each for each in (low, high))
@@ -70,13 +70,13 @@ def _dequantize_by_tensors(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """``(x - zero_point) * scale``, computed in ``out_dtype``."""
+    """Return ``(x - zero_point) * scale``, computed in ``out_dtype``."""
     to = out_dtype or torch.float32
     return (x.to(to) - zero_point.reshape([]).to(to)) * scale.reshape([]).to(to)
 
 
 def _choose_qparams_asymmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The scale (float64) and zero point (int64) that map the range of ``x``, widened to hold zero, to low … high."""
+    """Return the scale (float64) and zero point (int64) that map the range of ``x`` and 0 to low … high."""
     smallest, largest = x.amin().clamp(max=0.0), x.amax().clamp(min=0.0)
     scale = torch.maximum((largest - smallest) / float(high - low), torch.full((), eps))
     zero_point = torch.clamp(low - torch.round(smallest / scale).to(torch.int32), low, high)
@@ -84,7 +84,7 @@ def _choose_qparams_asymmetric(x: Tensor, low: int, high: int, eps: float, dtype
 
 
 def _choose_qparams_symmetric(x: Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """As `_choose_qparams_asymmetric`, for a range that is symmetric around zero."""
+    """Return the same as `_choose_qparams_asymmetric` for a range symmetric around zero."""
     largest = torch.maximum(-x.amin().clamp(max=0.0), x.amax().clamp(min=0.0))
     scale = torch.maximum(largest / (float(high - low) / 2), torch.full((), eps))
     zero_point = torch.full([1], 128 if dtype == torch.uint8 else 0, dtype=torch.int64)
@@ -94,7 +94,7 @@ def _choose_qparams_symmetric(x: Tensor, low: int, high: int, eps: float, dtype:
 def _quantize_groups(
     x: Tensor, scales: Tensor, zero_points: Tensor, low: int, high: int, dtype: torch.dtype, group_size: int
 ) -> Tensor:
-    """Quantize every ``group_size`` elements of a row with a scale of their own: (M, N) with (M, N / group_size)."""
+    """Quantize each ``group_size`` elements of a row with their own scale: (M, N), scales (M, N / group_size)."""
     if group_size > x.shape[-1] and scales.shape[-1] == 1:
         group_size = x.shape[-1]
     levels = x.reshape(-1, group_size).mul(1.0 / scales.reshape(-1, 1)).add(zero_points.reshape(-1, 1)).round()
@@ -102,5 +102,5 @@ def _quantize_groups(
 
 
 def _fake_quantize(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, low: int, high: int) -> Tensor:
-    """Quantize and dequantize: what is lost in between is lost."""
+    """Return ``x`` quantized and dequantized per channel."""
     return torch.fake_quantize_per_channel_affine(x, scales.float(), zero_points.int(), axis, low, high)

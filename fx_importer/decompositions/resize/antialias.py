@@ -1,6 +1,6 @@
-"""Resizing that averages where it shrinks, as two products with matrices of weights.
+"""Decompositions of antialiased resizing to two matmuls with weights.
 
-An element that is not finite reaches its whole row and column: zero times infinity is not a number.
+A non-finite element spreads to its whole row and column, as zero times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _cubic(x: Tensor) -> Tensor:
-    """The cubic of Keys with a = -0.5, as Pillow has it."""
+    """Return the cubic of Keys with a = -0.5, as in Pillow."""
     a = -0.5
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * a * x - 4 * a
@@ -59,7 +59,7 @@ def _resize(
 def bilinear_antialiased(
     x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
-    """Weights fall off linearly."""
+    """Resize bilinearly: weights are a triangle filter."""
     return _resize(x, sizes, align_corners, (scales_h, scales_w), _triangle, 1)
 
 
@@ -67,7 +67,7 @@ def bilinear_antialiased(
 def bicubic_antialiased(
     x: Tensor, sizes: Sequence[int], align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
-    """Weights are a cubic's."""
+    """Resize bicubically: weights are a cubic filter."""
     return _resize(x, sizes, align_corners, (scales_h, scales_w), _cubic, 2)
 
 

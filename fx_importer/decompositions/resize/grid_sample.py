@@ -1,4 +1,4 @@
-"""Volumes read at points between their elements."""
+"""Decompositions of grid sampling, of volumes and of images with dynamic shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
 
 @decomposes(aten.grid_sampler_3d.default)
 def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    """Read ``x`` of ``[N, C, D, H, W]`` at ``grid`` of ``[N, d, h, w, 3]``, whose last axis says width, height, depth.
+    """Sample ``x``, [N, C, D, H, W], at ``grid``, [N, d, h, w, 3], whose last axis is x, y, z (width, height, depth).
 
     The edges of ``x`` are -1 and 1; with ``align_corners``, the centers of its outermost elements are.
     """
@@ -44,14 +44,14 @@ def grid_sampler_3d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mo
 
 @decomposes(aten.grid_sampler_2d.default)
 def grid_sampler_2d(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
-    """The same of ``[N, C, H, W]`` at ``[N, h, w, 2]``, where sizes are not known."""
+    """Sample [N, C, H, W] at [N, h, w, 2], if a size is dynamic."""
     if is_static(x, grid):
         return NotImplemented
     return grid_sampler_3d(x, grid, interpolation_mode, padding_mode, align_corners)
 
 
 def _unnormalize(coordinate: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """Return ``coordinate`` counted in elements of an axis of ``size``."""
+    """Return ``coordinate`` in elements of an axis of ``size``."""
     place = (coordinate + 1) / 2 * (size - 1) if align_corners else ((coordinate + 1) * size - 1) / 2
     if padding_mode == _REFLECTION:
         low, span = (0.0, size - 1) if align_corners else (-0.5, size)
@@ -60,7 +60,7 @@ def _unnormalize(coordinate: Tensor, size: int, padding_mode: int, align_corners
 
 
 def _reflect(distance: Tensor, span: int) -> Tensor:
-    """Fold a line at every multiple of ``span``."""
+    """Reflect ``distance`` at every multiple of ``span``."""
     if span == 0:
         return torch.zeros_like(distance)
     folds = (distance.abs() / span).floor()
@@ -69,7 +69,7 @@ def _reflect(distance: Tensor, span: int) -> Tensor:
 
 
 def _gather(x: Tensor, places: list[Tensor]) -> Tensor:
-    """Return the elements of ``x`` at whole ``places``, as ``[N, C, *places]``; what lies outside is zero."""
+    """Return the elements of ``x`` at integral ``places``, as [N, C, *places]; elements outside are zero."""
     inside = torch.ones((), dtype=torch.bool)
     indices: list[Tensor] = []
     for place, size in zip(places, x.shape[2:], strict=True):

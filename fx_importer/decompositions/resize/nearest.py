@@ -1,4 +1,4 @@
-"""Resizing to the nearest element: repetitions, or a gather per axis."""
+"""Decompositions of nearest-neighbor resizing to repetitions, or a gather per axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.fx_graph.operators import aten
 
 @decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
 def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
-    """``result[i] = x[floor(i * size / new size)]`` along each axis but the first two. A scale that is given counts."""
+    """``result[i] = x[floor(i * size / new size)]`` along each spatial axis; a given scale takes precedence."""
     sizes = x.shape[2:]
     scales = scale_factors or [None] * len(sizes)
     known = output_size or [int(size * scale) for size, scale in zip(sizes, scales, strict=True) if scale]
@@ -40,7 +40,7 @@ def _resize_axis(x: Tensor, axis: int, new: int, step: float) -> Tensor:
 
 @decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
 def nearest_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
-    """The same, where sizes are not known."""
+    """Resize as `nearest`, with dynamic sizes."""
     return _resize_dynamic(x, output_size, scale_factors, 0.0)
 
 
@@ -48,7 +48,7 @@ def nearest_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: Sequenc
     *(aten._upsample_nearest_exact1d.vec, aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec)
 )
 def nearest_exact_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
-    """``result[i] = x[floor((i + 0.5) * size / new size)]``, where sizes are not known."""
+    """``result[i] = x[floor((i + 0.5) * size / new size)]``, with dynamic sizes."""
     return _resize_dynamic(x, output_size, scale_factors, 0.5)
 
 

@@ -1,4 +1,4 @@
-"""What every output type starts from: torch's core ATen decompositions, less those that do harm, and rules of ours."""
+"""The base of every output type's table: torch's Core ATen decompositions, without harmful ones, and rules of ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx_importer.fx_graph.operators import aten
 CORE_ATEN = DecompositionTable(
     overloads_only(core_aten_decompositions()), because="outside the Core ATen operator set; torch's own decomposition"
 )
-"""Torch's own table to the Core ATen operator set."""
+"""Torch's own decompositions to the Core ATen operator set."""
 
 BASE = (
     CORE_ATEN.keeping(

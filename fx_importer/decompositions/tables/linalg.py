@@ -1,4 +1,4 @@
-"""The decompositions for linalg on tensors."""
+"""The decomposition table of linalg on tensors."""
 
 from __future__ import annotations
 

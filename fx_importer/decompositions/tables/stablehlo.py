@@ -1,4 +1,4 @@
-"""The decompositions for StableHLO."""
+"""The decomposition table of StableHLO."""
 
 from __future__ import annotations
 

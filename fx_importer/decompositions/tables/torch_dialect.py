@@ -1,4 +1,4 @@
-"""The decompositions for the torch dialect in backend form."""
+"""The decomposition table of the torch dialect in backend form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decompositions for TOSA."""
+"""The decomposition table of TOSA."""
 
 from __future__ import annotations
 
