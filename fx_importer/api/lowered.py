@@ -219,7 +219,7 @@ class Lowered(Compiled):
     ) -> Divergence | None:
         """Find the first operation of the exported program whose value differs on ``backend``; None if all agrees.
 
-        The program is lowered again, with its values on the way as outputs; what differs is then lowered alone. A
+        The program is lowered again, with its intermediate values as outputs; what differs is then lowered alone. A
         script that shows the operation without the model is written to a new directory. State is as it was exported.
 
         Args:

@@ -69,9 +69,9 @@ def job_of(directory: Path) -> Job:
     files = [directory / file for file in facts["programs"].values()]
     if len(files) != 1 or not files[0].exists():
         raise UsageError(f"'{directory}' does not hold one program to reduce: report.md says what it has")
-    if facts.get("unsaid"):
+    if not_recorded := facts.get("not_recorded", facts.get("unsaid")):  # "unsaid" in version 0.1
         raise UsageError(
-            f"'{directory}' is of a lowering with {', '.join(facts['unsaid'])}, which a report cannot hold: reduce the "
+            f"'{directory}' is of a lowering with {', '.join(not_recorded)}, which a report cannot hold: reduce the "
             "model itself"
         )
     options = options_from_text(facts["options"])

@@ -139,7 +139,7 @@ def reduce(
     ] = Path("reduced"),
     backend: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Where it does not do what eager PyTorch does, if that is what is wrong."),
+        typer.Option(metavar="NAME", help="Backend on which it does not match eager PyTorch, if that is the failure."),
     ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,

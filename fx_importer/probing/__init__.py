@@ -1,4 +1,4 @@
-"""Finds the operators that a lowering failed for."""
+"""Search for the unsupported operators of a failed lowering, each lowered alone."""
 
 from fx_importer.probing.outline_operators import outline
 from fx_importer.probing.probe_store import Store

@@ -1,4 +1,4 @@
-"""Each operator of a program as a module of its own."""
+"""Extraction of each operator of a module into a module of its own."""
 
 from __future__ import annotations
 
@@ -11,41 +11,40 @@ from fx_importer.mlir.bindings import func_d, ir
 _TENSOR = re.compile(r"!torch\.v?tensor\b")
 _RETURNED = re.compile(r"!torch\.(v?tensor\b|int$|float$|bool$)")
 _UNPACKING = ("torch.aten.__getitem__.t", "torch.prim.ListUnpack", "torch.prim.TupleUnpack", "torch.prim.TupleIndex")
-_NUMBERS = {
+_SCALARS = {
     "!torch.int": "torch.constant.int 2",
     "!torch.float": "torch.constant.float 5.000000e-01",
     "!torch.bool": "torch.constant.bool true",
 }
-"""The types of numbers, and a constant of each."""
-_SMALL = 64
-"""The most elements of a constant tensor that are kept as they are."""
+"""Scalar types and a constant of each."""
+_MAX_CONSTANT_ELEMENTS = 64
+"""Larger constant tensors are replaced by splats."""
 
 
 @dataclass
 class Probe:
-    """A module whose one function calls an operator, and where a program does so."""
+    """A module with one operator, and the calls in the program that it stands for."""
 
     text: str
-    """Tensors are arguments of the function; numbers and lists, and what they are computed from, are in it. Of large
-    constants all elements are equal."""
+    """The module. Tensors are function arguments; scalars and lists are computed inside. Large constants are splats."""
     op: str
     """The overload, ``aten.add.Tensor``."""
     call: str
-    """The overload with what it is called with."""
+    """The overload with its operands."""
     calls: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
-    """In order; a dictionary finds them."""
+    """Calls in program order, as dictionary keys."""
     inside: list[Probe] = field(default_factory=list)
-    """For an operator with regions: the probes of what these hold."""
+    """Probes of the operators in its regions."""
     numbers: dict[ir.Operation, None] = field(default_factory=dict[ir.Operation, None])
-    """The operators by which numbers that it takes are got from tensors."""
+    """Operators that read its scalar operands from tensors."""
     fixed: str | None = None
-    """As ``text``, with constants in the place of these numbers, if there are any."""
+    """``text`` with constants for these scalars, if there are any."""
 
 
 def probes_of(module: ir.Operation) -> list[Probe]:
-    """Return a probe for each way in which the functions of ``module`` call operators, in the order of first calls.
+    """Return a probe for each distinct operator call in ``module``, in the order of first calls.
 
-    An operator with regions comes after what these hold. ``module`` is in the torch dialect, as it was imported.
+    An operator with regions comes after the operators in them. ``module`` is in the torch dialect, as imported.
     """
     found: dict[str, Probe] = {}
     for function in module.regions[0].blocks[0].operations:
@@ -61,12 +60,12 @@ def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe])
         for view in block.operations:
             op = view.operation
             inside = [probe for each in op.regions for probe in _collect(each, function, found)]
-            if not _is_probed(op):
+            if not _has_probe(op):
                 continue
             text = extract(op, function)
-            blamed = _blamed(op)
+            blamed = _producer(op)
             probe = found.get(text)
-            numbers = {each: None for each in _closure(op) if each != op and _makes_number(each)}
+            numbers = {each: None for each in _closure(op) if each != op and _reads_scalar(each)}
             if probe is None:
                 fixed = extract(op, function, numbers) if numbers else None
                 probe = found[text] = Probe(text, overload(blamed), call_of(blamed), inside=inside, fixed=fixed)
@@ -76,10 +75,10 @@ def _collect(region: ir.Region, function: ir.Operation, found: dict[str, Probe])
     return probes
 
 
-def _is_probed(op: ir.Operation) -> bool:
+def _has_probe(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or op.name.startswith(("torch.constant.", "torch.vtensor.literal")):
         return False
-    # What makes a list or a number is probed with what takes that.
+    # Operators that create a list or a scalar are part of the probe of their user.
     return bool(op.regions) or any(_TENSOR.match(str(each.type)) or _is_returned(each) for each in op.results)
 
 
@@ -87,33 +86,33 @@ def _is_returned(value: ir.Value) -> bool:
     return any(use.owner.name == "func.return" for use in value.uses)
 
 
-def _makes_number(op: ir.Operation) -> bool:
+def _reads_scalar(op: ir.Operation) -> bool:
     results = [str(result.type) for result in op.results]
-    return len(results) == 1 and results[0] in _NUMBERS and any(_TENSOR.match(str(each.type)) for each in op.operands)
+    return len(results) == 1 and results[0] in _SCALARS and any(_TENSOR.match(str(each.type)) for each in op.operands)
 
 
-def _blamed(op: ir.Operation) -> ir.Operation:
-    """Return the operator of which ``op`` unpacks the result, or ``op``."""
+def _producer(op: ir.Operation) -> ir.Operation:
+    """Return the operator whose result ``op`` unpacks, or ``op``."""
     while op.name in _UNPACKING and (maker := maker_of(op.operands[0])):
         op = maker
     return op
 
 
 def maker_of(value: ir.Value) -> ir.Operation | None:
-    """Return the operation that ``value`` is a result of; None for an argument."""
+    """Return the defining operation of ``value``; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def overload(op: ir.Operation) -> str:
-    """Return the name of an operator as torch spells it: ``aten.mm.default``."""
+    """Return the overload name of an operator: ``aten.mm.default``."""
     name = ir.StringAttr(op.attributes["name"]).value if op.name == "torch.operator" else op.name
     name = name.removeprefix("torch.")
     return name if name.count(".") > 1 or name.startswith("prim.") else f"{name}.default"
 
 
 def call_of(op: ir.Operation) -> str:
-    """Return the overload with the types or the values of its operands, and the types of its results."""
+    """Return the overload with types or values of its operands and types of its results."""
     results = ", ".join(_short(str(result.type)) for result in op.results)
     return f"{overload(op)}({', '.join(map(_operand, op.operands))}) -> {results or 'nothing'}"
 
@@ -142,9 +141,9 @@ def _short(type_: str) -> str:
 
 
 def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Operation] = ()) -> str:
-    """Return the text of a module with a function that does what ``op`` does in ``function``; it returns what is read.
+    """Return the text of a module with a function that computes ``op`` of ``function`` and returns its used results.
 
-    The function has the attributes of ``function``. Of the operations ``fixed``, the results are constants.
+    The function has the attributes of ``function``. Operations in ``fixed`` are replaced by constants.
     """
     needed = dict.fromkeys(_closure(op, fixed))
     arguments: dict[ir.Value, None] = {}
@@ -173,9 +172,9 @@ def extract(op: ir.Operation, function: ir.Operation, fixed: Collection[ir.Opera
 
 
 def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[ir.Operation]:
-    """Yield ``op`` after all that makes the numbers, lists and constant tensors among its operands.
+    """Yield the operations that compute scalar, list and constant operands of ``op``, transitively, and then ``op``.
 
-    What makes the operands of ``ends`` does not count.
+    The operands of operations in ``ends`` are not followed.
     """
     seen: set[ir.Operation] = set()
 
@@ -193,7 +192,7 @@ def _closure(op: ir.Operation, ends: Collection[ir.Operation] = ()) -> Iterator[
 
 
 def _captured(op: ir.Operation) -> list[ir.Value]:
-    """Return the values that ``op`` takes, and those of the outside that its regions use."""
+    """Return the operands of ``op`` and the values that its regions capture."""
     values = list(op.operands)
     if op.regions:
         inner: set[ir.Value] = set()
@@ -224,11 +223,11 @@ def _rename(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> None:
 
 
 def _splat(op: ir.Operation) -> ir.Operation | None:
-    """Return a constant of the type of ``op`` with equal elements, where ``op`` is a large one."""
+    """Return a splat constant of the type of ``op`` if that is a large constant, else None."""
     if op.name != "torch.vtensor.literal":
         return None
     kind = ir.ShapedType(op.attributes["value"].type)
-    if isinstance(op.attributes["value"], ir.DenseElementsAttr) and _count(kind) <= _SMALL:
+    if isinstance(op.attributes["value"], ir.DenseElementsAttr) and _count(kind) <= _MAX_CONSTANT_ELEMENTS:
         return None
     element = kind.element_type
     number = "3" if isinstance(element, ir.IntegerType) else "3.7e-01"
@@ -240,8 +239,8 @@ def _splat(op: ir.Operation) -> ir.Operation | None:
 
 
 def _constant(op: ir.Operation) -> ir.Operation:
-    """Return a constant number of the type of what ``op`` returns."""
-    return _inserted(_NUMBERS[str(op.results[0].type)])
+    """Return a scalar constant of the result type of ``op``."""
+    return _inserted(_SCALARS[str(op.results[0].type)])
 
 
 def _inserted(text: str) -> ir.Operation:

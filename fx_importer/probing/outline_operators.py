@@ -1,4 +1,4 @@
-"""Operators that an output type refuses, as calls of functions that the module declares and does not define."""
+"""Outlining of unsupported operators: calls of stubs that the module declares and does not define."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from fx_importer.mlir.declarations import OperatorStubs, StubDefinition
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
-_NUMBERS = {"!torch.int": "int", "!torch.float": "float", "!torch.bool": "bool"}
+_SCALARS = {"!torch.int": "int", "!torch.float": "float", "!torch.bool": "bool"}
 
 
-class _Cannot(Exception):
-    """An operator has no function that could stand for it."""
+class _NotOutlinable(Exception):
+    """The operator cannot be replaced by a call of a stub."""
 
 
 def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, StubDefinition]:
-    """Replace operators of ``module``, which is in the torch dialect, in place: those that ``calls`` describes.
+    """Replace the operators of ``module`` that ``calls`` describes by calls of stubs, in place.
 
-    Each becomes a call of a private function, one for all that do the same on the same types. A function takes and
-    returns tensors: lists are taken apart, and what is constant is in the record.
+    ``module`` is in the torch dialect. There is one private function for equal operators with equal types. It takes and
+    returns tensors: lists are unpacked, and constants are in the record.
 
-    What writes to its arguments, holds a region, or takes or returns anything but tensors and numbers is left as it is.
+    Operators that mutate arguments, have regions, or take or return other values than tensors and scalars are kept.
 
     Returns:
-        What the functions compute that are new, by their names.
+        The definitions of the new functions, by name.
     """
     refused: list[ir.Operation] = []
 
@@ -48,22 +48,22 @@ def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, StubDefin
     for op in refused:
         try:
             _replace(op, stubs, found)
-        except _Cannot:
+        except _NotOutlinable:
             continue
     return found
 
 
 @dataclass
-class _Site:
-    """One call, as it is taken apart."""
+class _CallSite:
+    """Operands of one call, unpacked."""
 
     dtypes: Iterator[str] | None = None
-    """Of the tensors in the model, in order, where those here are of others in their place."""
+    """The model's dtypes of the tensors, in order, where legalization changed them."""
     operands: list[ir.Value] = field(default_factory=list)
     takes: list[ValueType] = field(default_factory=list)
 
     def argument(self, value: ir.Value) -> OperatorArgument:
-        """Return an argument of an operator, and note what the function has to take for it."""
+        """Return an argument of the operator, and record the function arguments that it needs."""
         maker = maker_of(value)
         kind = str(value.type)
         name = maker.name if maker else ""
@@ -73,30 +73,30 @@ class _Site:
             return tuple(self.argument(each) for each in maker.operands)
         if maker and name == "torch.derefine":
             return self.argument(maker.operands[0])
-        if kind in _NUMBERS:
-            self.takes.append(ValueType(_NUMBERS[kind]))
+        if kind in _SCALARS:
+            self.takes.append(ValueType(_SCALARS[kind]))
         else:
             self.takes.append(self.tensor(value))
         self.operands.append(value)
         return Passed(len(self.operands) - 1)
 
     def tensor(self, value: ir.Value) -> ValueType:
-        """Return the type that the next tensor, which is ``value`` here, has in the model."""
+        """Return the model's type of the next tensor, ``value``."""
         found = _tensor_type(value.type)
         if self.dtypes is None:
             return found
         dtype, shape = next(self.dtypes, None), found.shape or ()
         if dtype is None:
-            raise _Cannot
+            raise _NotOutlinable
         paired = dtype.startswith("complex") and not found.dtype.startswith("complex")
         return ValueType(dtype, shape[:-1] if paired else shape)
 
 
 def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefinition]) -> None:
-    """Replace ``op`` by a call, and note what its function computes. Raises `_Cannot`, and then nothing has changed."""
+    """Replace ``op`` by a call, and record the definition. Raises `_NotOutlinable` before anything is changed."""
     name = overload(op)
     schema = _schema(name)
-    site = _Site(_model_dtypes(op))
+    site = _CallSite(_model_dtypes(op))
     arguments = tuple(site.argument(operand) for operand in op.operands)
     results = [
         found
@@ -104,7 +104,7 @@ def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefi
         for found in _results(result, () if len(schema.returns) == 1 else (position,))
     ]
     if site.dtypes is not None and any(map(_is_list, op.results)):
-        raise _Cannot  # not all of it may be read
+        raise _NotOutlinable  # unused elements of the list have no dtype here
     returned = tuple(Returned(site.tensor(value), path) for value, path in results)
     stub = OperatorStub(name, arguments, tuple(site.takes), returned)
     stem = "fallback_" + re.sub(r"\W", "_", name)
@@ -119,20 +119,20 @@ def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefi
         defined[name] = StubDefinition(call_of(op), computed)
     for (value, _), new in zip(results, call.results, strict=True):
         value.replace_all_uses_with(new)
-    for user in {use.owner for result in op.results for use in result.uses}:  # what took a list apart
+    for user in {use.owner for result in op.results for use in result.uses}:  # operations that unpack lists
         user.erase()
     op.erase()
 
 
 def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> ir.Module:
-    """Return a module with a function that computes ``results`` of ``op`` from ``operands``, numbers as tensors."""
+    """Return a module with a function that computes ``results`` of ``op``; scalar ``operands`` are tensors there."""
     module = ir.Module.create(op.location)
     known: dict[ir.Value, ir.Value] = {}
 
     def copied(value: ir.Value) -> ir.Value:
         if value not in known:
             maker = maker_of(value)
-            assert maker is not None  # an argument of the function would be an operand
+            assert maker is not None  # function arguments are operands
             new = ir.Operation.create(
                 maker.name,
                 results=[each.type for each in maker.results],
@@ -157,7 +157,7 @@ def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], resul
 
 def _function_of(op: ir.Operation) -> ir.Operation:
     while op.name != "func.func":
-        assert op.parent is not None  # what is lowered is in functions
+        assert op.parent is not None  # operators are inside of functions
         op = op.parent.operation
     return op
 
@@ -169,10 +169,10 @@ def _model_dtypes(op: ir.Operation) -> Iterator[str] | None:
 
 
 def _schema(name: str) -> Any:
-    """Return the schema of an overload. Raises `_Cannot` if torch has none, or it writes to its arguments."""
+    """Return the schema of an overload. Raises `_NotOutlinable` if it is unknown or mutates its arguments."""
     found = operator_named(name)
     if not isinstance(found, OpOverload) or found._schema.is_mutable:
-        raise _Cannot
+        raise _NotOutlinable
     return found._schema
 
 
@@ -190,11 +190,11 @@ def _constant(op: ir.Operation) -> OperatorArgument:
             return ir.FloatAttr(value).value
         case "str" | "device":
             return ir.StringAttr(value).value
-    raise _Cannot
+    raise _NotOutlinable
 
 
 def _results(value: ir.Value, path: tuple[int, ...]) -> list[tuple[ir.Value, tuple[int, ...]]]:
-    """Return the tensors that are read of a result, with where they are in it: a list is read element by element."""
+    """Return the used tensors of a result with their paths in it; lists are unpacked."""
     if not _is_list(value):
         return [(value, path)]
     found: list[tuple[ir.Value, tuple[int, ...]]] = []
@@ -204,7 +204,7 @@ def _results(value: ir.Value, path: tuple[int, ...]) -> list[tuple[ir.Value, tup
         elif user.name == "torch.aten.__getitem__.t" and (index := maker_of(user.operands[1])):
             found.append((user.results[0], (*path, ir.IntegerAttr(index.attributes["value"]).value)))
         else:
-            raise _Cannot
+            raise _NotOutlinable
     return found
 
 
@@ -213,16 +213,16 @@ def _is_list(value: ir.Value) -> bool:
 
 
 def _tensor_type(kind: ir.Type) -> ValueType:
-    """Return what is known of a tensor. Raises `_Cannot` for what is none, may be written to, or has no rank."""
+    """Return the type of a tensor. Raises `_NotOutlinable` for other values, mutable tensors and unranked tensors."""
     found = _VTENSOR.fullmatch(str(kind))
     if not found:
-        raise _Cannot
+        raise _NotOutlinable
     sizes = [each for each in found["sizes"].split(",") if each]
     return ValueType(_dtype(found["element"]), tuple(each if each == "?" else int(each) for each in sizes))
 
 
 def _dtype(element: str) -> str:
-    """Return torch's name of an element type of the torch dialect."""
+    """Return torch's dtype name of an element type of the torch dialect."""
     if element == "i1":
         return "bool"
     if element == "bf16":
@@ -233,25 +233,25 @@ def _dtype(element: str) -> str:
         return f"float8_{found[1].lower()}"
     if found := re.fullmatch(r"([su]i|f)(\d+)", element):
         return {"si": "int", "ui": "uint", "f": "float"}[found[1]] + found[2]
-    raise _Cannot
+    raise _NotOutlinable
 
 
 def _as_tensor(value: ir.Value) -> ir.Value:
-    """Return a number as a tensor of rank 0: output types differ in what numbers they have."""
-    if str(value.type) not in _NUMBERS:
+    """Return a scalar as a rank-0 tensor, since output types differ in their scalar types."""
+    if str(value.type) not in _SCALARS:
         return value
     return ir.Operation.create("torch.prim.NumToTensor.Scalar", results=[_tensor_of(value)], operands=[value]).result
 
 
 def _tensor_of(value: ir.Value) -> ir.Type:
-    """Return the type of the tensor that ``value`` is, or is passed as."""
-    kind = _NUMBERS.get(str(value.type))
+    """Return the tensor type that ``value`` has or is passed as."""
+    kind = _SCALARS.get(str(value.type))
     if kind is None:
         return value.type
     return ir.Type.parse(f"!torch.vtensor<[],{ {'int': 'si64', 'float': 'f64', 'bool': 'i1'}[kind] }>")
 
 
 def _as_number(tensor: ir.Value, kind: ir.Type) -> ir.Value:
-    """Return the number of the type ``kind`` that ``tensor``, of rank 0, was passed for."""
-    read = {"int": "Int", "float": "Float", "bool": "Bool"}[_NUMBERS[str(kind)]]
+    """Return the scalar of type ``kind`` that the rank-0 ``tensor`` was passed for."""
+    read = {"int": "Int", "float": "Float", "bool": "Bool"}[_SCALARS[str(kind)]]
     return ir.Operation.create(f"torch.aten.{read}.Tensor", results=[kind], operands=[tensor]).result

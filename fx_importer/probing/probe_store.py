@@ -1,4 +1,4 @@
-"""What became of small modules, kept on disk from one process to the next."""
+"""On-disk cache of probe results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PACKAGES = ("mlir", "pipelines", "rewrites", "probing")
 
 
 class Store:
-    """A table of outcomes by pipeline and module, in a file for each state of the package and of the wheel.
+    """Table of results by pipeline and module, in one file for each state of the package and the wheel.
 
-    Several processes may use it. Where it cannot be written nothing is kept.
+    Several processes may use it. Errors when writing it are ignored.
     """
 
     def __init__(self, directory: Path | None = None):
-        """``directory`` is by default the user's for caches."""
+        """``directory`` is the user's cache directory by default."""
         directory = directory or platformdirs.user_cache_path("fx_importer")
         self._path = directory / f"probes-{_state()}.sqlite"
 
     def get(self, pipeline: str, module: str) -> tuple[bool, Failure | None]:
-        """Return whether the outcome is known, and the failure, if it was one."""
+        """Return whether a result is stored, and the failure, if it was one."""
         try:
             with closing(self._connected()) as table:
                 row = table.execute(
@@ -39,7 +39,7 @@ class Store:
         return row is not None, Failure(*row) if row and row[0] is not None else None
 
     def put(self, pipeline: str, module: str, failure: Failure | None) -> None:
-        """Keep an outcome."""
+        """Store a result."""
         row = (failure.stage, failure.reason) if failure else (None, None)
         try:
             with closing(self._connected()) as table, table:
@@ -59,7 +59,7 @@ def _key(pipeline: str, module: str) -> bytes:
 
 
 def _state() -> str:
-    """Return a name for what outcomes depend on: the wheel's version, and this package's files."""
+    """Return a digest of the wheel's version and of this package's files."""
     root = Path(__file__).parents[1]
     files = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
     seen = [(str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

@@ -1,4 +1,4 @@
-"""Lowers small modules, many of them, each once."""
+"""Lowering of many small modules, each once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fx_importer.probing.probe_store import Store
 from fx_importer.probing.search import Failure, reason_of
 
 LIMITS = Limits(seconds=30)
-"""For one module, which takes a fiftieth of a second."""
+"""Limits for one module, which usually takes 20 ms."""
 
 
 class Prober:
-    """Lowers modules by the pipelines that it was made with, in a process of their own."""
+    """Lowers modules by given pipelines in another process."""
 
     def __init__(self, pipeline: Callable[[OutputType], Pipeline], store: Store | None = None):
-        """``pipeline`` says by which. What is in ``store`` is not lowered again, and what is not is put there."""
+        """``pipeline`` returns the pipeline of an output type. Results are looked up in ``store`` and added to it."""
         self._pipeline = functools.cache(pipeline)
         self._store = store
         self._known: dict[tuple[str, OutputType], Failure | None] = {}
@@ -31,7 +31,7 @@ class Prober:
         return isolated_runner.Prober(LIMITS)
 
     def __call__(self, text: str, output_type: OutputType) -> Failure | None:
-        """Return how ``text``, a module in the torch dialect, fails to lower; None if it does not."""
+        """Return the failure of lowering ``text``, a module in the torch dialect; None if it succeeds."""
         key = (text, output_type)
         if key not in self._known:
             self._known[key] = self._looked_up(text, output_type)

@@ -1,4 +1,4 @@
-"""All that is wrong with programs, also where not even the import goes well."""
+"""All expected failures of programs, also if the import fails."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def expected(
     import_: Callable[[Mapping[str, ExportedProgram]], ir.Operation],
     causes: Callable[[ir.Operation], tuple[Cause, ...]],
 ) -> Expected:
-    """Return what is refused of ``programs``, by the import and by what comes after it.
+    """Return the nodes and operators of ``programs`` that the import or the lowering does not support.
 
-    What ``import_`` refuses makes way for zeros, so that the rest can be seen: where that has sizes that are known.
+    Nodes that ``import_`` does not support are replaced by zeros if their sizes are static, to check the rest.
     """
     unsupported_nodes: list[UnsupportedNode] = []
     cut: set[str] = set()
@@ -40,7 +40,7 @@ def expected(
 
 
 def _without(program: ExportedProgram, names: Collection[str]) -> ExportedProgram:
-    """Return ``program`` with zeros in the place of what these nodes compute, where their sizes are known."""
+    """Return ``program`` with the results of these nodes replaced by zeros where their sizes are static."""
 
     def rewrite(graph: fx.Graph, _module: fx.GraphModule) -> None:
         for node in list(graph.nodes):
@@ -53,7 +53,7 @@ def _without(program: ExportedProgram, names: Collection[str]) -> ExportedProgra
 
 
 def _tensors(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield ``node``, or what takes it apart, if it has several results."""
+    """Yield ``node``, or its ``getitem`` users if it has several results."""
     if isinstance(node.meta.get("val"), torch.Tensor):
         yield node
     else:

@@ -16,7 +16,7 @@ def parsed(text: str) -> ir.Module:
     return ir.Module.parse(text, context)
 
 
-def spelled_out(module: ir.Operation) -> str:
+def generic_text(module: ir.Operation) -> str:
     """Return ``module`` as text that can be read back, without locations."""
     return module.get_asm(enable_debug_info=False)
 
@@ -55,7 +55,7 @@ def with_operations(text: str, kept: Collection[int]) -> str:
             del function.attributes[name]
     passmanager.PassManager.parse("builtin.module(symbol-dce)", module.context).run(module.operation)
     module.operation.verify()
-    return spelled_out(module.operation)
+    return generic_text(module.operation)
 
 
 def _function(module: ir.Module) -> Any:

@@ -13,7 +13,7 @@ from fx_importer.pipelines import Stage, run_stage
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import single_passes
 from fx_importer.reduction.ddmin import minimized
-from fx_importer.reduction.module_slices import operations_in, spelled_out, with_operations
+from fx_importer.reduction.module_slices import generic_text, operations_in, with_operations
 from fx_importer.reduction.symptom import Symptom
 from fx_importer.reduction.trials import Entering, Trials
 
@@ -32,7 +32,7 @@ class Case:
         """Return the module before a stage; None where there was none."""
         if record.snapshot is None or record.name == "import":  # which begins with an empty module
             return None
-        return cls(spelled_out(record.snapshot), record.name, record.pipeline)
+        return cls(generic_text(record.snapshot), record.name, record.pipeline)
 
     @classmethod
     def read(cls, path: Path) -> Case | None:
@@ -61,7 +61,9 @@ class Case:
         """Run each pass alone, and write to ``path`` what it is given right before. Raises as `run` does."""
         module = self._parsed()
         for steps in single_passes(Stage(self.stage, "", parse_steps(self.pipeline))):
-            alone = replace(self, text=spelled_out(module.operation), pipeline=str(Stage(self.stage, "", tuple(steps))))
+            alone = replace(
+                self, text=generic_text(module.operation), pipeline=str(Stage(self.stage, "", tuple(steps)))
+            )
             alone.write(path)
             alone._run(module, entering)
 

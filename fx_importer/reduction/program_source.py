@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from fx_importer.fx_graph.programs import held_value
 from fx_importer.reduction.subprogram import example_leaves
-from fx_importer.verification.python_source import Raw, UnspeakableError, call_spelled, spelled
+from fx_importer.verification.python_source import NotPythonError, Raw, call_source, literal
 
 LITERAL = 64
 """Elements of a tensor that is written out at most."""
@@ -58,7 +58,7 @@ class Tensor:
             case Fill.SAVED:
                 return f"saved[{self.name!r}]"
             case Fill.LITERAL:
-                return f"torch.tensor({spelled(self.data.tolist())}, dtype={self.data.dtype})"
+                return f"torch.tensor({literal(self.data.tolist())}, dtype={self.data.dtype})"
             case Fill.RANDOM:
                 return f"torch.randn({sizes}{dtype})"
             case Fill.ONES | Fill.ZEROS:
@@ -84,18 +84,18 @@ class Line:
     def __str__(self) -> str:
         if self.target is operator.getitem:
             value, index = self.args
-            return f"{self.name} = {spelled(value)}[{spelled(index)}]"
-        return f"{self.name} = {call_spelled(function_spelled(self.target), self.args, self.kwargs)}"
+            return f"{self.name} = {literal(value)}[{literal(index)}]"
+        return f"{self.name} = {call_source(function_source(self.target), self.args, self.kwargs)}"
 
 
-def function_spelled(target: Callable[..., Any]) -> str:
-    """Return what a node calls, as Python. Raises `UnspeakableError` for what cannot be called with plain arguments."""
+def function_source(target: Callable[..., Any]) -> str:
+    """Return what a node calls, as Python. Raises `NotPythonError` for what cannot be called with plain arguments."""
     if isinstance(target, OpOverload):
         return f"torch.ops.{target}"
     module, name = getattr(target, "__module__", None), getattr(target, "__name__", "")
     module = {"_operator": "operator", "torch": "torch", "math": "math"}.get(module or "")
     if module is None or not name.isidentifier():
-        raise UnspeakableError(target)
+        raise NotPythonError(target)
     return f"{module}.{name}"
 
 
@@ -181,7 +181,7 @@ def listed(program: ExportedProgram, *, numbers: bool) -> Listing:
         value = held_value(program, spec) if weight else examples[spec.arg.name]
         node = nodes[spec.arg.name]
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            raise UnspeakableError(value)
+            raise NotPythonError(value)
         sizes = node.meta["val"].shape
         dynamic = () if weight else tuple(axis for axis, size in enumerate(sizes) if not isinstance(size, int))
         tensor = Tensor(names.of(node), value.detach(), Fill.SAVED, dynamic, weight)
@@ -193,9 +193,9 @@ def listed(program: ExportedProgram, *, numbers: bool) -> Listing:
             lines.append(Line(names.of(node), node.target, args, kwargs))
             str(lines[-1])  # raises for what cannot be said
         elif node.op not in ("placeholder", "output"):
-            raise UnspeakableError(node.target)
+            raise NotPythonError(node.target)
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
-        raise UnspeakableError("new state")
+        raise NotPythonError("new state")
     returned = [nodes[spec.arg.name] for spec in signature.output_specs]
     return Listing(tuple(tensors), tuple(lines), tuple(map(names.of, returned)))
 

@@ -33,7 +33,7 @@ from fx_importer.reduction.simplify import simplified
 from fx_importer.reduction.subprogram import Part, ValuesOf, blank_values, eager_values, part, whole
 from fx_importer.reduction.symptom import Kind, Symptom, normalized
 from fx_importer.reduction.trials import Attempt, Entering, Trials
-from fx_importer.verification.python_source import UnspeakableError
+from fx_importer.verification.python_source import NotPythonError
 
 PATIENCE, LEAST_PATIENCE = 10.0, 3.0
 """Seconds that a stage may take at least where the failure is that it does not end: of the whole, and of any part."""
@@ -106,7 +106,7 @@ class Search:
             raise UsageError(f"it failed in the stage '{expected}', and here it fails otherwise: {first.said}")
         if first.kind is Kind.TIMED_OUT:
             self.trials.patience = min(self.trials.patience, max(PATIENCE, 10 * self.trials.slowest))
-        unclear = first.kind is Kind.REFUSED and not first.is_telling
+        unclear = first.kind is Kind.FAILED and not first.is_telling
         second = self.trials.run(partial(self._lower, program, (), explain=unclear))
         again = second is not None and second.is_same_as(dataclasses.replace(first, operators=()))
         if second is None or not again:
@@ -168,7 +168,7 @@ class Search:
         numbers = symptom.kind is Kind.MISMATCH
         try:
             listing = listed(program, numbers=numbers)
-        except UnspeakableError:
+        except NotPythonError:
             return None
 
         def fails(candidate: Listing) -> bool:
@@ -250,7 +250,7 @@ def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
         return False
     said = normalized(ran.stdout + ran.stderr)
     match symptom.kind:
-        case Kind.REFUSED:
+        case Kind.FAILED:
             telling = next(iter((*symptom.operators, *symptom.reasons)), "")  # it may have failed without a word
         case Kind.CRASHED:
             telling = symptom.reasons[0].split()[0]

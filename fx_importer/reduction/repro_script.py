@@ -14,16 +14,16 @@ from fx_importer.options import ImportOptions, Mutation, Options
 from fx_importer.reduction.program_source import Listing
 from fx_importer.reduction.symptom import Kind, Symptom
 from fx_importer.verification import Tolerance
-from fx_importer.verification.python_source import definer_remark, lowering_spelled, python_spelled
+from fx_importer.verification.python_source import definer_remark, lowering_arguments, python_arguments
 
 _ENDS = {
-    Kind.REFUSED: "with 1 while it is refused",
-    Kind.MISMATCH: "with 1 while it does not do what eager PyTorch does",
+    Kind.FAILED: "with 1 while it fails",
+    Kind.MISMATCH: "with 1 while it does not match eager PyTorch",
     Kind.CRASHED: "with 1 while that ends its process",
     Kind.TIMED_OUT: "with 1 while that takes longer than {seconds} seconds",
 }
 
-_REFUSED = """\
+_IN_PROCESS = """\
 try:
 {body}
 except fx_importer.FxImporterError as error:
@@ -31,7 +31,7 @@ except fx_importer.FxImporterError as error:
     sys.exit(1)
 """
 
-_APART = """\
+_IN_CHILD_PROCESS = """\
 if "here" in sys.argv[1:]:
 {body}
     sys.exit()
@@ -66,7 +66,7 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
     What does not fit in the file lies beside it: ``saved.pt`` has tensors, ``reduced.pt2`` a program that has no
     spelling. ``seconds`` are those that a stage, or the crash of one, may take.
     """
-    imports, rules, remarks = python_spelled(setting.options)
+    imports, rules, remarks = python_arguments(setting.options)
     listing = program if isinstance(program, Listing) else None
     remarks += list(dict.fromkeys(each for op in _operators(program) for each in definer_remark(op)))
     files = "Path(__file__).with_name"
@@ -78,13 +78,13 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
     text = "\n".join(defined)
     body = "\n".join(f"    {line}" for line in _calls(listing, setting, rules))
     limit = f"{seconds:.0f}"
-    form = _REFUSED if symptom.kind in (Kind.REFUSED, Kind.MISMATCH) else _APART
+    form = _IN_PROCESS if symptom.kind in (Kind.FAILED, Kind.MISMATCH) else _IN_CHILD_PROCESS
     used = {
         "from pathlib import Path": files in text,
         "import math": "math." in text,
         "import operator": "operator." in text,
-        "import signal": form is _APART,
-        "import subprocess": form is _APART,
+        "import signal": form is _IN_CHILD_PROCESS,
+        "import subprocess": form is _IN_CHILD_PROCESS,
     }
     return "\n".join(
         [
@@ -123,7 +123,7 @@ def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[
     keywords = [f"output_type={options.output_type.value!r}"]
     if listing is not None and listing.dynamic_shapes:
         keywords.append("dynamic_shapes=dynamic_shapes")
-    keywords += [*importing_spelled(options.importing), *lowering_spelled(options.lowering), *rules]
+    keywords += [*import_arguments(options.importing), *lowering_arguments(options.lowering), *rules]
     what = "model" if listing is None else "Model(), *inputs"
     call = f"fx_importer.lower({what}, {', '.join(keywords)})"
     if setting.backend is None:
@@ -138,7 +138,7 @@ def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[
     ]
 
 
-def importing_spelled(options: ImportOptions) -> list[str]:
+def import_arguments(options: ImportOptions) -> list[str]:
     """Return keywords for `lower`: what is not the default."""
     default = ImportOptions()
     found: dict[str, Any] = {}

@@ -17,14 +17,14 @@ from fx_importer.verification import Comparison, MismatchError, Status
 class Kind(Enum):
     """How an attempt went wrong."""
 
-    REFUSED = "refused"
-    """A stage said no."""
+    FAILED = "failed"
+    """A stage raised an error."""
     CRASHED = "crashed"
-    """A stage ended its process."""
+    """A stage crashed the process."""
     TIMED_OUT = "timed out"
-    """A stage did not end."""
+    """A stage exceeded its time limit."""
     MISMATCH = "mismatch"
-    """It was lowered and run, and its results are not eager's."""
+    """The results differ from eager PyTorch."""
 
 
 FAINTER = 100
@@ -86,7 +86,7 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             return dataclasses.replace(found, operators=operators, places=places or found.places)
         case StageFailed():
             cause = error.__cause__ or error
-            return Symptom(Kind.REFUSED, error.stage, (_reason(cause),), str(error))
+            return Symptom(Kind.FAILED, error.stage, (_reason(cause),), str(error))
         case ir.MLIRError():
             diagnostics = diagnostics_of(error)
             return _refused(stage, diagnostics, "\n".join(map(str, diagnostics)))
@@ -94,9 +94,9 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             reasons = (f"{each.subject.partition(' = ')[2]}: {each.reason}" for each in error.unsupported_nodes)
             places = (each.where.rpartition(":") for each in error.unsupported_nodes if each.where)
             found = tuple((file, int(line)) for file, _, line in places)
-            return Symptom(Kind.REFUSED, stage, _once(map(normalized, reasons)), str(error), places=found)
+            return Symptom(Kind.FAILED, stage, _once(map(normalized, reasons)), str(error), places=found)
         case _:
-            return Symptom(Kind.REFUSED, stage, (_reason(error),), str(error))
+            return Symptom(Kind.FAILED, stage, (_reason(error),), str(error))
 
 
 def crash(stage: str, how: str, said: str) -> Symptom:
@@ -109,7 +109,7 @@ def _refused(stage: str, diagnostics: Iterable[Diagnostic], said: str) -> Sympto
     errors = [each for each in diagnostics if each.severity == "error"]
     reasons = _once(normalized(each.message) for each in errors)
     places = tuple(frame for each in errors for frame in each.frames)
-    return Symptom(Kind.REFUSED, stage, reasons, said, places=places)
+    return Symptom(Kind.FAILED, stage, reasons, said, places=places)
 
 
 def _reason(error: BaseException) -> str:
@@ -122,7 +122,7 @@ def _mismatch(error: MismatchError, stage: str) -> Symptom:
     if check.status is Status.CRASHED:
         return crash(stage, check.signal or "an exit code", check.reason)
     if check.status is not Status.MISMATCH:
-        return Symptom(Kind.REFUSED, stage, (normalized(check.reason.partition("\n")[0]),), check.reason)
+        return Symptom(Kind.FAILED, stage, (normalized(check.reason.partition("\n")[0]),), check.reason)
     wrong = [each.comparison for each in check.outputs if not each.comparison.passed]
     severity = max(map(_severity, wrong))
     return Symptom(Kind.MISMATCH, stage, _once(map(_character, wrong)), str(error), severity)
@@ -132,8 +132,8 @@ def _character(comparison: Comparison) -> str:
     if comparison.problem:
         return normalized(comparison.problem)
     if not comparison.nan_positions_equal:
-        return "NaN in one of the two"
-    return "other numbers" if comparison.infinities_equal else "an infinity in one of the two"
+        return "NaN on one side"
+    return "different values" if comparison.infinities_equal else "an infinity on one side"
 
 
 def _severity(comparison: Comparison) -> float:

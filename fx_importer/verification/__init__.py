@@ -1,4 +1,4 @@
-"""Holds what was lowered against eager PyTorch, and finds where they part."""
+"""Comparison of lowered programs with eager PyTorch, and bisection of mismatches."""
 
 from fx_importer.verification.bisection import bisect
 from fx_importer.verification.comparison import TOLERANCES, Comparison, Tolerance, compare

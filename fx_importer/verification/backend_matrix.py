@@ -1,4 +1,4 @@
-"""One program, every output type, every backend: what became of each pair, as a table."""
+"""Table of the results of one program for every output type and backend."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fx_importer.verification.verdict import Check, Status, Verdict, as_text
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one output type."""
+    """Results of one output type."""
 
     output_type: OutputType
     verdict: Verdict | None
-    """None where it did not lower."""
+    """None if the lowering failed."""
     problem: str = ""
-    """Why it did not."""
+    """Why the lowering failed."""
     signal: str | None = None
-    """Of what ended the process that lowered it."""
+    """The signal that ended the lowering process, if one did."""
 
     def cells(self) -> dict[str, tuple[str, float | None]]:
-        """Return for each backend that runs the output type the status of its worst check, and the largest error.
+        """Return the status of the worst check and the largest error for each backend that runs the output type.
 
-        Errors are absolute, divided by the largest magnitude of eager's tensor; None where nothing came out.
+        Errors are absolute, divided by the largest magnitude of eager's tensor; None without results.
         """
         if self.verdict is None:
             return dict.fromkeys(backends_for(self.output_type), ("crashed" if self.signal else "not lowered", None))
@@ -41,12 +41,12 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether it lowered, and no backend that takes it and is installed has anything against it."""
-        fine = (Status.PASSED.value, Status.REFUSED.value, Status.NOT_INSTALLED.value)
+        """Whether it lowered, and passed on all installed backends that support it."""
+        fine = (Status.PASSED.value, Status.UNSUPPORTED.value, Status.NOT_INSTALLED.value)
         return self.verdict is not None and all(status in fine for status, _ in self.cells().values())
 
 
-_SEVERITY = (Status.PASSED, Status.NOT_INSTALLED, Status.REFUSED, Status.MISMATCH, Status.FAILED, Status.CRASHED)
+_SEVERITY = (Status.PASSED, Status.NOT_INSTALLED, Status.UNSUPPORTED, Status.MISMATCH, Status.FAILED, Status.CRASHED)
 
 
 def _worst(checks: list[Check]) -> Status:
@@ -60,7 +60,7 @@ def _error(checks: list[Check]) -> float | None:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The rows, in order. ``print`` shows a table, and a line for each thing that went wrong."""
+    """Results by output type. ``print`` shows a table and a line for each problem."""
 
     rows: tuple[Row, ...]
 
@@ -69,7 +69,7 @@ class Matrix:
         return all(row.passed for row in self.rows)
 
     def table(self) -> Table:
-        """Return the table for `rich`: a column for each backend that runs any of the output types."""
+        """Return a `rich` table with a column for each backend that runs any of the output types."""
         names = [name for name in BACKENDS if any(name in row.cells() for row in self.rows)]
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("output type", *names):
@@ -81,7 +81,7 @@ class Matrix:
         return table
 
     def remarks(self) -> list[str]:
-        """Return a line for each thing that went wrong."""
+        """Return a line for each problem."""
         found: list[str] = []
         for row in self.rows:
             lines = [f"not lowered: {row.problem}"] if row.verdict is None else row.verdict.remarks()
@@ -92,7 +92,7 @@ class Matrix:
         return as_text(self.table(), self.remarks())
 
     def to_json(self) -> str:
-        """Return every cell, and what went wrong, as JSON."""
+        """Return all cells and problems as JSON."""
         rows: list[dict[str, Any]] = []
         for row in self.rows:
             cells = {name: {"status": status, "error": error} for name, (status, error) in row.cells().items()}
@@ -102,5 +102,5 @@ class Matrix:
 
 
 def _text(status: str, error: float | None) -> Text:
-    style = {"passed": "", "refused": "yellow", "not installed": "yellow"}.get(status, "bold red")
+    style = {"passed": "", "unsupported": "yellow", "not installed": "yellow"}.get(status, "bold red")
     return Text(status if error is None else f"{status} {error:.1e}" if error else f"{status} 0", style)

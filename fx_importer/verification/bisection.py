@@ -1,4 +1,4 @@
-"""Finds the first node of an exported program whose value differs from eager's."""
+"""Bisection: search for the first node of an exported program whose value differs from eager's."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fx_importer.verification.comparison import Comparison, Tolerance, compare
 from fx_importer.verification.divergence import Cause, Divergence, describe
 from fx_importer.verification.divergence_script import write_script
 from fx_importer.verification.eager_reference import Observer, Reference
-from fx_importer.verification.intermediate_outputs import tapped, tensors_on_the_way
-from fx_importer.verification.single_op_program import Alone, NodeCall, Relower
+from fx_importer.verification.intermediate_outputs import intermediate_tensors, with_intermediate_outputs
+from fx_importer.verification.single_op_program import NodeCall, Relower, SingleOpProgram
 from fx_importer.verification.verdict import Check, Status
 from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named, chosen, expected_results, named, run
 
 CHUNK = 1 << 30
-"""Bytes of values that are looked at at once; more of them take more lowerings."""
+"""Bytes of intermediate values per lowering."""
 
 Compared = Mapping[str, Comparison]
-"""Values on the way, by their nodes' names, in order."""
+"""Comparisons of intermediate values by node name, in order."""
 
 
 def bisect(
@@ -40,14 +40,14 @@ def bisect(
     tolerance: Tolerance,
     isolate: bool,
 ) -> Divergence | None:
-    """Return where ``subject``, called with ``inputs`` on ``backend``, parts from eager; None if it does not.
+    """Return the first node of ``subject`` that differs from eager on ``backend``; None if the results agree.
 
-    First the program is lowered with all that it computes on the way as outputs. Of the values that differ, those are
-    suspects whose inputs agree: each is lowered alone, and the first that is wrong by itself is it. Where the outputs
-    change the outcome, or cannot be lowered, every node is tried alone.
+    First the program is lowered with its intermediate values as outputs. Nodes with wrong values and right inputs are
+    suspects: each is lowered alone, and the first that is wrong alone is returned. If the outputs change the result,
+    or cannot be lowered, every node is lowered alone.
 
     Raises:
-        UsageError: if the program does not run there at all, or for what `verify` raises it for.
+        UsageError: if the program does not run there at all, or as `verify` raises it.
     """
     inputs = named(inputs, subject.exported)
     search = _Search(subject, relower, inputs, backend, tolerance, Worker() if isolate else None)
@@ -58,51 +58,51 @@ def bisect(
     if check.status is not Status.MISMATCH:
         raise UsageError(f"there are no values to compare: {check.backend} {check.status.value}: {check.reason}")
     try:
-        compared = search.on_the_way()
+        compared = search.intermediate_values()
     except (FxImporterError, RuntimeError) as error:
         reason = str(error).strip().splitlines()
-        search.remarks.append(f"its values on the way cannot be had: {' '.join(reason[:2])}")
+        search.remarks.append(f"the program with its intermediate values as outputs fails: {' '.join(reason[:2])}")
         compared = {}
     wrong = [name for name, each in compared.items() if not each.passed]
     suspects = _suspects(search.program, compared) if wrong else []
-    found = search.wrong_alone(suspects) or search.wrong_alone(wrong)
+    found = search.first_wrong_single_op(suspects) or search.first_wrong_single_op(wrong)
     if found is None and not wrong:
         if compared:
             search.remarks.append(
-                "with its values on the way as outputs, the program is right: all nodes were tried alone"
+                "with its intermediate values as outputs, the program is right: all nodes were lowered alone"
             )
-        found = search.wrong_alone([node.name for node in search.program.graph.nodes])
+        found = search.first_wrong_single_op([node.name for node in search.program.graph.nodes])
     if found is not None:
         return search.divergence(found, Cause.ITSELF, compared)
-    name = suspects[0] if suspects else _behind(search.program, check)
+    name = suspects[0] if suspects else _output_node(search.program, check)
     node = _source(_nodes(search.program)[name])
-    unknown = node.name in search.untried
+    unknown = node.name in search.not_lowered
     cause = Cause.UNKNOWN if unknown else Cause.ACCUMULATED if wrong else Cause.CONTEXT
-    return search.divergence(search.seen(node.name), cause, compared, _mismatch(check))
+    return search.divergence(search.observed(node.name), cause, compared, _mismatch(check))
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A node as eager ran it."""
+class _ObservedNode:
+    """A node with its arguments and value in eager PyTorch."""
 
     node: fx.Node
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     value: Any
-    alone: Comparison | None = None
-    """What came of it by itself."""
+    single_op: Comparison | None = None
+    """Comparison of the node lowered alone."""
 
 
-class _Found(Exception):
-    """Ends a run of eager: what was looked for was there."""
+class _StopObservation(Exception):
+    """Stops an eager run once the node was found."""
 
-    def __init__(self, seen: _Seen):
-        self.seen = seen
+    def __init__(self, observed: _ObservedNode):
+        self.observed = observed
 
 
 @dataclass(frozen=True)
 class _Search:
-    """One search, in one function of a program, with one input set."""
+    """Search in one function of a program with one input set."""
 
     subject: Subject
     relower: Relower
@@ -111,7 +111,7 @@ class _Search:
     tolerance: Tolerance
     worker: Worker | None
     remarks: list[str] = field(default_factory=list)
-    untried: set[str] = field(default_factory=set)
+    not_lowered: set[str] = field(default_factory=set)
     """Nodes that could not be lowered alone."""
 
     @property
@@ -122,8 +122,8 @@ class _Search:
         return chosen(subject, self.backend, self.worker)
 
     @functools.cached_property
-    def alone(self) -> Alone:
-        return Alone(self.relower, self.load, self.tolerance)
+    def single_op(self) -> SingleOpProgram:
+        return SingleOpProgram(self.relower, self.load, self.tolerance)
 
     def eager(self, observe: Observer) -> None:
         """Run the exported program in PyTorch."""
@@ -134,10 +134,10 @@ class _Search:
         }
         call_named(Caller(manifest, functions, self.subject.initial_state()), self.inputs)
 
-    def on_the_way(self) -> Compared:
-        """Return what the lowered program computes on the way, beside eager's values."""
+    def intermediate_values(self) -> Compared:
+        """Compare the intermediate values of the lowered program with eager's."""
         sizes: dict[str, int] = {}
-        wanted = {node.name for node in tensors_on_the_way(self.program)}
+        wanted = {node.name for node in intermediate_tensors(self.program)}
 
         def measure(node: fx.Node, _args: Any, _kwargs: Any, value: Any) -> None:
             if node.name in wanted:
@@ -154,76 +154,76 @@ class _Search:
                 values[node.name] = value.clone()
 
         self.eager(keep)
-        subject = self.relower(tapped(self.program, names), (), None)
+        subject = self.relower(with_intermediate_outputs(self.program, names), (), None)
         (function,) = subject.manifest.functions
         loaded = self.load(subject).load(subject.linked, function)
         caller = Caller(subject.manifest, {function: loaded}, subject.initial_state())
         results = call_named(caller, Inputs(self.inputs.args, self.inputs.kwargs, function))
-        for (name, wanted), (_, result) in zip(values.items(), results, strict=False):  # new state comes after them
+        for (name, wanted), (_, result) in zip(values.items(), results, strict=False):  # followed by new state
             yield name, compare(result, wanted, self.tolerance)
 
-    def wrong_alone(self, names: Iterable[str]) -> _Seen | None:
-        """Return the first of the nodes ``names`` that is wrong by itself, given eager's values."""
+    def first_wrong_single_op(self, names: Iterable[str]) -> _ObservedNode | None:
+        """Return the first of the nodes ``names`` that is wrong when lowered alone, with eager's inputs."""
         nodes = _nodes(self.program)
-        wanted = {_source(nodes[name]).name for name in names} - self.untried
+        wanted = {_source(nodes[name]).name for name in names} - self.not_lowered
 
         def attempt(node: fx.Node, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> None:
             if node.name not in wanted or not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
                 return
             try:
-                compared = self.alone.compare(NodeCall.of(node, args, kwargs), value)
-            except Exception as error:  # whatever it is, it says nothing of the values
-                self.untried.add(node.name)
+                compared = self.single_op.compare(NodeCall.of(node, args, kwargs), value)
+            except Exception as error:  # any failure to lower or run it
+                self.not_lowered.add(node.name)
                 reason = (str(error).strip().splitlines() or [""])[0]
-                self.remarks.append(f"{node.name} cannot be tried alone: {type(error).__name__}: {reason}")
+                self.remarks.append(f"{node.name} cannot be lowered alone: {type(error).__name__}: {reason}")
                 return
             if not compared.passed:
-                raise _Found(_Seen(node, args, kwargs, value, compared))
+                raise _StopObservation(_ObservedNode(node, args, kwargs, value, compared))
 
         return self._look(attempt) if wanted else None
 
-    def seen(self, name: str) -> _Seen:
-        """Return the node ``name`` as eager ran it."""
+    def observed(self, name: str) -> _ObservedNode:
+        """Return the node ``name`` with its arguments and value in eager PyTorch."""
 
         def look(node: fx.Node, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> None:
             if node.name == name:
-                raise _Found(_Seen(node, args, kwargs, value))
+                raise _StopObservation(_ObservedNode(node, args, kwargs, value))
 
         found = self._look(look)
         assert found is not None
         return found
 
-    def _look(self, observe: Observer) -> _Seen | None:
+    def _look(self, observe: Observer) -> _ObservedNode | None:
         try:
             self.eager(observe)
-        except _Found as found:
-            return found.seen
+        except _StopObservation as found:
+            return found.observed
         return None
 
     def divergence(
-        self, seen: _Seen, cause: Cause, compared: Compared, otherwise: Comparison | None = None
+        self, observed: _ObservedNode, cause: Cause, compared: Compared, otherwise: Comparison | None = None
     ) -> Divergence:
-        """Return all that is to be said of a node."""
+        """Return the `Divergence` of a node."""
         nodes = _nodes(self.program)
-        its = [each for name, each in compared.items() if _source(nodes[name]) is nodes[seen.node.name]]
-        inside = next((each for each in its if not each.passed), None)
-        comparison = inside or seen.alone or otherwise
+        own = [each for name, each in compared.items() if _source(nodes[name]) is nodes[observed.node.name]]
+        inside = next((each for each in own if not each.passed), None)
+        comparison = inside or observed.single_op or otherwise
         assert comparison is not None
         order = list(nodes)
-        before = set(order[: order.index(seen.node.name)])
+        before = set(order[: order.index(observed.node.name)])
         return Divergence(
-            **describe(seen.node, seen.args, dict(seen.kwargs), seen.value),
+            **describe(observed.node, observed.args, dict(observed.kwargs), observed.value),
             cause=cause,
             comparison=comparison,
             backend=self.load(self.subject).name,
             agreeing=sum(each.passed for name, each in compared.items() if name in before),
             remarks=tuple(self.remarks),
-            script=self._script(seen) if cause is Cause.ITSELF and isinstance(self.backend, str) else None,
+            script=self._script(observed) if cause is Cause.ITSELF and isinstance(self.backend, str) else None,
         )
 
-    def _script(self, seen: _Seen) -> Path | None:
+    def _script(self, observed: _ObservedNode) -> Path | None:
         assert isinstance(self.backend, str)
-        call = NodeCall.of(seen.node, seen.args, seen.kwargs)
+        call = NodeCall.of(observed.node, observed.args, observed.kwargs)
         given = self.subject.options.decompositions
         table: dict[Any, Callable[..., Any]] = {}
         extra: dict[Any, Callable[..., Any]] = {}
@@ -233,7 +233,7 @@ class _Search:
             self.relower(call.module, call.inputs, recorded)
         used = replace(given, table=None if given.table is None else table, extra=extra)
         options = replace(self.subject.options, decompositions=used)
-        return write_script(seen.node.name, call, options, self.backend, self.tolerance)
+        return write_script(observed.node.name, call, options, self.backend, self.tolerance)
 
 
 def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -254,14 +254,14 @@ def _nodes(program: ExportedProgram) -> dict[str, fx.Node]:
 
 
 def _source(node: fx.Node) -> fx.Node:
-    """Return the node that computes what ``node`` only picks from several results."""
+    """Return the node whose results ``node`` selects from with ``getitem``, or ``node``."""
     while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     return node
 
 
 def _suspects(program: ExportedProgram, compared: Compared) -> list[str]:
-    """Return the nodes whose values are wrong, while all that they are computed from is right."""
+    """Return the nodes with wrong values and right inputs."""
     tainted: set[str] = set()
     suspects: list[str] = []
     for node in program.graph.nodes:
@@ -278,8 +278,8 @@ def _mismatch(check: Check) -> Comparison:
     return next(each.comparison for each in check.outputs if not each.comparison.passed)
 
 
-def _behind(program: ExportedProgram, check: Check) -> str:
-    """Return the node that the first wrong output is the value of; of other results, the last one of all."""
+def _output_node(program: ExportedProgram, check: Check) -> str:
+    """Return the node of the first wrong output; for other results, the last node."""
     position = next(i for i, each in enumerate(check.outputs) if not each.comparison.passed)
     returned = program.graph.output_node().args[0]
     assert isinstance(returned, list | tuple)
@@ -292,7 +292,7 @@ def _behind(program: ExportedProgram, check: Check) -> str:
 def _recording(
     table: Mapping[Any, Callable[..., Any]], used: dict[Any, Callable[..., Any]]
 ) -> dict[Any, Callable[..., Any]]:
-    """Return ``table``, with rules that write themselves to ``used`` when they are applied."""
+    """Return ``table`` with functions that record themselves in ``used`` when applied."""
 
     def recorded(key: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(rule)

@@ -1,4 +1,4 @@
-"""Two values, held against each other: how far apart they are, and whether that is within what the dtype allows."""
+"""Comparison of two values within tolerances by dtype."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ TOLERANCES: Mapping[torch.dtype, tuple[float, float]] = {
     torch.complex64: (1e-4, 2e-5),
     torch.complex32: (5e-3, 5e-3),
 }
-"""``(rtol, atol)`` by dtype; what is not here (integers, booleans) is exact. `Tolerance` says what they mean."""
+"""``(rtol, atol)`` by dtype, as defined in `Tolerance`; other dtypes (integers, bool) are compared exactly."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an element ``a`` may be from eager's ``e``: ``|a - e| <= rtol * |e| + atol * scale``.
+    """Tolerance of an element ``a`` compared with eager's ``e``: ``|a - e| <= rtol * |e| + atol * scale``.
 
-    By default both come from `TOLERANCES`, and ``scale`` is the largest finite magnitude of eager's whole tensor (1
-    where that is 0). The rounding errors of a sum are in proportion to what was summed, not to what is left of it
-    where much cancels: an element near 0 beside large ones is as uncertain as they are. An ``atol`` of one's own is
-    absolute, with a ``scale`` of 1. Complex numbers are compared by their parts; integers and booleans are exact,
-    whatever is given.
+    By default both come from `TOLERANCES`, and ``scale`` is the largest finite magnitude of eager's whole tensor (1 if
+    that is 0): rounding errors of a sum are proportional to its terms, not to a result near 0 after cancellation. A
+    given ``atol`` is absolute, with a ``scale`` of 1. Complex numbers are compared by their parts; integers and bools
+    are always compared exactly.
     """
 
     rtol: float | None = None
@@ -41,40 +40,40 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out, beside what eager has. NaN equals NaN, and an infinity itself."""
+    """Comparison of a value with eager's. NaN equals NaN; infinities are equal if their signs are."""
 
     dtype: str
-    """Eager's: ``"float32"``; for what is no tensor, the name of its type."""
+    """Eager's dtype, ``"float32"``; for other values, the name of the type."""
     shape: tuple[int, ...]
     elements: int
     problem: str = ""
-    """Why there is nothing to measure: another type, dtype or shape. Then the figures below are 0."""
+    """Difference in type, dtype or shape; then the figures below are 0."""
     nan_positions_equal: bool = True
     infinities_equal: bool = True
-    """Their positions and signs."""
+    """Whether positions and signs of infinities are equal."""
     max_absolute: float = 0.0
-    """Over the elements that are finite in both, as are the next two."""
+    """Over elements that are finite in both, like the next two."""
     max_relative: float = 0.0
-    """Over eager's elements that are not 0."""
+    """Over eager's nonzero elements."""
     max_ulp: float = 0.0
-    """How many numbers of the dtype lie between the two; 0 for integers."""
+    """Distance in units in the last place; 0 for integers."""
     magnitude: float = 0.0
-    """The largest finite one of eager's tensor."""
+    """Largest finite magnitude of eager's tensor."""
     out_of_tolerance: int = 0
-    """Elements; those with a NaN or an infinity on one side only are among them."""
+    """Number of elements, including those with a NaN or an infinity on one side only."""
     worst: tuple[int, ...] | None = None
-    """Index of the element that is furthest out of tolerance; of the largest difference, if none is."""
+    """Index of the element furthest out of tolerance; of the largest difference, if none is."""
     actual: Any = None
-    """The value there."""
+    """Actual value at ``worst``."""
     expected: Any = None
-    """Eager's."""
+    """Eager's value at ``worst``."""
 
     @property
     def passed(self) -> bool:
         return not self.problem and not self.out_of_tolerance
 
     def __str__(self) -> str:
-        """One line: what is wrong, or how far apart the values are."""
+        """Return one line with the problem, or the differences."""
         if self.problem:
             return self.problem
         figures = f"absolute {self.max_absolute:.3g}, relative {self.max_relative:.3g}, {self.max_ulp:.3g} ulp"
@@ -97,7 +96,7 @@ def compare(actual: Any, expected: Any, tolerance: Tolerance | None = None) -> C
         problem = f"is of type {type(actual).__name__}, eager has {kind}"
         return Comparison(kind, (), 1, problem)
     if isinstance(expected, float):
-        # What a float32 tensor gave as a Python number is as exact as float32, and float64 holds it.
+        # The scalar may come from a float32 tensor, so the tolerance is that of float32.
         rtol, atol = TOLERANCES[torch.float32]
         rtol = rtol if tolerance.rtol is None else tolerance.rtol
         relative = Tolerance(rtol + atol if tolerance.atol is None else rtol, tolerance.atol or 0.0)
@@ -171,7 +170,7 @@ def _compare_exactly(actual: torch.Tensor, expected: torch.Tensor, dtype: str, s
 
 
 def _parts(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a complex tensor as its real and imaginary parts, in a last axis of two; another one as it is."""
+    """Return a complex tensor as a real one with a last axis of two; other tensors are returned unchanged."""
     return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
@@ -180,7 +179,7 @@ def _magnitude(values: torch.Tensor) -> float:
 
 
 def _infinities(values: torch.Tensor) -> torch.Tensor:
-    """Return 1, -1 or 0 for each element."""
+    """Return 1 for inf, -1 for -inf and 0 for other elements."""
     return (values == torch.inf).to(torch.int8) - (values == -torch.inf).to(torch.int8)
 
 
@@ -188,9 +187,9 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _steps(values: torch.Tensor) -> torch.Tensor:
-    """Return the place of each element among all numbers of its dtype, from 0 for zero; the bits of a float count."""
+    """Return the signed number of representable values between 0 and each element, from the bits of the float."""
     bits = values.contiguous().view(_INTEGERS[values.dtype.itemsize])
-    # The sign is the highest bit; what is below it counts away from 0.
+    # The sign is the highest bit; the others are ordered by magnitude.
     magnitude = (bits & torch.iinfo(bits.dtype).max).to(torch.float64)
     return torch.where(bits < 0, -magnitude, magnitude)
 
@@ -200,7 +199,7 @@ def _max(values: torch.Tensor) -> float:
 
 
 def _worst(excess: torch.Tensor, actual: torch.Tensor, expected: torch.Tensor) -> dict[str, Any]:
-    """Return where ``excess`` is largest, and both values there."""
+    """Return the position of the largest ``excess``, and both values there."""
     if not excess.numel():
         return {}
     position = int(excess.argmax())

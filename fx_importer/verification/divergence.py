@@ -1,4 +1,4 @@
-"""Where a lowered program parts from eager PyTorch: one node, and all that helps to repair it."""
+"""Result of a bisection: the first node that differs from eager PyTorch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fx_importer.verification.comparison import Comparison
 
 
 class Cause(Enum):
-    """What the node has to do with it."""
+    """Why the value of the node differs."""
 
-    ITSELF = "it is wrong by itself: lowered alone and given eager's values, it differs too"
+    ITSELF = "the operation itself is wrong: lowered alone, with eager's inputs, it differs too"
     ACCUMULATED = (
-        "by itself it is right: what comes in differs within the tolerance and adds up, or its surroundings matter"
+        "lowered alone it is right: differences of its inputs within the tolerance accumulate, or its context matters"
     )
-    CONTEXT = "by itself every operation is right: this one differs only inside of the whole program"
-    UNKNOWN = "it could not be lowered alone"
+    CONTEXT = "lowered alone every operation is right: this one differs only in the whole program"
+    UNKNOWN = "it cannot be lowered alone"
 
 
 @dataclass(frozen=True)
@@ -32,27 +32,27 @@ class Divergence:
     """The first node of an exported program whose value differs from eager's."""
 
     node: str
-    """Its name in the graph of the exported program."""
+    """Name in the graph of the exported program."""
     operator: str
     """``aten.gelu.default``."""
     cause: Cause
     comparison: Comparison
-    """Of its value inside of the program; where that could not be had, or differs not, by itself."""
+    """Comparison of its value in the program; lowered alone, if that is not available or equal."""
     backend: str
     where: str | None
     """``file:line`` in the user's code."""
     source: str | None
     """The text of that line."""
     module: str | None
-    """The qualified name of the ``nn.Module`` that it is in; empty for the model itself."""
+    """Qualified name of its ``nn.Module``; empty for the model itself."""
     takes: tuple[str, ...]
-    """Its arguments: ``float32[2x3]``, or the value of what is no tensor."""
+    """Types of its tensor arguments, ``float32[2x3]``, and values of the others."""
     gives: tuple[str, ...]
     agreeing: int
-    """How many values before it agree with eager's."""
+    """Number of earlier values that agree with eager's."""
     remarks: tuple[str, ...] = ()
     script: Path | None = None
-    """A Python file that runs the node alone, and exits with 1 while it is wrong."""
+    """Python script that runs the node alone, and exits with 1 if it differs."""
 
     def __str__(self) -> str:
         when = "once it is decomposed" if self.backend == "eager" else f"on {self.backend}"
@@ -69,24 +69,24 @@ class Divergence:
             *textwrap.indent("\n".join(self.remarks), "  ").splitlines(),
         ]
         if self.script:
-            lines.append(f"  to see it again: python {self.script}")
+            lines.append(f"  reproducer: python {self.script}")
         return "\n".join(lines)
 
 
 def describe(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> dict[str, Any]:
-    """Return what a `Divergence` says of ``node`` itself, called with these arguments."""
+    """Return the fields of a `Divergence` that describe ``node``, called with these arguments."""
     found = unsupported_node(node, "")
-    generated = found.where is not None and found.where.startswith("<")  # by torch: there is no such file
+    generated = found.where is not None and found.where.startswith("<")  # by torch, without a file
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    named = [f"{name}={_spelled(each)}" for name, each in kwargs.items()]
+    named = [f"{name}={_type_or_value(each)}" for name, each in kwargs.items()]
     return {
         "node": node.name,
         "operator": str(node.target),
         "where": None if generated else found.where,
         "source": None if generated else found.source,
         "module": _qualified(stack[-1][0]) if stack else None,
-        "takes": (*map(_spelled, args), *named),
-        "gives": tuple(map(_spelled, pytree.tree_leaves(value))),
+        "takes": (*map(_type_or_value, args), *named),
+        "gives": tuple(map(_type_or_value, pytree.tree_leaves(value))),
     }
 
 
@@ -94,9 +94,9 @@ def _qualified(name: str) -> str:
     return name.removeprefix("L['self']").lstrip(".")
 
 
-def _spelled(value: Any) -> str:
+def _type_or_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}[{'x'.join(map(str, value.shape))}]"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_spelled, value))}]"
+        return f"[{', '.join(map(_type_or_value, value))}]"
     return "a graph" if isinstance(value, fx.GraphModule) else repr(value)

@@ -1,4 +1,4 @@
-"""A Python file that shows a wrong operation without the model it was found in."""
+"""Reproducer script of a single wrong operation."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.utils import _pytree as pytree
 from fx_importer.options import Options
 from fx_importer.verification.comparison import Tolerance
 from fx_importer.verification.python_source import (
+    NotPythonError,
     Raw,
-    UnspeakableError,
-    call_spelled,
+    call_source,
     definer_remark,
-    lowering_spelled,
-    python_spelled,
+    lowering_arguments,
+    python_arguments,
 )
 from fx_importer.verification.single_op_program import NodeCall, Slot
 
 _TEXT = '''\
 """{title}
 
-Exits with 0 if that agrees with eager PyTorch on {backend}, and with 1 while it does not.
+Exits with 0 if it agrees with eager PyTorch on {backend}, else with 1.
 """
 
 import sys
@@ -51,18 +51,18 @@ sys.exit(not verdict)
 
 
 def write_script(name: str, call: NodeCall, options: Options, backend: str, tolerance: Tolerance) -> Path | None:
-    """Write the file and its inputs to a fresh directory; return None for what cannot be spelled in Python.
+    """Write the script and its inputs to a new directory; return None if the call cannot be written as Python.
 
-    All rules among ``options`` are written down. The directory is made under ``FX_IMPORTER_DUMP_DIR``, or where
-    temporary files go.
+    The script includes the decompositions in ``options``. The directory is created in ``FX_IMPORTER_DUMP_DIR``, or
+    among temporary files.
     """
     try:
         spelled = _call(call)
-    except UnspeakableError:
+    except NotPythonError:
         return None
-    imports, table, remarks = python_spelled(options)
+    imports, table, remarks = python_arguments(options)
     remarks += definer_remark(call.module.target)
-    settings = [f"output_type={options.output_type.value!r}", *lowering_spelled(options.lowering), *table]
+    settings = [f"output_type={options.output_type.value!r}", *lowering_arguments(options.lowering), *table]
     tolerances = {"rtol": tolerance.rtol, "atol": tolerance.atol}
     parent = os.environ.get("FX_IMPORTER_DUMP_DIR")
     if parent:
@@ -91,8 +91,8 @@ def write_script(name: str, call: NodeCall, options: Options, backend: str, tole
 def _call(call: NodeCall) -> str:
     module = call.module
     if not isinstance(module.target, OpOverload):
-        raise UnspeakableError(module.target)
+        raise NotPythonError(module.target)
     copy = ".clone()" if module.writes else ""
     leaves = [Raw(f"x{each.position}{copy}") if isinstance(each, Slot) else each for each in module.leaves]
     args, kwargs = pytree.tree_unflatten(leaves, module.spec)
-    return call_spelled(f"torch.ops.{module.target}", args, kwargs)
+    return call_source(f"torch.ops.{module.target}", args, kwargs)

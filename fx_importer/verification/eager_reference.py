@@ -1,4 +1,4 @@
-"""What everything is held against: the program as it was exported, run by PyTorch node by node."""
+"""The reference of comparisons: the exported program, run node by node in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fx_importer.execution.eager import as_model_argument, placeholder_values, r
 from fx_importer.manifest import Function
 
 Observer = Callable[[fx.Node, tuple[Any, ...], Mapping[str, Any], Any], None]
-"""Sees each node with its arguments, as they were before it ran, and its value, before anything else runs."""
+"""Called after each node with its arguments, as they were before it ran, and its value."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """An exported program, taking and returning what the function that was made from it does.
+    """An exported program with the arguments and results of its lowered function.
 
-    The program may write to its state and inputs; these are copies, unless the function overwrites them too.
+    State and inputs that the program mutates are copied, unless the function overwrites them too.
     """
 
     program: ExportedProgram
@@ -61,12 +61,12 @@ class _Interpreter(fx.Interpreter):
 
 
 def writes(node: fx.Node) -> bool:
-    """Whether the operator of ``node`` writes to an argument."""
+    """Return whether the operator of ``node`` mutates an argument."""
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def copied(tree: Any) -> Any:
-    """Return ``tree`` with copies of its tensors. What shares memory does so in the copies."""
+    """Return ``tree`` with copies of its tensors, which alias like the originals."""
     memo: dict[int, Any] = {}
     with torch.no_grad():
         return pytree.tree_map_only(torch.Tensor, lambda each: copy.deepcopy(each.detach(), memo), tree)

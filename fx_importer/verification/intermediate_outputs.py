@@ -1,4 +1,4 @@
-"""A program that returns what it computes on the way."""
+"""Programs with intermediate values as outputs."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from fx_importer.fx_graph.programs import with_rewritten_modules
 _OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-def tensors_on_the_way(program: ExportedProgram) -> Iterator[fx.Node]:
-    """Yield the nodes of ``program`` that compute one tensor, in order; what is in branches and loops is not seen."""
+def intermediate_tensors(program: ExportedProgram) -> Iterator[fx.Node]:
+    """Yield the nodes of ``program`` that compute one tensor, in order, without those in subgraphs."""
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if node.op == "call_function" and isinstance(value, torch.Tensor) and value.layout is torch.strided:
             yield node
 
 
-def tapped(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
-    """Return ``program`` with the values of the nodes ``names`` as its outputs, in a tuple, instead of its own.
+def with_intermediate_outputs(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
+    """Return ``program`` with the values of the nodes ``names`` as a tuple of outputs, instead of its own.
 
-    New state is returned as before. A value is copied where it stands: what is written to it later does not show.
+    New state is returned as before. Values are cloned where they are computed, before later mutations.
     """
     original = program.graph_module
     kept: list[OutputSpec] = []
-    taps: list[str] = []
+    outputs: list[str] = []
 
     def rewrite(graph: fx.Graph, module: fx.GraphModule) -> None:
         if module is original:
-            taps.extend(node.name for node in _tap(graph, names))
-            kept.extend(_replace_outputs(graph, program.graph_signature, taps))
+            outputs.extend(node.name for node in _copy_outputs(graph, names))
+            kept.extend(_replace_outputs(graph, program.graph_signature, outputs))
 
     root = with_rewritten_modules(original, rewrite)
-    specs = [*kept, *(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name), None) for name in taps)]
+    specs = [*kept, *(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name), None) for name in outputs)]
     calls = list(program.module_call_graph)
     assert calls[0].signature is not None
-    spec = pytree.tree_structure(tuple(range(len(taps))))
+    spec = pytree.tree_structure(tuple(range(len(outputs))))
     calls[0] = dataclasses.replace(calls[0], signature=dataclasses.replace(calls[0].signature, out_spec=spec))
     return ExportedProgram(
         root=root,
@@ -57,23 +57,23 @@ def tapped(program: ExportedProgram, names: Sequence[str]) -> ExportedProgram:
     )
 
 
-def _tap(graph: fx.Graph, names: Collection[str]) -> Iterator[fx.Node]:
+def _copy_outputs(graph: fx.Graph, names: Collection[str]) -> Iterator[fx.Node]:
     wanted = set(names)
     for node in list(graph.nodes):
         if node.name in wanted:
             with graph.inserting_after(node):
-                tap = graph.call_function(torch.ops.aten.clone.default, (node,))
-            tap.meta = {key: node.meta[key] for key in ("val", "stack_trace", "nn_module_stack") if key in node.meta}
-            yield tap
+                output = graph.call_function(torch.ops.aten.clone.default, (node,))
+            output.meta = {key: node.meta[key] for key in ("val", "stack_trace", "nn_module_stack") if key in node.meta}
+            yield output
 
 
-def _replace_outputs(graph: fx.Graph, signature: ExportGraphSignature, taps: Collection[str]) -> list[OutputSpec]:
-    """Return ``taps``, and before them what is not for the user; return the specifications of the latter."""
+def _replace_outputs(graph: fx.Graph, signature: ExportGraphSignature, outputs: Collection[str]) -> list[OutputSpec]:
+    """Make ``graph`` return ``outputs`` after the results that are no user outputs; return the specs of those."""
     ending = graph.output_node()
     returned = ending.args[0]
     assert isinstance(returned, list | tuple)
     pairs = zip(signature.output_specs, returned, strict=True)
     kept = [(spec, node) for spec, node in pairs if spec.kind not in _OUTPUTS]
     by_name = {node.name: node for node in graph.nodes}
-    ending.args = ((*(node for _, node in kept), *(by_name[name] for name in taps)),)
+    ending.args = ((*(node for _, node in kept), *(by_name[name] for name in outputs)),)
     return [spec for spec, _ in kept]

@@ -1,4 +1,4 @@
-"""Values, options and rules as Python that says them, for scripts that stand alone."""
+"""Python source for values, options and decompositions, for reproducer scripts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fx_importer.options import LoweringOptions, Options
 _BUILT_IN = ("aten", "prims")
 
 
-class UnspeakableError(Exception):
-    """A value that Python has no spelling for."""
+class NotPythonError(Exception):
+    """A value that cannot be written as a Python expression."""
 
 
 class Raw(str):
-    """Text that is Python already."""
+    """Python source text."""
 
 
-def spelled(value: Any) -> str:
-    """Return ``value`` as Python. Raises `UnspeakableError` where there is no spelling."""
+def literal(value: Any) -> str:
+    """Return ``value`` as a Python expression. Raises `NotPythonError` if there is none."""
     match value:
         case Raw():
             return value
@@ -33,23 +33,23 @@ def spelled(value: Any) -> str:
         case bool() | int() | float() | complex() | str() | None:
             return repr(value)
         case list() | tuple():
-            return f"[{', '.join(map(spelled, value))}]"
+            return f"[{', '.join(map(literal, value))}]"
         case torch.dtype() | torch.memory_format() | torch.layout():
             return str(value)
         case torch.device():
             return f"torch.{value!r}"
-    raise UnspeakableError(value)
+    raise NotPythonError(value)
 
 
-def call_spelled(function: str, args: Any, kwargs: Mapping[str, Any]) -> str:
-    """Return a call as Python. Raises `UnspeakableError` for arguments that have no spelling."""
+def call_source(function: str, args: Any, kwargs: Mapping[str, Any]) -> str:
+    """Return a call as a Python expression. Raises `NotPythonError` if an argument has none."""
     return (
-        f"{function}({', '.join([*map(spelled, args), *(f'{key}={spelled(each)}' for key, each in kwargs.items())])})"
+        f"{function}({', '.join([*map(literal, args), *(f'{key}={literal(each)}' for key, each in kwargs.items())])})"
     )
 
 
-def lowering_spelled(options: LoweringOptions) -> list[str]:
-    """Return keywords for `lower`: what is not the default. What is Python's is for `python_spelled`."""
+def lowering_arguments(options: LoweringOptions) -> list[str]:
+    """Return non-default keyword arguments for `lower`, without Python objects: see `python_arguments`."""
     found: list[str] = []
     for name, default in vars(LoweringOptions()).items():
         value = getattr(options, name)
@@ -58,10 +58,10 @@ def lowering_spelled(options: LoweringOptions) -> list[str]:
     return found
 
 
-def python_spelled(options: Options) -> tuple[list[str], list[str], list[str]]:
-    """Return imports, keywords for `lower`, and lines that define functions, with a comment where the user has to.
+def python_arguments(options: Options) -> tuple[list[str], list[str], list[str]]:
+    """Return imports, keyword arguments for `lower`, and lines that define the functions in them.
 
-    They are for the decompositions and the pipeline.
+    They are for the decompositions and the pipeline. A comment says which functions the user must define.
     """
     imports: list[str] = []
     keywords: list[str] = []
@@ -75,9 +75,12 @@ def python_spelled(options: Options) -> tuple[list[str], list[str], list[str]]:
         keywords.append(f"extra={_rules(given.extra, imports, remarks)}")
     if (pipeline := options.lowering.pipeline) is not None:
         if callable(pipeline):
-            _define("pipeline", "What makes the pipeline", pipeline, imports, remarks)
+            _define("pipeline", "The function of the pipeline", pipeline, imports, remarks)
         else:
-            remarks += [f"# No text holds the pipeline '{pipeline.name}': make it here.", "pipeline = None"]
+            remarks += [
+                f"# There is no text form of the pipeline '{pipeline.name}': define it here.",
+                "pipeline = None",
+            ]
         keywords.append("pipeline=pipeline")
     if (kind := options.output_type).base is not None:
         remarks.append(f"# Import here what defines the output type '{kind.value}', {kind.where}.")
@@ -85,7 +88,7 @@ def python_spelled(options: Options) -> tuple[list[str], list[str], list[str]]:
 
 
 def definer_remark(operator: Any) -> list[str]:
-    """Return a comment that asks for the import of what defines ``operator``, if it is of another library."""
+    """Return a comment that asks to import the library of ``operator``, if it is a custom operator."""
     namespace = str(operator).partition(".")[0]
     return [] if namespace in _BUILT_IN else [f"# Import here what defines torch.ops.{namespace}."]
 
@@ -94,18 +97,18 @@ def _rules(rules: Mapping[Any, Callable[..., Any]], imports: list[str], remarks:
     entries: list[str] = []
     for operator, rule in rules.items():
         variable = f"rule_{sum(not each.startswith('#') for each in remarks)}"
-        _define(variable, f"The rule of {operator}", rule, imports, remarks)
+        _define(variable, f"The decomposition of {operator}", rule, imports, remarks)
         entries.append(f"torch.ops.{operator}: {variable}")
     return f"{{{', '.join(entries)}}}"
 
 
 def _define(variable: str, what: str, value: Any, imports: list[str], remarks: list[str]) -> None:
-    """Add the lines that make ``variable`` ``value``, a function; or ask for it, if it cannot be imported."""
+    """Add lines that assign the function ``value`` to ``variable``, or a comment if it cannot be imported."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
     if module in (None, "__main__") or "<" in name:
-        where = getattr(getattr(value, "__code__", None), "co_filename", "a place unknown")
+        where = getattr(getattr(value, "__code__", None), "co_filename", "an unknown file")
         line = getattr(getattr(value, "__code__", None), "co_firstlineno", 0)
-        remarks.append(f"# {what} cannot be imported: write it here. It is {name}, {where}:{line}.")
+        remarks.append(f"# {what} cannot be imported: define it here. It is {name}, {where}:{line}.")
         remarks.append(f"{variable} = None")
     else:
         if root := _root(module):
@@ -115,7 +118,7 @@ def _define(variable: str, what: str, value: Any, imports: list[str], remarks: l
 
 
 def _root(module: str) -> str | None:
-    """Return the directory that ``module`` is imported from, unless it is installed."""
+    """Return the import root of ``module``, unless it is installed."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or "site-packages" in file:
         return None

@@ -1,4 +1,4 @@
-"""A node of a graph as a program of its own."""
+"""Single-op programs: a node of a graph as a program of its own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fx_importer.verification.eager_reference import copied, writes
 from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named
 
 Relower = Callable[[Any, Sequence[Any], DecompositionOptions | None], Subject]
-"""Lowers a module, called with these inputs, or an exported program, as the program at hand was; with other
-decompositions, if there are any."""
+"""Lowers a module with inputs, or an exported program, with the options of the verified program, or with other
+decompositions."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Stands for an input among fixed arguments."""
+    """Placeholder of an input among fixed arguments."""
 
     position: int
 
 
 class Call(torch.nn.Module):
-    """Calls an operator. Its inputs go where the slots are. If the operator writes to its arguments, it gets copies."""
+    """Module that calls an operator with its inputs in place of the slots; mutated arguments are copied."""
 
     def __init__(self, target: Callable[..., Any], leaves: Sequence[Any], spec: pytree.TreeSpec, writes: bool):
         super().__init__()
@@ -45,7 +45,7 @@ class Call(torch.nn.Module):
 
 @dataclass(frozen=True)
 class NodeCall:
-    """What a node calls. The inputs are the tensors among its arguments; all else is fixed."""
+    """The call of a node. Tensor arguments are inputs; other arguments are fixed."""
 
     module: Call
     inputs: tuple[torch.Tensor, ...]
@@ -62,24 +62,24 @@ class NodeCall:
 
     @property
     def key(self) -> Any:
-        """Equal for calls of which one's program serves for the other."""
+        """Key that is equal for calls with the same lowered program."""
         module = self.module
         metadata = tuple((each.shape, each.dtype) for each in self.inputs)
         return module.target, str(module.spec), metadata, tuple(map(repr, module.leaves))
 
 
-class Alone:
-    """Runs nodes by themselves, on one backend; programs are kept by what they call."""
+class SingleOpProgram:
+    """Runs single-op programs on one backend, and caches them."""
 
     def __init__(self, relower: Relower, load: Callable[[Subject], Chosen], tolerance: Tolerance):
         self._relower, self._load, self._tolerance = relower, load, tolerance
         self._callers: dict[Any, Caller] = {}
 
     def compare(self, call: NodeCall, value: Any) -> Comparison:
-        """Return what comes of ``call`` on the backend, beside eager's ``value``: its worst output.
+        """Compare ``call`` on the backend with eager's ``value``; return the first wrong output, or the first.
 
         Raises:
-            Exception: what keeps it from being lowered or run.
+            Exception: if it cannot be lowered or run.
         """
         if call.key not in self._callers:
             subject = self._relower(call.module, call.inputs, None)

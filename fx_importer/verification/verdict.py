@@ -1,4 +1,4 @@
-"""What a verification found: a line per output, and whether all is well."""
+"""Results of a verification: a table of checks by backend, call and output."""
 
 from __future__ import annotations
 
@@ -18,40 +18,42 @@ from fx_importer.verification.comparison import Comparison
 
 
 class Status(Enum):
-    """How a run on a backend ended."""
+    """Result of a run on a backend."""
 
     PASSED = "passed"
     MISMATCH = "mismatch"
-    """It ran, and an output is out of tolerance."""
+    """An output is out of tolerance."""
     FAILED = "failed"
-    """It could not be compiled, or stopped: an exception."""
+    """Compilation or run raised an exception."""
     CRASHED = "crashed"
-    """It ended its process."""
-    REFUSED = "refused"
-    """The backend does not take such a module: another dialect, a dynamic shape, a dtype."""
+    """The process crashed."""
+    UNSUPPORTED = "unsupported"
+    """The backend does not support such a module: its dialect, a dynamic shape, a dtype."""
+    REFUSED = UNSUPPORTED
+    """Name of ``UNSUPPORTED`` in version 0.1."""
     NOT_INSTALLED = "not installed"
 
 
 WIDTH = 160
-"""Of the table at most, in characters; a terminal wraps what is wider than it."""
+"""Largest width of the table in characters."""
 
-_EXCUSED = (Status.REFUSED, Status.NOT_INSTALLED)
+_EXCUSED = (Status.UNSUPPORTED, Status.NOT_INSTALLED)
 
 
 class MismatchError(FxImporterError):
-    """A verification did not pass. ``verdict`` has all that it found."""
+    """A verification did not pass; see ``verdict``."""
 
     def __init__(self, verdict: Verdict):
         self.verdict = verdict
-        super().__init__(f"the program does not do what eager PyTorch does:\n{verdict}")
+        super().__init__(f"the program does not match eager PyTorch:\n{verdict}")
 
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """One output, beside eager's."""
+    """Comparison of one output with eager's."""
 
     name: str
-    """Its path, ``output['logits']``; or what is new after the call: ``state 'cache'``, ``input 'x'``."""
+    """Path of the output, ``output['logits']``; or updated state or input: ``state 'cache'``, ``input 'x'``."""
     comparison: Comparison
 
 
@@ -61,19 +63,19 @@ class Check:
 
     function: str
     inputs: int
-    """Which input set, from 0."""
+    """Index of the input set."""
     backend: str
     status: Status
     outputs: tuple[OutputCheck, ...] = ()
     reason: str = ""
-    """Why it did not get as far as outputs."""
+    """Why there are no outputs."""
     signal: str | None = None
-    """Of what crashed: ``"SIGABRT"``; None where it ended with an exit code."""
+    """Signal of a crash, ``"SIGABRT"``; None if the process ended with an exit code."""
     seconds: float = 0.0
-    """Of the call; compilation is not in it."""
+    """Duration of the call, without compilation."""
     required: bool = True
-    """Whether the verdict depends on it even if the backend is not installed or refuses the module: it was asked for by
-    name, or is the output type's own."""
+    """Whether a backend that is not installed or does not support the module fails the verdict: it was requested by
+    name, or is the output type's default."""
 
     @property
     def passed(self) -> bool:
@@ -82,21 +84,21 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that was run. True where it passed; ``print`` shows a table."""
+    """Results of all checks. True if it passed; ``print`` shows a table."""
 
     output_type: OutputType
     checks: tuple[Check, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed. Those that nobody asked for may be refused or not installed."""
+        """Whether every check passed. Backends that are not required may be unsupported or not installed."""
         return all(each.passed or (not each.required and each.status in _EXCUSED) for each in self.checks)
 
     def __bool__(self) -> bool:
         return self.passed
 
     def raise_if_failed(self) -> None:
-        """Raise `MismatchError`, with the table, unless all passed."""
+        """Raise `MismatchError` unless all checks passed."""
         if not self.passed:
             raise MismatchError(self)
 
@@ -104,7 +106,7 @@ class Verdict:
         return as_text(self.table(), self.remarks())
 
     def table(self) -> Table:
-        """Return the table for `rich`, which colours it on a terminal. None and strings have a row only if wrong."""
+        """Return a `rich` table. None and strings have a row only if they differ."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("backend", "call", "output", "type"):
             table.add_column(heading, no_wrap=True)
@@ -120,7 +122,7 @@ class Verdict:
         return table
 
     def remarks(self) -> list[str]:
-        """Return a line for each thing that went wrong, and how to find out more."""
+        """Return a line for each problem, and how to bisect it."""
         found: list[str] = []
         for check in self.checks:
             if check.reason:
@@ -132,7 +134,7 @@ class Verdict:
             ]
         lines = list(dict.fromkeys(found))
         if wrong := next((each for each in self.checks if each.status is Status.MISMATCH), None):
-            lines.append(f"lowered.bisect(..., backend='{wrong.backend}') finds the operation that differs first")
+            lines.append(f"lowered.bisect(..., backend='{wrong.backend}') finds the first operation that differs")
         return lines
 
 
@@ -155,7 +157,7 @@ def _rows(check: Check) -> Iterator[tuple[str, ...]]:
 
 
 def as_text(table: Table, remarks: Iterable[str], width: int = WIDTH) -> str:
-    """Return ``table`` without colours, ``width`` characters wide at most, and ``remarks`` below it."""
+    """Return ``table`` as text of at most ``width`` characters without colours, followed by ``remarks``."""
     file = io.StringIO()
     Console(file=file, width=width, color_system=None, legacy_windows=False).print(table)
     return "\n".join([*filter(None, (line.rstrip() for line in file.getvalue().splitlines())), *remarks])

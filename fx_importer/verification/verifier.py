@@ -1,4 +1,4 @@
-"""Runs a lowered program on backends, and holds every output against eager PyTorch's."""
+"""Verification: runs of a lowered program on backends, compared with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fx_importer.verification.verdict import Check, OutputCheck, Status, Verdict
 
 
 class Subject(Protocol):
-    """What is verified: a `Lowered`."""
+    """Protocol of the lowered program to verify; `Lowered` implements it."""
 
     @property
     def exported(self) -> Mapping[str, ExportedProgram]: ...
@@ -55,17 +55,17 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a function is called with."""
+    """Inputs of a function."""
 
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     function: str | None = None
-    """Its name; None where there is only one."""
+    """Name of the function; None if there is only one."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A backend that is to run."""
+    """A backend to run on."""
 
     name: str
     load: Callable[[ir.Module, str], Loaded]
@@ -79,7 +79,7 @@ def verify(
     tolerance: Tolerance,
     isolate: bool,
 ) -> Verdict:
-    """Call ``subject`` with each of ``inputs``, in order, in eager and on each backend: see `Lowered.verify`."""
+    """Call ``subject`` with each of ``inputs``, in order, in eager PyTorch and on backends; see `Lowered.verify`."""
     calls = [named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
     progress.enter("run in PyTorch")
     expected = expected_results(subject, calls)
@@ -93,7 +93,7 @@ def verify(
 
 
 def example_inputs(programs: Mapping[str, ExportedProgram]) -> list[Inputs]:
-    """Return what each program was exported with. Raises `UsageError` for one that does not know."""
+    """Return the example inputs of each program. Raises `UsageError` if one has none."""
     found: list[Inputs] = []
     for name, program in programs.items():
         if program.example_inputs is None:
@@ -108,15 +108,15 @@ def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
         return Inputs(inputs.args, inputs.kwargs, next(iter(programs)))
     if inputs.function not in programs:
         there = ", ".join(f"'{each}'" for each in programs)
-        raise UsageError(f"Inputs(..., function={inputs.function!r}) names no function: there is {there}")
+        raise UsageError(f"Inputs(..., function={inputs.function!r}) names no function: available are {there}")
     return inputs
 
 
 def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: bool) -> list[Chosen]:
-    """Return the backends by name, each in a process of its own where that is wanted; one process serves all.
+    """Return the backends by name; with ``isolate``, those that may crash share one other process.
 
     Raises:
-        UsageError: for a name that is none, or if nothing runs the output type.
+        UsageError: for an unknown name, or if no backend runs the output type.
     """
     output_type = subject.options.output_type
     if isinstance(backends, str):
@@ -131,28 +131,28 @@ def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: 
 
 
 def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, required: bool = True) -> Chosen:
-    """Return a backend, in the process of ``worker`` where it may end its own.
+    """Return a backend, in the process of ``worker`` if it may crash.
 
     Raises:
-        UsageError: for a name that is none.
+        UsageError: for an unknown name.
     """
     if not isinstance(backend, str):
         return Chosen(backend.name, backend.load, required)
     if backend == "eager":
         return Chosen(backend, EagerBackend(subject.programs, subject.manifest).load, required)
-    here = backend_named(backend, subject.stubs)  # the name is wrong here and now, or never
-    # Another process has none of the user's operators.
+    here = backend_named(backend, subject.stubs)  # raises for an unknown name
+    # The user's operators are only registered in this process.
     stays = backend in ISOLATED or (backend == STUB_BACKEND and subject.manifest.operator_stubs)
     apart = None if worker is None or stays else IsolatedBackend(backend, worker)
     return Chosen(backend, (apart or here).load, required)
 
 
 Named = list[tuple[str, Any]]
-"""Results by what people call them."""
+"""Results by name."""
 
 
 def expected_results(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
-    """Return what eager PyTorch has after each call, of the programs as they were exported."""
+    """Return the results of the exported programs in eager PyTorch, for each call."""
     functions = subject.manifest.functions
     loaded = {name: Reference(subject.exported[name], function) for name, function in functions.items()}
     caller = Caller(subject.manifest, loaded, subject.initial_state())
@@ -160,10 +160,10 @@ def expected_results(subject: Subject, calls: Sequence[Inputs]) -> list[Named]:
 
 
 def call_named(caller: Caller, inputs: Inputs) -> Named:
-    """Call a function with copies of ``inputs``, and return its outputs, and what it wrote to."""
+    """Call a function with copies of ``inputs``, and return its outputs, and updated state and inputs."""
     name = inputs.function or ""
     function = caller.manifest.functions[name]
-    # Not one by one: what shares memory in the model's inputs does so in the copies.
+    # Copied together to keep their aliasing.
     args, kwargs = copied((tuple(inputs.args), dict(inputs.kwargs)))
     returned = pytree.tree_leaves(caller[name](*args, **kwargs))
     results: Named = [(leaf.path, value) for leaf, value in zip(function.outputs.leaves, returned, strict=True)]
@@ -186,7 +186,7 @@ def _order(function: Any) -> list[str]:
 def run(
     subject: Subject, backend: Chosen, calls: Sequence[tuple[Inputs, int, Named]], tolerance: Tolerance
 ) -> list[Check]:
-    """Compile for ``backend`` what is called, and make the calls; the state is its own."""
+    """Compile the called functions for ``backend``, and call them with a state of their own."""
     progress.enter(f"run on {backend.name}")
     manifest = subject.manifest
     unloaded: dict[str, Exception] = {}
@@ -194,7 +194,7 @@ def run(
     for name in dict.fromkeys(each.function or "" for each, _, _ in calls):
         try:
             loaded[name] = backend.load(subject.linked, name)
-        except Exception as error:  # all that a backend can do wrong is an answer here
+        except Exception as error:  # any failure of a backend is a result here
             unloaded[name] = error
     caller = Caller(manifest, loaded, subject.initial_state())
     checks: list[Check] = []
@@ -231,7 +231,7 @@ def _failure(error: Exception, *, loading: bool) -> tuple[Status, str]:
         case CrashedError():
             return Status.CRASHED, str(error)
         case UsageError() if loading:
-            return Status.REFUSED, str(error)
+            return Status.UNSUPPORTED, str(error)
         case _:
             kind = "" if type(error).__module__.startswith("fx_importer.") else f"{type(error).__name__}: "
             return Status.FAILED, f"{kind}{error}"

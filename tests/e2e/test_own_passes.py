@@ -163,9 +163,9 @@ def test_report_of_a_function_that_raises(isolate):
     assert error.report is not None
     facts = json.loads((error.report / "report.json").read_text())
     assert facts["pipeline"] == "builtin.module(fx-importer-call{tests.e2e.test_own_passes:raises})"
-    assert facts["unsaid"] == ["pipeline"]
+    assert facts["not_recorded"] == ["pipeline"]
     page = (error.report / "report.md").read_text()
-    assert "The call had `pipeline` of Python functions, which no file here holds." in page
+    assert "The call had `pipeline` with Python functions, which are not recorded." in page
     assert "run it where that can be imported" in page
     assert reproduce(error.report).same
 
@@ -227,5 +227,5 @@ def test_scripts_have_placeholders_for_local_functions(tmp_path):
     assert found is not None
     assert found.script is not None
     text = found.script.read_text()
-    assert "# What makes the pipeline cannot be imported: write it here." in text
+    assert "# The function of the pipeline cannot be imported: define it here." in text
     assert "pipeline=pipeline" in text

@@ -13,7 +13,7 @@ from fx_importer.reduction.ddmin import minimized
 from fx_importer.reduction.module_slices import operations_in, with_operations
 from fx_importer.reduction.pass_reduction import Case, reduced_case
 from fx_importer.reduction.program_source import listed
-from fx_importer.reduction.repro_script import importing_spelled
+from fx_importer.reduction.repro_script import import_arguments
 from fx_importer.reduction.subprogram import blank_values, eager_values, part
 from fx_importer.reduction.symptom import normalized
 
@@ -45,18 +45,18 @@ def test_normalized_messages(message: str, expected: str):
 
 
 def test_equal_failures():
-    original = Symptom(Kind.REFUSED, "linalg", ("a", "b"))
-    assert Symptom(Kind.REFUSED, "linalg", ("c", "a")).is_same_as(original)
-    assert not Symptom(Kind.REFUSED, "linalg", ("b",)).is_same_as(original)
-    assert not Symptom(Kind.REFUSED, "import", ("a",)).is_same_as(original)
+    original = Symptom(Kind.FAILED, "linalg", ("a", "b"))
+    assert Symptom(Kind.FAILED, "linalg", ("c", "a")).is_same_as(original)
+    assert not Symptom(Kind.FAILED, "linalg", ("b",)).is_same_as(original)
+    assert not Symptom(Kind.FAILED, "import", ("a",)).is_same_as(original)
     assert not Symptom(Kind.CRASHED, "linalg", ("a",)).is_same_as(original)
-    of_operators = Symptom(Kind.REFUSED, "linalg", ("a",), operators=("aten.f.default",))
-    assert Symptom(Kind.REFUSED, "linalg", ("other",), operators=("aten.f.default",)).is_same_as(of_operators)
-    assert not Symptom(Kind.REFUSED, "linalg", ("a",), operators=("aten.g.default",)).is_same_as(of_operators)
-    mismatch = Symptom(Kind.MISMATCH, "on jit", ("other numbers",), severity=0.5)
-    assert Symptom(Kind.MISMATCH, "on jit", ("other numbers",), severity=0.1).is_same_as(mismatch)
-    assert not Symptom(Kind.MISMATCH, "on jit", ("other numbers",), severity=0.001).is_same_as(mismatch)
-    assert not Symptom(Kind.MISMATCH, "on jit", ("NaN in one of the two",), severity=0.5).is_same_as(mismatch)
+    of_operators = Symptom(Kind.FAILED, "linalg", ("a",), operators=("aten.f.default",))
+    assert Symptom(Kind.FAILED, "linalg", ("other",), operators=("aten.f.default",)).is_same_as(of_operators)
+    assert not Symptom(Kind.FAILED, "linalg", ("a",), operators=("aten.g.default",)).is_same_as(of_operators)
+    mismatch = Symptom(Kind.MISMATCH, "on jit", ("different values",), severity=0.5)
+    assert Symptom(Kind.MISMATCH, "on jit", ("different values",), severity=0.1).is_same_as(mismatch)
+    assert not Symptom(Kind.MISMATCH, "on jit", ("different values",), severity=0.001).is_same_as(mismatch)
+    assert not Symptom(Kind.MISMATCH, "on jit", ("NaN on one side",), severity=0.5).is_same_as(mismatch)
 
 
 class Some(torch.nn.Module):
@@ -156,6 +156,6 @@ def test_crashing_pass(tmp_path: Path):
 
 
 def test_scripts_have_the_import_options():
-    assert importing_spelled(ImportOptions()) == []
+    assert import_arguments(ImportOptions()) == []
     options = ImportOptions(weights=Weights.ARGS, outline_layers=True, mutation=Mutation.FUNCTIONAL)
-    assert importing_spelled(options) == ["mutation='functional'", "weights='args'", "outline_layers=True"]
+    assert import_arguments(options) == ["mutation='functional'", "weights='args'", "outline_layers=True"]

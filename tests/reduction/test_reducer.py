@@ -37,7 +37,7 @@ def test_unsupported_operator_among_100(tmp_path: Path, reducer: Child):
     assert int(found.steps[0].before) > 100
     assert found.nodes <= 5
     assert found.confirmed
-    assert found.symptom.kind is Kind.REFUSED
+    assert found.symptom.kind is Kind.FAILED
     assert found.symptom.stage == "backend-types"
     ran = subprocess.run([sys.executable, found.script], capture_output=True, text=True, check=False)
     assert ran.returncode == 1
@@ -136,7 +136,7 @@ def test_unstable_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "last").write_text("TypeError")
     monkeypatch.setenv("FX_IMPORTER_TEST_FILE", str(tmp_path / "last"))
     this = job(tmp_path, *models.with_gelu(1), extra={GELU: faults.other_each_time})
-    message = "does not always fail in the same way.*'refused in decompose: .*this.*', then '.*that"
+    message = "does not always fail in the same way.*'failed in decompose: .*this.*', then '.*that"
     with pytest.raises(UsageError, match=message):
         in_a_process(this, tmp_path / "out")
 

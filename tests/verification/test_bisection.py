@@ -62,7 +62,7 @@ def test_a_wrong_rule_in_a_deep_model_is_located_and_its_script_fails(tmp_path):
     assert (found.node, found.operator, found.cause) == ("gelu_13", "aten.gelu.default", Cause.ITSELF)
     assert (found.module, found.source) == ("blocks.13.act", "y = self.down(self.act(self.up(y)))")
     assert (found.takes, found.gives) == (("float32[2x3x12]", "approximate='tanh'"), ("float32[2x3x12]",))
-    assert "wrong by itself" in str(found)
+    assert "the operation itself is wrong" in str(found)
     assert found.script is not None
     assert found.script.is_relative_to(tmp_path)
     ran = subprocess.run([sys.executable, found.script], capture_output=True, text=True, check=False)
@@ -204,11 +204,11 @@ def test_node_without_a_single_op_program_is_reported(monkeypatch):
     def fail(*_):
         raise ValueError("not today")
 
-    monkeypatch.setattr(single_op_program.Alone, "compare", fail)
+    monkeypatch.setattr(single_op_program.SingleOpProgram, "compare", fail)
     found = compare_decompositions(in_place, torch.randn(3, 4), decomposition_table=TABLE)
     assert found is not None
     assert (found.node, found.cause) == ("gelu", Cause.UNKNOWN)
-    assert "gelu cannot be tried alone: ValueError: not today" in str(found)
+    assert "gelu cannot be lowered alone: ValueError: not today" in str(found)
 
 
 def test_script_names_a_rule_that_cannot_be_imported():
@@ -217,14 +217,14 @@ def test_script_names_a_rule_that_cannot_be_imported():
     )
     assert found is not None
     assert found.script is not None
-    assert "# The rule of aten.sin.default cannot be imported: write it here." in found.script.read_text()
+    assert "# The decomposition of aten.sin.default cannot be imported: define it here." in found.script.read_text()
 
 
 def test_usage_errors():
     lowered = lower(torch.sin, torch.ones(3), output_type="raw")
     with pytest.raises(UsageError, match="no backend runs raw by itself"):
         lowered.bisect(torch.ones(3))
-    with pytest.raises(UsageError, match="there are no values to compare: jit refused"):
+    with pytest.raises(UsageError, match="there are no values to compare: jit unsupported"):
         lowered.bisect(torch.ones(3), backend="jit", isolate=False)
     with pytest.raises(UsageError, match="or inputs=Inputs"):
         lowered.bisect(torch.ones(3), inputs=Inputs((torch.ones(3),)))

@@ -1,4 +1,4 @@
-"""What a failed stage leaves behind: a directory to read the failure in, and to repeat it; and dumps."""
+"""Reports of failed stages, with reproducers, and dumps of stages."""
 
 from fx_importer.diagnostics.reports.bundle import Reporter
 from fx_importer.diagnostics.reports.dumps import Dumps

@@ -1,4 +1,4 @@
-"""The directory that a failed stage leaves behind."""
+"""The report directory of a failed stage."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _OPTIONAL = ("iree-base-compiler", "iree-base-runtime", "jaxlib", "tosa-tools", 
 
 @dataclass(frozen=True)
 class Reporter:
-    """Writes what repeats a failure into a fresh directory."""
+    """Writer of report directories."""
 
     options: Options = field(default_factory=Options)
-    """Those of the compilation."""
+    """The options of the compilation."""
 
     def __call__(self, trace: Trace, record: StageRecord, diagnostics: tuple[Diagnostic, ...]) -> Path | None:
         """Write the report of the failure of ``record``, and return its directory.
 
-        The directory is made in `RunOptions.directory`, or where temporary files go.
+        The directory is created in `RunOptions.directory`, or among temporary files.
 
         Raises:
-            StageFailed: the failure that was to be reported, saying also why no report could be written.
+            StageFailed: the failure itself, with a note, if no report can be written.
         """
         error = record.failure
         assert error
@@ -79,24 +79,24 @@ def _write(trace: Trace, record: StageRecord, error: Exception, options: Options
 
 
 def _save(trace: Trace, record: StageRecord, directory: Path, options: Options) -> dict[str, str]:
-    """Write the programs and the module. Return a sentence for each file, there or not."""
-    said: dict[str, str] = {}
+    """Write the programs and the module. Return a sentence about each file, written or not."""
+    messages: dict[str, str] = {}
     for name, program in trace.programs.items():
         path = directory / _file_of(name, trace)
         try:
-            said[path.name] = save_program(program, path)
-        except Exception as error:  # of any kind: torch cannot serialise everything that it can export
+            messages[path.name] = save_program(program, path)
+        except Exception as error:  # of any type: torch cannot serialize every exported program
             path.unlink(missing_ok=True)
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            said[path.name] = f"There is no `{path.name}`: torch.export.save cannot write this program ({reason})."
+            messages[path.name] = f"There is no `{path.name}`: torch.export.save cannot write this program ({reason})."
     if not trace.programs:
-        said["program.pt2"] = "There is no `program.pt2`: there was no exported program when it failed."
+        messages["program.pt2"] = "There is no `program.pt2`: the failure came before the export."
     if record.snapshot is not None and record.pipeline:
         external = options.importing.weights is Weights.EXTERNAL
-        said[BYTECODE] = save_bytecode(record.snapshot, directory / BYTECODE, external=external)
+        messages[BYTECODE] = save_bytecode(record.snapshot, directory / BYTECODE, external=external)
         (directory / "before.mlir").write_text(readable(record.snapshot), encoding="utf-8")
-        said["before.mlir"] = "`before.mlir` is the same without weights, to read."
-    return said
+        messages["before.mlir"] = "`before.mlir` is the same as text, with elided weights."
+    return messages
 
 
 def _file_of(name: str, trace: Trace) -> str:
@@ -114,7 +114,7 @@ def _command(record: StageRecord, directory: Path, facts: dict[str, Any]) -> str
 
 
 def _write_script(path: Path, stage: str, command: str) -> None:
-    title = " ".join(stage.split())  # one line, as a comment has to be
+    title = " ".join(stage.split())  # a comment is one line
     text = f"""\
 #!/bin/sh
 # Fails as the stage '{title}' did.
@@ -143,27 +143,27 @@ def _facts(trace: Trace, record: StageRecord, error: Exception, options: Options
         ],
         "pipeline": record.pipeline,
         "options": _portable(options),
-        "unsaid": _unsaid(options),
+        "not_recorded": _not_recorded(options),
         "versions": versions(),
     }
 
 
 def _portable(options: Options) -> dict[str, Any]:
-    """Return what can be said of ``options`` anywhere: where files went does not count."""
+    """Return ``options`` by name, without the directories of this machine."""
     running = dataclasses.replace(options.running, dump_dir=None, dump_ir=None)
     return options_to_text(dataclasses.replace(options, running=running))
 
 
-def _unsaid(options: Options) -> list[str]:
-    """Return the names of options that were given, and that only Python can hold."""
+def _not_recorded(options: Options) -> list[str]:
+    """Return the names of given options that are Python objects, which a report cannot hold."""
     given, default = options.decompositions, DecompositionOptions()
-    unsaid = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
-    unsaid += ["lowerings"] * any(not isinstance(each, str) for each in options.lowering.lowerings)
-    return unsaid if options.lowering.pipeline is None else [*unsaid, "pipeline"]
+    not_recorded = [name for name in ("table", "extra") if getattr(given, name) != getattr(default, name)]
+    not_recorded += ["lowerings"] * any(not isinstance(each, str) for each in options.lowering.lowerings)
+    return not_recorded if options.lowering.pipeline is None else [*not_recorded, "pipeline"]
 
 
 def _crash(error: CrashedError) -> dict[str, Any]:
-    return {"signal": error.signal, "limit": error.limit, "pass": error.pass_name, "said": error.said}
+    return {"signal": error.signal, "limit": error.limit, "pass": error.pass_name, "output": error.said}
 
 
 def _traceback(error: Exception) -> str:
@@ -171,7 +171,7 @@ def _traceback(error: Exception) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what may matter to a failure, optional packages too."""
+    """Return the versions of packages that may affect a failure, optional ones included."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in (*_PACKAGES, *_OPTIONAL):
         try:

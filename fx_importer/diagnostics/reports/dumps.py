@@ -1,4 +1,4 @@
-"""What is before and after stages, written down, with the time that each took."""
+"""Dumps of programs and modules before and after stages, with the time of each stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Dumps:
     """Files in a new directory: ``03-stablehlo.before.mlir``, ``03-stablehlo.after.mlir``, ``stages.json``."""
 
     def __init__(self, running: RunOptions):
-        """Make the directory. Raises `UsageError` if there is no place for it."""
+        """Create the directory. Raises `UsageError` if it cannot be created."""
         if running.directory is None:
             raise UsageError("dump_ir needs a directory: pass dump_dir=, or set FX_IMPORTER_DUMP_DIR")
         self._wanted = re.compile(running.dump_ir or "")
@@ -26,7 +26,7 @@ class Dumps:
             running.directory.mkdir(parents=True, exist_ok=True)
             self.directory = Path(tempfile.mkdtemp(prefix="fx-importer-ir-", dir=running.directory))
         except OSError as error:
-            raise UsageError(f"dump_ir: nothing can be written to '{running.directory}': {error}") from None
+            raise UsageError(f"dump_ir: cannot write to '{running.directory}': {error}") from None
 
     def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
         if module is not None and record.pipeline:

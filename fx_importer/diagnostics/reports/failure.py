@@ -1,4 +1,4 @@
-"""How something failed, as a value: what two failures are compared by."""
+"""Failures as values, to compare them between runs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, PassError, diag
 from fx_importer.errors import CrashedError, StageFailed
 
 _RESOURCE = re.compile(r"dense_resource<[^>]*>")
-"""MLIR gives a weight another name where its own is taken."""
+"""MLIR renames resources whose name is taken."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure without what differs from run to run. Equal ones are the same."""
+    """A failure without details that differ from run to run."""
 
     stage: str
     kind: str
-    """``diagnostics``; the type of an exception; or how a process ended: a signal, a limit, ``exit``."""
-    said: tuple[str, ...]
-    """The diagnostics, each with its line; what the exception says; or the pass that ended the process by a signal."""
+    """``diagnostics``; the type of an exception; or how a process ended: a signal, a limit, or ``exit``."""
+    messages: tuple[str, ...]
+    """The diagnostics with source lines; the message of the exception; or the pass that crashed the process."""
 
     @classmethod
     def of(cls, stage: str, error: Exception) -> Failure:
-        """Return how ``stage`` failed; ``error`` is what it raised."""
+        """Return the failure of ``stage``, which raised ``error``."""
         if isinstance(error, CrashedError):
-            # When a limit ends a process, the pass is a matter of speed.
-            said = (error.pass_name,) if error.pass_name and not error.limit else ()
-            return cls(stage, error.signal or error.limit or "exit", said)
+            # Which pass exceeds a limit depends on speed.
+            messages = (error.pass_name,) if error.pass_name and not error.limit else ()
+            return cls(stage, error.signal or error.limit or "exit", messages)
         if diagnostics := diagnostics_of(error):
-            return cls(stage, "diagnostics", tuple(map(_said, diagnostics)))
+            return cls(stage, "diagnostics", tuple(map(_message, diagnostics)))
         if isinstance(error, PassError):
             return cls(stage, "PassError", tuple(str(error).splitlines()[:1]))
         kind, _, text = reason_of(error).partition(": ")
@@ -40,7 +40,7 @@ class Failure:
 
     @classmethod
     def caught(cls, error: StageFailed | CrashedError) -> Failure:
-        """Return how a stage failed, from what the user gets."""
+        """Return the failure of a stage from the exception that the user gets."""
         if isinstance(error, CrashedError):
             return cls.of(error.stage or "", error)
         cause = error.__cause__
@@ -48,13 +48,14 @@ class Failure:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Failure:
-        return cls(facts["stage"], facts["kind"], tuple(facts["said"]))
+        messages = facts.get("messages", facts.get("said", ()))  # "said" in version 0.1
+        return cls(facts["stage"], facts["kind"], tuple(messages))
 
     def __str__(self) -> str:
-        lines = [f"stage '{self.stage}': {self.kind}", *self.said]
+        lines = [f"stage '{self.stage}': {self.kind}", *self.messages]
         return "\n  ".join(line for each in lines for line in each.splitlines())
 
 
-def _said(diagnostic: Diagnostic) -> str:
+def _message(diagnostic: Diagnostic) -> str:
     where = f" at {diagnostic.where}" if diagnostic.where else ""
     return f"{diagnostic.severity}: {_RESOURCE.sub('dense_resource<...>', diagnostic.message)}{where}"

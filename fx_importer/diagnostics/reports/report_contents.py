@@ -1,4 +1,4 @@
-"""What a report keeps of a program and of a module: all of a small one, all but the weights of a large one."""
+"""Programs and modules in reports: with weights if they are small, else without."""
 
 from __future__ import annotations
 
@@ -15,32 +15,29 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import byte_size, constants_in, elided_resource, is_resource, replace_constants
 
 WEIGHTS_LIMIT = 16 * 2**20
-"""Bytes of weights that a report keeps of a program, and again of a module."""
+"""Largest total size of weights kept in a report, for a program and for a module."""
 _SMALL = 1024
-"""Bytes. A smaller constant may be a shape, and is no weight."""
+"""Smaller constants, which may be shapes, are always kept."""
 READABLE_LIMIT = 4_000_000
-"""Characters of a module as text."""
+"""Largest number of characters of a module as text."""
 
 
 def save_program(program: ExportedProgram, path: Path) -> str:
-    """Write ``program`` to ``path``, as `torch.export.save` does. Return a sentence about its weights.
+    """Write ``program`` to ``path`` with `torch.export.save`. Return a sentence about its weights.
 
-    More than `WEIGHTS_LIMIT` of them are zeros there, which take no space.
+    Weights of more than `WEIGHTS_LIMIT` bytes are replaced by zeros, which take no space.
 
     Raises:
-        Exception: of any kind, where torch cannot serialise the program.
+        Exception: of any type, if torch cannot serialize the program.
     """
     size = sum(_bytes(each) for each in _tensors(program))
     if size <= WEIGHTS_LIMIT:
         torch.export.save(program, path)
-        return f"`{path.name}` is the program as it was exported, weights included: look before you send it to anybody."
+        return f"`{path.name}` is the exported program with its weights: check before sharing."
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "No complete tensor found")  # each zero is one number, repeated
+        warnings.filterwarnings("ignore", "No complete tensor found")  # zeros are expanded scalars
         torch.export.save(_with_zeros(program), path)
-    return (
-        f"`{path.name}` is the program as it was exported, with zeros for its weights and example inputs, which are "
-        f"{size:,} bytes."
-    )
+    return f"`{path.name}` is the exported program, with zeros for its weights and example inputs ({size:,} bytes)."
 
 
 def _tensors(program: ExportedProgram) -> list[torch.Tensor]:
@@ -58,7 +55,7 @@ def _with_zeros(program: ExportedProgram) -> ExportedProgram:
     def zero(tensor: Any) -> Any:
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_quantized:
             return tensor
-        if id(tensor) not in made:  # what is one tensor stays one
+        if id(tensor) not in made:  # keep tensor identity
             zeros = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
             made[id(tensor)] = torch.nn.Parameter(zeros, False) if isinstance(tensor, torch.nn.Parameter) else zeros
         return made[id(tensor)]
@@ -71,22 +68,22 @@ def _with_zeros(program: ExportedProgram) -> ExportedProgram:
 
 
 def save_bytecode(module: ir.Operation, path: Path, *, external: bool = False) -> str:
-    """Write ``module``, which stays as it is, as bytecode. Return a sentence about its weights.
+    """Write ``module``, which is not changed, as bytecode. Return a sentence about its weights.
 
-    More than `WEIGHTS_LIMIT` of them are left out: each is a ``dense_resource`` without bytes there. With ``external``
-    weights they are that already.
+    Weights of more than `WEIGHTS_LIMIT` bytes are elided: each is a ``dense_resource`` without data, as ``external``
+    weights are already.
     """
     size = sum(map(byte_size, {value for _, _, value in constants_in(module)}))
     if external:
-        said = "without its weights, which are elsewhere: it fails without them."
+        messages = "without its weights, which are external: it fails without them."
     elif size > WEIGHTS_LIMIT:
         module = _without_weights(module)
-        said = f"without the bytes of its weights, which are {size:,}: passes that look into weights see none."
+        messages = f"without the data of its weights ({size:,} bytes): passes that read weights see none."
     else:
-        said = "weights included: look before you send it to anybody."
-    with path.open("wb") as file:  # LLVM's own file ends the process where the disk is full
+        messages = "with its weights: check before sharing."
+    with path.open("wb") as file:  # LLVM's own stream aborts the process on a full disk
         module.write_bytecode(file)
-    return f"`{path.name}` is the module before the stage, {said}"
+    return f"`{path.name}` is the module before the stage, {messages}"
 
 
 def _without_weights(module: ir.Operation) -> ir.Operation:
@@ -103,10 +100,10 @@ def _without_weights(module: ir.Operation) -> ir.Operation:
 
 
 def readable(module: ir.Operation) -> str:
-    """Return ``module`` as text with locations, weights elided, and cut where it is very long."""
-    # Local scope leaves out the resource section: without it every weight would be turned into hexadecimal digits.
+    """Return ``module`` as text with locations and elided weights, truncated to `READABLE_LIMIT`."""
+    # Local scope omits the resource section, which would print all weights as hexadecimal digits.
     text = module.get_asm(use_local_scope=True, large_elements_limit=16, enable_debug_info=True)
     if len(text) <= READABLE_LIMIT:
         return text
     kept = text[: text.rindex("\n", 0, READABLE_LIMIT)]
-    return f"{kept}\n// cut here, {len(text) - len(kept):,} characters short\n"
+    return f"{kept}\n// truncated: {len(text) - len(kept):,} more characters\n"

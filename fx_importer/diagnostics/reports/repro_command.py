@@ -1,4 +1,4 @@
-"""The commands that repeat a failure outside the program it came up in. None of them holds a path."""
+"""Shell commands that reproduce a failure, without absolute paths."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OPT = "torch-mlir-opt"
 
 
 def stage_command(bytecode: Path, pipeline: str) -> str:
-    """Return a shell command, to be run in the directory of ``bytecode``, that runs ``pipeline`` on it.
+    """Return a shell command that runs ``pipeline`` on ``bytecode``, in the directory of that file.
 
-    It is ``torch-mlir-opt`` wherever that can do it. The wheel's build of it knows fewer passes and dialects than the
-    wheel's Python bindings; where it lacks one, the command is `fx_importer.pipelines.replay`.
+    It is ``torch-mlir-opt`` if that has all passes and dialects; the wheel's build has fewer than its Python bindings.
+    Otherwise it is `fx_importer.pipelines.replay`.
     """
     if _reads(bytecode) and _knows(pipeline):
         return shlex.join([OPT, bytecode.name, f"-pass-pipeline={pipeline}", "-o", os.devnull])
@@ -26,7 +26,7 @@ def stage_command(bytecode: Path, pipeline: str) -> str:
 
 
 def import_command(program: str, options: Mapping[str, Any]) -> str:
-    """Return the command that lowers ``program``, a file, with ``options`` as `spelled` gives them."""
+    """Return the command that lowers the file ``program`` with ``options``, as `option_values.spelled` returns them."""
     arguments = ["fx-importer", "import", program]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -39,19 +39,19 @@ def import_command(program: str, options: Mapping[str, Any]) -> str:
 
 
 def torch_mlir_opt() -> Path:
-    """Return the program of the wheel that runs passes."""
+    """Return the path of the wheel's ``torch-mlir-opt``."""
     return Path(ir.__file__).parent / "_mlir_libs" / OPT
 
 
 def _reads(bytecode: Path) -> bool:
-    # Eliding resources keeps the weights from being written anywhere.
+    # Elided resources, so that no weights are written.
     arguments = [bytecode, "--emit-bytecode", "--elide-resource-data-from-bytecode", "-o", os.devnull]
     outcome = _run([torch_mlir_opt(), *arguments])
     return outcome is not None and outcome.returncode == 0
 
 
 def _knows(pipeline: str) -> bool:
-    # What a pass makes of an empty module does not matter here, only that the text was understood.
+    # Only whether the pipeline can be parsed matters here.
     outcome = _run([torch_mlir_opt(), "-", f"-pass-pipeline={pipeline}"], text="module {}")
     return outcome is not None and "Textual PassPipeline Parser" not in outcome.stderr
 

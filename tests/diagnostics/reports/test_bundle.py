@@ -212,7 +212,7 @@ def test_text_is_bounded(monkeypatch):
         lower(LINALG, module("\n".join(f"%x{n} = torch.constant.int {n}" for n in range(100)) + CUSTOM_OP))
     text = (found[0] / "before.mlir").read_text()
     assert len(text) < 450
-    assert text.splitlines()[-1].endswith("characters short")
+    assert text.splitlines()[-1].endswith("more characters")
 
 
 def test_parallel_failures_do_not_collide(dump):
