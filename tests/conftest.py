@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have collections of garbage skip what is there for good: a million objects of torch's, and the tests."""
+    """Exclude permanent objects from garbage collection: a million of torch's, and the tests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -43,6 +43,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes are forks of a server, but those of a test that is about starts."""
+    """Start processes as forks of a server, except in tests marked ``new_interpreter``."""
     if request.node.get_closest_marker("new_interpreter"):
         monkeypatch.setattr(fork_server.ForkingPopen, "forks", False)

@@ -106,6 +106,7 @@ def test_generated_graphs_match_eager():
     torch.testing.assert_close(program.module()(x, y), expected)
 
 
+@pytest.mark.new_interpreter  # the memory of a fork is not that of its client
 @pytest.mark.parametrize(
     "code, memory, seconds, message",
     [

@@ -111,14 +111,14 @@ class Terminal:
         self._reads, writes = pty.openpty()
         fcntl.ioctl(writes, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.stderr = open(writes, "w", buffering=1)  # noqa: PTH123, SIM115 - a descriptor, closed in `read`
-        self._said = bytearray()
+        self._written = bytearray()
         self._reader = Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
         try:
             while piece := os.read(self._reads, 4096):
-                self._said += piece
+                self._written += piece
         except OSError:  # Linux reports a closed other end so
             pass
 
@@ -126,7 +126,7 @@ class Terminal:
         self.stderr.close()
         self._reader.join()
         os.close(self._reads)
-        return self._said.decode()
+        return self._written.decode()
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_python_shows_nothing_by_default(monkeypatch: pytest.MonkeyPatch, termin
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal.stderr)
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2))
-        assert not terminal._said
+        assert not terminal._written
         fx_importer.lower(torch.nn.ReLU(), torch.ones(2), progress=True)
     assert "export" in terminal.read()
 

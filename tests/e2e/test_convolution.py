@@ -62,7 +62,7 @@ def test_convolution(case, output_type):
     Case("max_one_axis", lambda: (nn.MaxPool1d(2), (normal(2, 4, 8),))),
     Case("average", lambda: (nn.AvgPool2d(2), (IMAGE,))),
     Case("average_padded", lambda: (nn.AvgPool2d(3, stride=2, padding=1), (IMAGE,))),
-    Case("average_of_what_is_there", lambda: (nn.AvgPool2d(3, 2, padding=1, count_include_pad=False), (IMAGE,))),
+    Case("average_without_padding", lambda: (nn.AvgPool2d(3, 2, padding=1, count_include_pad=False), (IMAGE,))),
     Case("global_average", lambda: (nn.AdaptiveAvgPool2d(1), (IMAGE,))),
     Case("adaptive_average", lambda: (nn.AdaptiveAvgPool2d((4, 2)), (IMAGE,))),
     Case("adaptive_average_uneven", lambda: (nn.AdaptiveAvgPool2d(3), (IMAGE,))),

@@ -46,7 +46,3 @@ def raise_usage_error(_module: ir.Operation) -> None:
 
 def warn(_module: ir.Operation) -> None:
     warnings.warn("it holds what it may not", ContractWarning, stacklevel=1)
-
-
-def print_a_line(_module: ir.Operation) -> None:
-    os.write(2, b"a line\n")

@@ -19,9 +19,7 @@ from fx_importer.probing.search import Failure
 
 
 class Mixed(torch.nn.Module):
-    """An operator that no output type supports, one that linalg supports, one that cannot be imported, and a
-    supported one.
-    """
+    """Operators supported by none, by linalg only, not importable, and by all."""
 
     def forward(self, x):
         return torch.poisson(x), x.nonzero(), torch.randn_like(torch.complex(x, x)), x.tanh()
