@@ -14,7 +14,10 @@ TEXT = "func.func @main() -> (i1, i1) { %0 = arith.constant true %1 = arith.cons
 
 
 def mark(module: ir.Operation) -> None:
-    """Mark the module. And no more."""
+    """Mark the module.
+
+    And no more.
+    """
     module.attributes["mine.mark"] = ir.UnitAttr.get(module.context)
 
 
