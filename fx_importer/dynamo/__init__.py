@@ -1,4 +1,4 @@
-"""TorchDynamo's door: `torch.compile` with this package as its backend, and functions that torch.export refuses."""
+"""The TorchDynamo frontend: the `torch.compile` backend, and import of functions that torch.export rejects."""
 
 from fx_importer.dynamo.dynamo_compiler import DynamoCompiler
 from fx_importer.dynamo.import_function import GraphBreak, Imported, import_function

@@ -1,4 +1,7 @@
-"""A door in the shape of Buddy Compiler's: a compiler object with registries, whose importer gives a module."""
+"""A compiler object with operator registries, whose importer returns a module.
+
+In the shape of the example in Buddy Compiler's README (buddy-compiler/buddy-mlir).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)
 
 @dataclass
 class DynamoCompiler:
-    """Imports functions and modules by way of TorchDynamo and AOTAutograd.
+    """Imports functions and modules through TorchDynamo and AOTAutograd.
 
-    The primary registry is asked first for each operator; what it, or the passes behind it, cannot take goes to the
-    others: `lower`'s ``fallback``.
+    Each operator is looked up in the primary registry first; operators that neither it nor its passes support go to
+    the others, as with `lower`'s ``fallback``.
     """
 
     func_name: str = "forward"

@@ -208,7 +208,7 @@ def test_usage_errors():
         DynamoCompiler(primary_registry="tosa")  # pyright: ignore
     with pytest.raises(UsageError, match=r"tosa.ops_registry: 'nothing' is no operator, such as torch.ops"):
         tosa.ops_registry["nothing"] = foo
-    with pytest.raises(UsageError, match="the rule of add.Tensor is not a function but 3"):
+    with pytest.raises(UsageError, match="the lowering of add.Tensor must be a function, not 3"):
         tosa.ops_registry["add.Tensor"] = 3  # pyright: ignore
     tosa.ops_registry["add.Tensor"] = lambda node, table: None
     with pytest.raises(UnsupportedProgramError, match=r"the rule .*<lambda> .* returned nothing, and not one value"):

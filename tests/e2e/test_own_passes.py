@@ -166,7 +166,7 @@ def test_report_of_a_function_that_raises(isolate):
     assert facts["not_recorded"] == ["pipeline"]
     page = (error.report / "report.md").read_text()
     assert "The call had `pipeline` with Python functions, which are not recorded." in page
-    assert "run it where that can be imported" in page
+    assert "which must be importable" in page
     assert reproduce(error.report).same
 
 
@@ -178,7 +178,7 @@ def test_report_of_a_local_function():
         lower(MODEL, X, output_type="tosa", pipeline=lambda p: p.after("tosa", mine))
     assert caught.value.report is not None
     page = (caught.value.report / "report.md").read_text()
-    assert "`builtin.module(fx-importer-python{mine})` calls a Python function that no module has." in page
+    assert "`builtin.module(fx-importer-python{mine})` calls a Python function that cannot be imported." in page
     assert not (caught.value.report / "command.sh").exists()
     with pytest.raises(UsageError, match="calls the Python function 'mine' of another process"):
         reproduce(caught.value.report)

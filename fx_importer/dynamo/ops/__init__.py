@@ -1,4 +1,4 @@
-"""What operators are lowered by, as registries: ``tosa``, ``linalg`` and ``math`` have an ``ops_registry`` each."""
+"""Registries of operator lowerings: ``tosa``, ``linalg`` and ``math`` have an ``ops_registry`` each."""
 
 from fx_importer.dynamo.ops import linalg, math, tosa
 

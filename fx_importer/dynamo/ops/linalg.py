@@ -1,4 +1,4 @@
-"""Operators in linalg on tensors."""
+"""Registry of operators in linalg on tensors."""
 
 from fx_importer.dynamo.ops.registry import OpsRegistry
 from fx_importer.output_types import OutputType

@@ -1,4 +1,4 @@
-"""Operators in MLIR's math dialect, on tensors; what it does not have, in linalg."""
+"""Registry of operators in MLIR's math dialect on tensors; others are in linalg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A registry: a mapping from operators to rules, in which users put rules of their own."""
+"""Registry of operator lowerings: a mapping from operators to functions, to which users add their own."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from fx_importer.mlir.bindings import torch_d
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for
 
-Rule = Callable[[fx.Node, SymbolTable], Any]
-"""Emits what a node computes, where MLIR is being built, and returns its value, or the operation that has it."""
+NodeEmitter = Callable[[fx.Node, SymbolTable], Any]
+"""Emits MLIR for a node at the current insertion point, and returns its value or operation."""
 
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """The rule for an operator that passes and decompositions of the package lower."""
+    """The lowering of an operator by passes and decompositions of the package."""
 
     operator: OpOverload
     into: OutputType
 
     def __call__(self, node: fx.Node, symbol_table: SymbolTable) -> Any:
-        """Emit the operator; what it is made of then is up to the passes."""
+        """Emit the operator in the torch dialect, for the passes to lower."""
         return symbol_table.built_in(node)
 
 
-class OpsRegistry(MutableMapping[Any, Rule]):
-    """The rules by which operators are lowered into an output type.
+class OpsRegistry(MutableMapping[Any, NodeEmitter]):
+    """The lowerings of operators into an output type.
 
-    Those that are built in are there for whatever the torch dialect has, or a decomposition is known for: whether an
-    instance of it can be lowered turns out then. An operator is given as one, or by its name: ``"add.Tensor"``,
-    ``"aten.add.Tensor"``; one without its overload stands for all of them.
+    There are built-in entries for all operators of the torch dialect and all that have a decomposition; whether a call
+    can be lowered shows in the lowering. Keys are operators or names, ``"add.Tensor"``, ``"aten.add.Tensor"``; a name
+    without an overload stands for all overloads.
     """
 
     def __init__(self, name: str, into: OutputType, rules: dict[OpOverload, Lowering] | None = None):
         self.name = name
         self.into = into
         self._own = rules or {}
-        """Rules that come with the registry, and go before the passes."""
-        self._given: dict[OpOverload, Rule] = {}
+        """Lowerings of the registry itself, which precede the passes."""
+        self._given: dict[OpOverload, NodeEmitter] = {}
 
-    def __setitem__(self, key: Any, rule: Rule) -> None:
-        """Put a rule that takes the node and the symbol table. Raises `UsageError` for what is no operator, or rule."""
+    def __setitem__(self, key: Any, rule: NodeEmitter) -> None:
+        """Add a function of a node and the symbol table. Raises `UsageError` if either is invalid."""
         if not callable(rule):
-            raise UsageError(f"{self.name}.ops_registry: the rule of {key} is not a function but {rule!r}")
+            raise UsageError(f"{self.name}.ops_registry: the lowering of {key} must be a function, not {rule!r}")
         self._given |= dict.fromkeys(_overloads(self.name, key), rule)
 
-    def __getitem__(self, key: Any) -> Rule:
+    def __getitem__(self, key: Any) -> NodeEmitter:
         try:
             operator = _overloads(self.name, key)[0]
         except UsageError:
@@ -66,7 +66,7 @@ class OpsRegistry(MutableMapping[Any, Rule]):
         return BuiltIn(operator, self.into)
 
     def __delitem__(self, key: Any) -> None:
-        """Take a rule away that was put here; what is built in stays."""
+        """Remove an added lowering; built-in entries stay."""
         for operator in _overloads(self.name, key):
             del self._given[operator]
 
@@ -78,18 +78,18 @@ class OpsRegistry(MutableMapping[Any, Rule]):
         return sum(1 for _ in self)
 
     def restore(self) -> None:
-        """Take away all rules that were put here."""
+        """Remove all added lowerings."""
         self._given.clear()
 
     def _has(self, operator: OpOverload) -> bool:
         return operator in self._given or operator in self._own or operator in _known(self.into)
 
     def given(self) -> list[Lowering]:
-        """Return the rules that were put here."""
+        """Return the added lowerings."""
         return [NodeRule((operator,), (self.into,), rule) for operator, rule in self._given.items()]
 
     def rules(self) -> list[Lowering]:
-        """Return the rules that go before the passes: those that were put here, and the registry's own."""
+        """Return the lowerings that precede the passes: the added ones, and the registry's own."""
         return [*self.given(), *(rule for operator, rule in self._own.items() if operator not in self._given)]
 
 
@@ -109,7 +109,7 @@ _KNOWN: dict[OutputType, dict[OpOverload, None]] = {}
 
 
 def _known(into: OutputType) -> dict[OpOverload, None]:
-    """Return the operators that are decomposed for an output type, or in the torch dialect."""
+    """Return the operators with a decomposition for an output type, or in the torch dialect."""
     if into not in _KNOWN:
         found: dict[OpOverload, None] = dict.fromkeys(target_for(into).decompositions)
         for each in vars(torch_d).values():

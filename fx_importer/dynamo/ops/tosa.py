@@ -1,4 +1,4 @@
-"""Operators in TOSA."""
+"""Registry of operators in TOSA."""
 
 from fx_importer.dynamo.ops.registry import OpsRegistry
 from fx_importer.output_types import OutputType
