@@ -50,7 +50,9 @@ def lower(
         f: the model, a plain function, or an exported program (whose inputs were given when it was exported). Or
             several exported programs by name: a function each in one module, where they share weights and state.
         *args: example inputs.
-        output_type: an `OutputType` or any spelling of one.
+        output_type: an `OutputType` or any spelling of one; by default RAW.
+        options: a whole `Options`, instead of the keywords that it holds: all but ``fx_importer``, ``hooks``,
+            ``progress`` and ``kwargs``. Its records have the defaults of these keywords too.
         fx_importer: an importer to use instead of a new one; its module is filled.
         dynamic_shapes: as `torch.export.export` takes it.
         strict: as `torch.export.export` takes it.
@@ -101,7 +103,7 @@ def lower(
         cache: take the outcome from the user's cache if the same program was lowered so before, and keep it there if
             not; without it, if ``FX_IMPORTER_CACHE_DIR`` names a directory. With ``fx_importer``, there is none.
         kwargs: the model's keyword arguments, for names that are options here too.
-        **model_kwargs: the model's keyword arguments.
+        **keywords: these, and the model's own keyword arguments.
 
     Raises:
         UsageError: for an option or an input that is not one.

@@ -16,7 +16,7 @@ import torch
 from fx_importer import CrashedError, StageFailed, UsageError, lower, lower_mlir_module
 from fx_importer.api.reproduce import reproduce
 from fx_importer.cli import main
-from fx_importer.compiler import driver
+from fx_importer.compiler import steps
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import (
     Contract,
@@ -198,7 +198,7 @@ def test_report_of_a_stage_before_the_passes(monkeypatch):
         raise IndexError("a defect of canonicalization")
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "canonicalize", fail)
+        patch.setattr(steps, "canonicalize", fail)
         with pytest.raises(StageFailed) as caught:
             lower(Mlp(), X, output_type="tosa", contract="warn")
         report = caught.value.report
