@@ -56,7 +56,7 @@ def layer_norm(
 
 @decomposes(aten.rms_norm.default)
 def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Return ``x / sqrt(mean(x**2) + eps) * weight`` over the last ``len(shape)`` axes; ``eps`` defaults to the dtype's."""
+    """Return ``x / sqrt(mean(x**2) + eps) * weight`` over ``len(shape)`` last axes; ``eps`` defaults to the dtype's."""
     wide = _to_float32(x)
     epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
     mean = (wide * wide).mean(list(range(-len(shape), 0)), keepdim=True)
