@@ -20,7 +20,7 @@ def _to_float32(x: Tensor) -> Tensor:
 
 
 def _normalize(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``(x - mean) / sqrt(variance + eps)``, mean, and ``1 / sqrt(variance + eps)``; keeping reduced axes."""
+    """Return ``(x - mean) / sqrt(variance + eps)``, mean, and ``1 / sqrt(variance + eps)``, with reduced axes kept."""
     mean = x.mean(axes, keepdim=True)
     centered = x - mean
     scale = torch.rsqrt((centered * centered).mean(axes, keepdim=True) + eps)
@@ -56,7 +56,7 @@ def layer_norm(
 
 @decomposes(aten.rms_norm.default)
 def rms_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """Return ``x / sqrt(mean(x**2) + eps) * weight`` over ``len(shape)`` last axes; ``eps`` defaults to the dtype's."""
+    """Return ``x / sqrt(mean(x**2) + eps) * weight`` over the last ``len(shape)`` axes."""
     wide = _to_float32(x)
     epsilon = torch.finfo(wide.dtype).eps if eps is None else eps
     mean = (wide * wide).mean(list(range(-len(shape), 0)), keepdim=True)
