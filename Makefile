@@ -3,13 +3,18 @@
 PYTHON ?= python3
 WORKERS ?= 2
 
+# What `make check` runs: a minute on one core, while pyright has the other.
+FAST := tests/test_layers.py tests/test_manifest.py tests/test_output_types.py tests/canonicalization tests/exporting \
+	$(filter-out %_linear_algebra.py,$(wildcard tests/decompositions/test_*.py)) tests/importing tests/mlir tests/pipelines \
+	tests/rewrites
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench ratios clean
+.PHONY: help setup demo check fast test profile lint format bench ratios clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,8 +32,17 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## Carry a sentence encoder with its real weights to all five output types, and run it.
 	$(BIN)/fx-importer demo
 
+check: $(INSTALLED) ## Check style, types and layers, and run the fast tests: for the inner loop.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint fast
+
+fast: $(INSTALLED)
+	$(BIN)/python -m pytest --quiet -k "not models and not computed_position" $(FAST)
+
 test: lint ## Check style and types, and run all tests.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
+
+profile: $(INSTALLED) ## Run all tests, and list the tests and files that take longest.
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations=40
 
 lint: $(INSTALLED) ## Check style and types only.
 	$(BIN)/ruff check

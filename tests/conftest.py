@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the seconds of each file too, where ``--durations`` asks for those of tests."""
+    if not (shown := config.getoption("durations")):
+        return
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"slowest {shown} files")
+    for name, spent in seconds.most_common(shown):
+        terminalreporter.write_line(f"{spent:7.1f}s {name}")
 
 
 @pytest.fixture(autouse=True)

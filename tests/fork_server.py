@@ -101,7 +101,7 @@ class Server:
     def stop(self) -> None:
         if self._started:
             self._process.communicate()
-            shutil.rmtree(self.folder)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 _SERVER = (

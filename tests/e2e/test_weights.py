@@ -115,7 +115,7 @@ def test_bisecting():
 
 def config(**given: object) -> LlamaConfig:
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 50}
-    return LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, use_cache=False, **given)  # type: ignore[arg-type]
+    return LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, use_cache=False, **given)
 
 
 @pytest.fixture(scope="module")
