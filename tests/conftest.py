@@ -6,7 +6,7 @@ import gc
 import os
 import subprocess
 import tempfile
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -46,13 +46,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Print the seconds of each file too, where ``--durations`` asks for those of tests."""
     if not (shown := config.getoption("durations")):
         return
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.partition("::")[0]] += report.duration
     terminalreporter.section(f"slowest {shown} files")
-    for name, spent in seconds.most_common(shown):
+    for name, spent in sorted(seconds.items(), key=lambda each: -each[1])[:shown]:
         terminalreporter.write_line(f"{spent:7.1f}s {name}")
 
 
