@@ -11,8 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from fx_importer.decompositions.engine.local.example_values import (
+    example_values,
+    has_type_of,
+    keep_exported_types,
+    type_key,
+)
 from fx_importer.decompositions.engine.local.mutations import VIEW_SCATTERS, Mutations
 from fx_importer.decompositions.engine.local.operator_properties import (
     functional_form,
@@ -26,7 +32,6 @@ from fx_importer.decompositions.engine.local.rule_tracing import (
     Rules,
     SymbolicNumber,
     SymNumber,
-    size_expression,
     trace_rule,
 )
 from fx_importer.decompositions.engine.local.size_nodes import SizeNodes
@@ -55,7 +60,7 @@ class ReplacementCache:
         self._mode = mode
         self._known: dict[Any, Replacement] = {}
         self._types: dict[int, tuple[Tensor, Any]] = {}
-        """The `_type_key` of example values, by their id, which stays unique while they are held here."""
+        """The `type_key` of example values, by their id, which stays unique while they are held here."""
 
     def of(self, target: OpOverload, node: fx.Node | SyntheticCall) -> tuple[Replacement, list[fx.Node]]:
         """Return the replacement of ``target`` for the arguments of ``node``, and the nodes of its inputs.
@@ -78,11 +83,11 @@ class ReplacementCache:
                 with self._mode:
                     value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
             values[each] = value
-        args, kwargs = (_examples(each, values) for each in (node.args, node.kwargs))
+        args, kwargs = (example_values(each, values) for each in (node.args, node.kwargs))
         piece = trace_rule(target, args, kwargs, list(values.values()), self.rules, self._mode)
         if any(mutated_arguments(each) for each in piece.steps):
             piece = self._functional(piece)
-        if not _is_alike(piece.result, node.meta.get("val")):
+        if not has_type_of(piece.result, node.meta.get("val")):
             raise RetraceRequired("its rule computes a result of another type")
         return piece
 
@@ -97,7 +102,7 @@ class ReplacementCache:
             if argument not in inputs:
                 inputs.append(argument)
             if (known := self._types.get(id(value))) is None:
-                known = self._types[id(value)] = value, _type_key(value)
+                known = self._types[id(value)] = value, type_key(value)
             return inputs.index(argument), known[1]
         if isinstance(argument, tuple | list):
             return type(argument), *(self._key(each, inputs) for each in argument)
@@ -216,7 +221,7 @@ class GraphCopy:
             new.meta = {**kept, "val": step.meta["val"]}
             if self._sizes is not None:
                 self._sizes.remember(new)
-        _keep_exported_types(piece.result, node.meta.get("val"), values, frozenset(piece.steps))
+        keep_exported_types(piece.result, node.meta.get("val"), values, frozenset(piece.steps))
         return self._of(piece.result, values)
 
     def _put_part(self, part: fx.Node, whole: Sequence[fx.Node], writer: fx.Node) -> None:
@@ -251,57 +256,3 @@ class GraphCopy:
             node.meta["val"] = given.meta["val"]
             self.constants[id(tensor)] = tensor, node
         return self.constants[id(tensor)][1]
-
-
-def _examples(argument: Any, values: Mapping[fx.Node, Tensor]) -> Any:
-    """Return ``argument`` with nodes replaced by example values, of which ``values`` take precedence."""
-    if isinstance(argument, fx.Node):
-        return values.get(argument, argument.meta["val"])
-    if isinstance(argument, SymbolicNumber):
-        return argument.number
-    if isinstance(argument, tuple | list):
-        items = [_examples(each, values) for each in argument]
-        return tuple(items) if isinstance(argument, tuple) else items
-    if isinstance(argument, dict):
-        return {key: _examples(each, values) for key, each in argument.items()}
-    return argument
-
-
-def _type_key(value: Tensor) -> Any:
-    """Return all that a rule can depend on in a tensor: dtype, shape, strides, device and conjugation."""
-    if type(value) is not FakeTensor:
-        raise RetraceRequired(f"it takes a tensor of type {type(value).__name__}")
-    if value.layout is not torch.strided:
-        return id(value)
-    shape, strides = tuple(value.shape), value.stride()
-    if any(type(each) is not int for each in (*shape, *strides)):
-        shape, strides = (tuple(map(size_expression, each)) for each in (shape, strides))
-    complex_bits = value.dtype.is_complex and value.is_conj(), value.is_neg()
-    return value.dtype, shape, strides, size_expression(value.storage_offset()), value.device, complex_bits
-
-
-def _is_alike(result: Any, value: Any) -> bool:
-    """Return whether the result of a rule has the type that the exported node has."""
-    if isinstance(value, tuple | list):
-        return isinstance(result, tuple | list) and all(map(_is_alike, result, value)) and len(result) == len(value)
-    if isinstance(value, Tensor):
-        found = result.meta["val"] if isinstance(result, fx.Node) else None
-        return isinstance(found, Tensor) and same_type(found, value) and found.layout == value.layout
-    if isinstance(value, SymNumber):
-        return (result.number.node.expr if isinstance(result, SymbolicNumber) else result) == value.node.expr
-    return value is None or result == value
-
-
-def same_type(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors have the same dtype and shape, without adding a guard."""
-    return a.dtype == b.dtype and [*map(size_expression, a.shape)] == [*map(size_expression, b.shape)]
-
-
-def _keep_exported_types(result: Any, value: Any, values: Mapping[fx.Node, Any], steps: frozenset[fx.Node]) -> None:
-    """Give results the example values of the exported node, with the strides that later nodes were traced with."""
-    if isinstance(result, fx.Node) and isinstance(value, Tensor):
-        if result in steps:
-            values[result].meta["val"] = value
-    elif isinstance(result, tuple | list) and isinstance(value, tuple | list):
-        for each, type_ in zip(result, value, strict=True):
-            _keep_exported_types(each, type_, values, steps)
