@@ -1,4 +1,4 @@
-"""Makes programs that fail smaller, while the same failure persists."""
+"""Reduction of failing programs to small ones with the same failure."""
 
 from fx_importer.reduction.reducer import Lowering, Search
 from fx_importer.reduction.reduction import Reduction, Step

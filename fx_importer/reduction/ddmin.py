@@ -1,4 +1,4 @@
-"""Zeller and Hildebrandt's ddmin: the fewest items with which something persists."""
+"""Delta debugging: the ddmin algorithm of Zeller and Hildebrandt."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ T = TypeVar("T")
 
 
 def minimized(items: Sequence[T], persists: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return some of ``items``, in order, with which it ``persists``, and without any single one of which it does not.
+    """Return a 1-minimal subsequence of ``items`` with which the failure still ``persists``.
 
-    It is taken for granted that it persists with all of them. What is tried is never tried twice.
+    Leaving out any single item of the result makes ``persists`` false. The caller guarantees that it persists with all
+    items. No subset is tried twice.
     """
     known: dict[tuple[int, ...], bool] = {}
 
@@ -26,7 +27,7 @@ def minimized(items: Sequence[T], persists: Callable[[Sequence[T]], bool]) -> li
     while len(kept) > 1:
         chunks = [kept[len(kept) * i // parts : len(kept) * (i + 1) // parts] for i in range(parts)]
         others = [[i for i in kept if i not in set(chunk)] for chunk in chunks]
-        # With two parts, each is the other's complement.
+        # With two parts, the complement of each is the other part.
         if found := next((each for each in (chunks if parts == 2 else []) if holds(each)), None):
             kept, parts = found, 2
         elif found := next((each for each in others if holds(each)), None):

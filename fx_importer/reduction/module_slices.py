@@ -1,4 +1,4 @@
-"""Parts of a module in MLIR's text: a few operations of a function, which takes the rest's values as arguments."""
+"""Slices of an MLIR module as text: some operations of a function, with the values of the others as arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanage
 
 
 def parsed(text: str) -> ir.Module:
-    """Return the module in a context of its own, which starts no threads: this process may be forked."""
+    """Return the module, parsed in a new context without threads, since this process may be forked."""
     context = new_context()
     context.enable_multithreading(False)
     load_dialects(context)
@@ -17,20 +17,21 @@ def parsed(text: str) -> ir.Module:
 
 
 def generic_text(module: ir.Operation) -> str:
-    """Return ``module`` as text that can be read back, without locations."""
+    """Return ``module`` in the generic form, without locations, so that it can be parsed again."""
     return module.get_asm(enable_debug_info=False)
 
 
 def operations_in(text: str) -> int:
-    """Return how many operations the first function has, its return aside."""
-    module = parsed(text)  # which the function does not keep alive
+    """Return the number of operations in the first function, not counting its return."""
+    module = parsed(text)  # keeps it alive; the function does not
     return len(_body(_function(module)))
 
 
 def with_operations(text: str, kept: Collection[int]) -> str:
-    """Return the module with only those operations of its first function that are ``kept``, by their positions.
+    """Return the module with only the operations of its first function at the positions ``kept``.
 
-    The function takes what they read, and returns what none of them reads. Functions that nothing names are left out.
+    The values that they use become arguments of the function; it returns the values that none of them uses. Functions
+    without a reference are removed.
     """
     module = parsed(text)
     function = _function(module)
@@ -67,13 +68,13 @@ def _body(function: Any) -> list[Any]:
 
 
 def _is_read(operation: Any, others: Collection[Any]) -> bool:
-    """Whether one of ``others``, or an operation within one, reads a result of ``operation``."""
+    """Return whether one of ``others``, or an operation nested in one, uses a result of ``operation``."""
     wanted = {each.operation for each in others}
     return any(_outermost(use.owner, operation) in wanted for result in operation.results for use in result.uses)
 
 
 def _outermost(user: Any, sibling: Any) -> Any:
-    """Return the operation beside ``sibling`` that ``user`` is, or is within."""
+    """Return the ancestor of ``user``, or ``user`` itself, in the block of ``sibling``."""
     user, parent = user.operation, sibling.operation.parent
     while user.parent != parent:
         user = user.parent.operation

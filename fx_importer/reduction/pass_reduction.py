@@ -1,4 +1,4 @@
-"""The module that a pass fails on: as little of it as fails, and that pass alone."""
+"""Reduction of a pass failure: the smallest module on which a single pass fails."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from fx_importer.reduction.trials import Entering, Trials
 
 @dataclass(frozen=True)
 class Case:
-    """A module, and the passes that fail on it."""
+    """A module, and the pass pipeline that fails on it."""
 
     text: str
     stage: str
     pipeline: str
-    """In MLIR's syntax; empty where what fails is no pass."""
+    """In MLIR's syntax; empty if the failure is not in a pass."""
 
     @classmethod
     def of(cls, record: StageRecord) -> Case | None:
-        """Return the module before a stage; None where there was none."""
-        if record.snapshot is None or record.name == "import":  # which begins with an empty module
+        """Return the module before a stage; None if there was none."""
+        if record.snapshot is None or record.name == "import":  # its module is still empty
             return None
         return cls(generic_text(record.snapshot), record.name, record.pipeline)
 
     @classmethod
     def read(cls, path: Path) -> Case | None:
-        """Return what `write` wrote; None if it never did."""
+        """Return the case that `write` wrote; None if there is none."""
         if not path.exists():
             return None
         stage, pipeline, text = path.read_text(encoding="utf-8").split("\n", 2)
@@ -46,7 +46,7 @@ class Case:
         path.write_text("\n".join([self.stage, self.pipeline, self.text]), encoding="utf-8")
 
     def run(self, entering: Entering) -> None:
-        """Run the passes. Raises `ir.MLIRError` as they fail."""
+        """Run the passes. Raise `ir.MLIRError` if they fail."""
         self._run(self._parsed(), entering)
 
     def _parsed(self) -> ir.Module:
@@ -58,7 +58,7 @@ class Case:
         run_stage(Stage(self.stage, "", parse_steps(self.pipeline)), module)
 
     def run_one_by_one(self, path: Path, entering: Entering) -> None:
-        """Run each pass alone, and write to ``path`` what it is given right before. Raises as `run` does."""
+        """Run each pass alone, and write its input to ``path`` before it runs. Raise as `run` does."""
         module = self._parsed()
         for steps in single_passes(Stage(self.stage, "", parse_steps(self.pipeline))):
             alone = replace(
@@ -69,7 +69,7 @@ class Case:
 
 
 def reduced_case(case: Case, symptom: Symptom, trials: Trials, scratch: Path) -> Case:
-    """Return the pass of ``case`` that fails, with as few operations as it fails on."""
+    """Return the failing pass of ``case``, with as few operations as it fails on."""
 
     def fails(candidate: Case) -> bool:
         found = trials.run(candidate.run)
@@ -80,7 +80,7 @@ def reduced_case(case: Case, symptom: Symptom, trials: Trials, scratch: Path) ->
     one = Case.read(path)
     if one is not None and fails(one):
         case = one
-    elif not fails(case):  # it hangs on what the text does not say: locations
+    elif not fails(case):  # the failure depends on locations, which the text lacks
         return case
     return replace(case, text=_fewer(case.text, lambda text: fails(replace(case, text=text))))
 
@@ -94,6 +94,6 @@ def _fewer(text: str, fails: Callable[[str], bool]) -> str:
 def _holds(text: str, kept: Sequence[int], fails: Callable[[str], bool]) -> bool:
     try:
         candidate = with_operations(text, kept)
-    except ir.MLIRError:  # an operation that cannot be parted from another
+    except ir.MLIRError:  # an operation that is only valid together with another
         return False
     return fails(candidate)

@@ -1,4 +1,4 @@
-"""A small program as Python that one can read: a module that calls operators, and its inputs."""
+"""A small program as readable Python source: a module that calls operators, and its inputs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fx_importer.reduction.subprogram import example_leaves
 from fx_importer.verification.python_source import NotPythonError, Raw, call_source, literal
 
 LITERAL = 64
-"""Elements of a tensor that is written out at most."""
+"""Maximum number of elements of a tensor that is written as a literal."""
 
 
 class Fill(Enum):
-    """What a tensor holds."""
+    """The values of a tensor."""
 
     SAVED = "saved"
-    """What it held in the whole program; in a file beside the script."""
+    """Its values in the whole program, in a file beside the script."""
     LITERAL = "literal"
-    """The same, written out."""
+    """The same values, as a literal."""
     RANDOM = "random"
     ONES = "ones"
     ZEROS = "zeros"
@@ -37,14 +37,14 @@ class Fill(Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """An input, or a weight."""
+    """An input or a weight."""
 
     name: str
     data: torch.Tensor
-    """What it held in the whole program, or the corner of it that is left."""
+    """Its values in the whole program, or the leading slice of them that is left."""
     fill: Fill
     dynamic: tuple[int, ...] = ()
-    """Axes of any size."""
+    """Dynamic axes."""
     weight: bool = False
 
     @property
@@ -65,7 +65,7 @@ class Tensor:
                 return f"torch.{self.fill.value}({sizes}{dtype})"
 
     def can_be(self, fill: Fill) -> bool:
-        """Whether ``fill`` makes such a tensor."""
+        """Return whether ``fill`` can produce this tensor."""
         dtype = self.data.dtype
         if fill is Fill.RANDOM:
             return dtype.is_complex or dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -74,7 +74,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A call, whose result gets a name."""
+    """A call whose result is assigned to a name."""
 
     name: str
     target: Callable[..., Any]
@@ -89,7 +89,10 @@ class Line:
 
 
 def function_source(target: Callable[..., Any]) -> str:
-    """Return what a node calls, as Python. Raises `NotPythonError` for what cannot be called with plain arguments."""
+    """Return the target of a node as Python source.
+
+    Raise `NotPythonError` if it cannot be called with plain arguments.
+    """
     if isinstance(target, OpOverload):
         return f"torch.ops.{target}"
     module, name = getattr(target, "__module__", None), getattr(target, "__name__", "")
@@ -101,7 +104,7 @@ def function_source(target: Callable[..., Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The program. A value; changing it makes a new one."""
+    """The source of a program. Immutable: changes return a new one."""
 
     tensors: tuple[Tensor, ...]
     lines: tuple[Line, ...]
@@ -113,12 +116,12 @@ class Listing:
 
     @property
     def saved(self) -> dict[str, torch.Tensor]:
-        """What the script reads from a file."""
+        """The tensors that the script reads from a file."""
         return {each.name: each.data.clone() for each in self.tensors if each.fill is Fill.SAVED}
 
     @property
     def signature(self) -> str:
-        """What it takes, for people: ``float32[2x3], int64[?]``."""
+        """The types of the inputs, for display: ``float32[2x3], int64[?]``."""
         return ", ".join(map(_kind, self.tensors)) or "nothing"
 
     @property
@@ -130,7 +133,7 @@ class Listing:
         return dataclasses.replace(self, tensors=tuple(map(change, self.tensors)))
 
     def __str__(self) -> str:
-        """Return Python that defines ``Model`` and ``inputs``, and ``dynamic_shapes`` where there are any."""
+        """Return Python source that defines ``Model`` and ``inputs``, and ``dynamic_shapes`` if there are any."""
         parameters = "".join(f", {each.name}" for each in self.inputs)
         weights = [each for each in self.tensors if each.weight]
         lines = ["torch.manual_seed(0)", "", "", "class Model(torch.nn.Module):"]
@@ -149,9 +152,9 @@ class Listing:
         return "\n".join(lines)
 
     def built(self) -> tuple[torch.nn.Module, tuple[Any, ...], Any]:
-        """Return the model, its inputs, and its dynamic shapes, as the Python text makes them."""
+        """Return the model, its inputs and its dynamic shapes, made by running the Python source."""
         names: dict[str, Any] = {"torch": torch, "operator": operator, "saved": self.saved}
-        exec(f"import math\n{self}", names)  # what the script will run
+        exec(f"import math\n{self}", names)  # the same source as in the script
         return names["Model"](), names["inputs"], names.get("dynamic_shapes")
 
 
@@ -166,10 +169,12 @@ def _dynamic(tensor: Tensor) -> str:
 
 
 def listed(program: ExportedProgram, *, numbers: bool) -> Listing:
-    """Return ``program`` as Python. Its tensors hold what they held; unless their ``numbers`` matter, anything simple.
+    """Return ``program`` as Python source.
+
+    Tensors keep their values if the failure depends on ``numbers``; otherwise they get simple ones.
 
     Raises:
-        UnspeakableError: for what it calls, takes or returns that has no spelling: graphs, objects, new state.
+        UnspeakableError: if it calls, takes or returns something without Python source: graphs, objects, new state.
     """
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes}
@@ -191,7 +196,7 @@ def listed(program: ExportedProgram, *, numbers: bool) -> Listing:
         if node.op == "call_function":
             args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda each: Raw(names.of(each)))
             lines.append(Line(names.of(node), node.target, args, kwargs))
-            str(lines[-1])  # raises for what cannot be said
+            str(lines[-1])  # raises if there is no Python source for it
         elif node.op not in ("placeholder", "output"):
             raise NotPythonError(node.target)
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
@@ -205,7 +210,7 @@ def _simplest(tensor: Tensor) -> Fill:
 
 
 class _Names:
-    """Names of nodes that Python can use, each its own."""
+    """Unique Python identifiers for nodes."""
 
     def __init__(self) -> None:
         self.given: dict[fx.Node, str] = {}
@@ -220,7 +225,7 @@ class _Names:
 
 
 def resized(line: Line, change: Callable[[int], int]) -> Line:
-    """Return ``line`` with its sizes changed: what its operator's schema says are sizes, positions or steps."""
+    """Return ``line`` with ``change`` applied to what its operator's schema declares as sizes, positions and steps."""
     if not isinstance(line.target, OpOverload):
         return line
     schema = line.target._schema.arguments

@@ -1,4 +1,4 @@
-"""Makes a program that fails as small as it can be while it fails in the same way."""
+"""Reduction of a failing program to the smallest one that fails in the same way."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from fx_importer.reduction.trials import Attempt, Entering, Trials
 from fx_importer.verification.python_source import NotPythonError
 
 PATIENCE, LEAST_PATIENCE = 10.0, 3.0
-"""Seconds that a stage may take at least where the failure is that it does not end: of the whole, and of any part."""
+"""Minimum time limit of a stage, in seconds, if the failure is a timeout: for the whole program and for any part."""
 
 
 class Lowering(Protocol):
-    """Lowers a model, called with inputs, or an exported program, as the program at hand was; and runs it likewise."""
+    """Lowers a model with inputs, or an exported program, with the original's options, and runs it in the same way."""
 
     def __call__(
         self,
@@ -51,23 +51,26 @@ class Lowering(Protocol):
         *,
         explain: bool,
     ) -> None:
-        """``explain`` says whether the operators are looked for that a failure is due to, which takes its time."""
+        """Lower and run ``f``.
+
+        ``explain`` says whether to search for the operators that cause a failure, which takes extra time.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Search:
-    """Reduces one program."""
+    """The reduction of one program."""
 
     lowering: Lowering
     setting: Setting
     trials: Trials
     tell: Callable[[str], None]
-    """Told of each step when it is done."""
+    """Called with each step when it is done."""
     steps: list[Step] = field(default_factory=list)
 
     def reduced(self, program: ExportedProgram, directory: Path, expected: str | None = None) -> Reduction:
-        """Reduce ``program``, and write what is left to ``directory``, which is there and empty.
+        """Reduce ``program``, and write the result to ``directory``, which exists and is empty.
 
         Raises:
             UsageError: if the program does not fail, not always in the same way, or not in the stage ``expected``.
@@ -98,7 +101,7 @@ class Search:
         )
 
     def _symptom(self, program: ExportedProgram, expected: str | None) -> Symptom:
-        """Return how ``program`` fails, always."""
+        """Return the symptom with which ``program`` always fails."""
         first = self.trials.run(partial(self._lower, program, (), explain=False))
         if first is None:
             raise UsageError("it does not fail here: there is nothing to reduce")
@@ -123,7 +126,7 @@ class Search:
 
     @contextmanager
     def _step(self, what: str, before: str) -> Iterator[list[str]]:
-        """Record a step. What it comes to is put into the list."""
+        """Record a step. The body appends its result to the list."""
         count, start = self.trials.count, time.monotonic()
         after: list[str] = []
         yield after
@@ -131,7 +134,10 @@ class Search:
         self.tell(str(self.steps[-1]))
 
     def _same(self, attempt: Attempt, symptom: Symptom, share: float = 1.0) -> bool:
-        """Whether ``attempt``, of a ``share`` of the program and of the time that may take, fails with ``symptom``."""
+        """Return whether ``attempt`` fails with ``symptom``.
+
+        ``share`` is its share of the program, and so of the time limit if the failure is a timeout.
+        """
         patience = self.trials.patience
         found = self.trials.run(
             attempt, max(LEAST_PATIENCE, share * patience) if symptom.kind is Kind.TIMED_OUT else patience
@@ -139,7 +145,7 @@ class Search:
         return found is not None and found.is_same_as(symptom)
 
     def _fewer_nodes(self, program: ExportedProgram, symptom: Symptom) -> ExportedProgram:
-        """Return as few nodes of ``program`` as fail."""
+        """Return the smallest part of ``program`` found that still fails."""
         values_of = partial(eager_values if self.setting.backend else blank_values, program)
 
         def fails(candidate: Part) -> bool:
@@ -151,7 +157,7 @@ class Search:
             start = next(filter(fails, guesses(program, symptom)), None) or whole(program)
             least = part(program, minimized(start.nodes, lambda names: fails(part(program, names))))
             small = program
-            # Where nothing can be left out, it may be what is written to, or returned as it came, that matters.
+            # If no node can be removed, the failure may depend on mutations or on inputs that are returned unchanged.
             if len(least.nodes) < _size(program) or fails(least):
                 outputs = minimized(
                     least.outputs, lambda names: fails(dataclasses.replace(least, outputs=tuple(names)))
@@ -164,7 +170,7 @@ class Search:
         self._lower(candidate.extracted(values_of), (), entering, explain=explain)
 
     def _plainer(self, program: ExportedProgram, symptom: Symptom) -> Listing | None:
-        """Return ``program`` as Python, as simple as can be; None if it cannot be said so, or does not fail so."""
+        """Return ``program`` as simplified Python source; None if it has none, or does not fail in that form."""
         numbers = symptom.kind is Kind.MISMATCH
         try:
             listing = listed(program, numbers=numbers)
@@ -186,20 +192,20 @@ class Search:
         self._lower(model, inputs, entering, explain=explain, dynamic_shapes=dynamic_shapes)
 
     def _case(self, program: Listing | ExportedProgram) -> Case | None:
-        """Return the module that it fails on, reduced where it is a pass that fails; None if it comes to no module."""
+        """Return the module that fails, reduced if a pass fails on it; None if no module is reached."""
         scratch = Scratch()
         symptom = self.trials.run(partial(self._recorded, program, scratch.path / "stage"))
         case = Case.read(scratch.path / "stage")
         if symptom is None or case is None or not case.pipeline:
             return case
         with self._step("operations of MLIR", str(operations_in(case.text))) as after:
-            bare = dataclasses.replace(symptom, operators=())  # which only the lowering of a program looks for
+            bare = dataclasses.replace(symptom, operators=())  # only the lowering of a program searches for them
             case = reduced_case(case, bare, self.trials, scratch.path)
             after.append(str(operations_in(case.text)))
         return case
 
     def _recorded(self, program: Listing | ExportedProgram, path: Path, entering: Entering) -> None:
-        """Lower ``program``, and write down what each stage is given."""
+        """Lower ``program``, and write the input of each stage to ``path``."""
 
         def enter(record: StageRecord) -> None:
             entering(record.name)
@@ -218,7 +224,10 @@ _OPERATOR = re.compile(r"\b(aten|prims|\w+)\.(\w+)(?:\.(\w+))?")
 
 
 def guesses(program: ExportedProgram, symptom: Symptom) -> Iterator[Part]:
-    """Yield the nodes that the failure itself blames: by line and operator, by either; first one of them, then all."""
+    """Yield parts suggested by the failure: nodes on a line and with an operator it names, then by either one alone.
+
+    Each is tried with one node first, then with all.
+    """
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     blamed = " ".join((*symptom.operators[:1], *symptom.reasons[:1]))
     named = {f"{found[1]}.{found[2]}" for found in _OPERATOR.finditer(blamed)}
@@ -231,12 +240,12 @@ def guesses(program: ExportedProgram, symptom: Symptom) -> Iterator[Part]:
 
 
 def _name(node: fx.Node) -> str:
-    """``aten.add`` of ``aten.add.Tensor``."""
+    """Return ``aten.add`` for ``aten.add.Tensor``."""
     return str(node.target).rpartition(".")[0] if isinstance(node.target, OpOverload) else ""
 
 
 def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
-    """Whether ``script`` fails with ``symptom``."""
+    """Return whether ``script`` fails with ``symptom``."""
     try:
         ran = subprocess.run(
             [sys.executable, script],
@@ -251,7 +260,7 @@ def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
     said = normalized(ran.stdout + ran.stderr)
     match symptom.kind:
         case Kind.FAILED:
-            telling = next(iter((*symptom.operators, *symptom.reasons)), "")  # it may have failed without a word
+            telling = next(iter((*symptom.operators, *symptom.reasons)), "")  # the failure may have no message
         case Kind.CRASHED:
             telling = symptom.reasons[0].split()[0]
         case Kind.TIMED_OUT:

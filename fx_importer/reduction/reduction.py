@@ -1,4 +1,4 @@
-"""What is left of a program that fails, and how it came to that."""
+"""The result of a reduction, and its steps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fx_importer.reduction.symptom import Symptom
 
 @dataclass(frozen=True)
 class Step:
-    """One way in which the program was made smaller."""
+    """One step of the reduction."""
 
     what: str
     before: str
     after: str
     trials: int
-    """How many candidates were tried."""
+    """Number of candidates tried."""
     seconds: float
 
     def __str__(self) -> str:
@@ -25,34 +25,34 @@ class Step:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A program that fails as the one it was cut from, and is as small as could be found."""
+    """The smallest program found that fails in the same way as the original."""
 
     symptom: Symptom
-    """The failure, as the whole program had it."""
+    """The failure of the whole program."""
     steps: tuple[Step, ...]
     nodes: int
-    """How many operators the program calls."""
+    """Number of operators that the program calls."""
     script: Path
     """A Python file that fails in the same way, and exits with 1 while it does."""
     module: Path | None
-    """MLIR's text, of what fails or is run; None where the failure comes before there is a module."""
+    """The module that fails or is run, as MLIR text; None if the failure occurs before there is a module."""
     pipeline: str
-    """The pass that fails on ``module``, in MLIR's syntax; empty where none does."""
+    """The pass that fails on ``module``, in MLIR's syntax; empty if no pass fails."""
     confirmed: bool
-    """Whether the script was run, and failed in the same way."""
+    """Whether the script was run and failed in the same way."""
 
     @property
     def directory(self) -> Path:
         return self.script.parent
 
     def moved_to(self, directory: Path) -> Reduction:
-        """Return the same, of files that were moved to ``directory``."""
+        """Return the reduction with its files in ``directory``, where they were moved."""
         module = self.module and directory / self.module.name
         return replace(self, script=directory / self.script.name, module=module)
 
     @property
     def outcome(self) -> str:
-        """What is left, in a sentence or two."""
+        """A summary of the result in one or two sentences."""
         lines = [f"{self.script} has {_counted(self.nodes, 'operator')}, and exits with 1 while it fails"]
         if not self.confirmed:
             lines[-1] += "; but it did not when it was run"

@@ -1,4 +1,4 @@
-"""What is left of a failure as a page, to be put into a bug report as it is."""
+"""The result of a reduction as a Markdown page for a bug report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fx_importer.reduction.symptom import Symptom
 
 
 def page(symptom: Symptom, steps: Sequence[Step], script: str, case: Case | None, *, confirmed: bool) -> str:
-    """Return the page, in Markdown."""
+    """Return the page in Markdown."""
     lines = [f"# {_heading(symptom)}", "", "```text", symptom.said.strip(), "```", "", "## Python", ""]
     if not confirmed:
         lines += ["This was run, and did not fail in this way: beside it, other things matter here.", ""]

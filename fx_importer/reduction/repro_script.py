@@ -1,4 +1,4 @@
-"""A Python file that shows a failure without the model it was found in."""
+"""A stand-alone Python script that reproduces a failure without the original model."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ if code:
 
 @dataclass(frozen=True)
 class Setting:
-    """All but the program that a failure depends on."""
+    """Everything a failure depends on except the program."""
 
     options: Options
     backend: str | None
-    """What the lowered program is run on, if it fails there."""
+    """The backend that the lowered program fails on, if it fails there."""
     tolerance: Tolerance
 
 
 def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Symptom, seconds: float) -> str:
-    """Return Python that lowers ``program``, and runs it where that is what fails.
+    """Return a Python script that lowers ``program``, and runs it if the failure occurs at run time.
 
-    What does not fit in the file lies beside it: ``saved.pt`` has tensors, ``reduced.pt2`` a program that has no
-    spelling. ``seconds`` are those that a stage, or the crash of one, may take.
+    Data too large for the script goes to files beside it: tensors to ``saved.pt``, a program without Python source to
+    ``reduced.pt2``. ``seconds`` is the time limit of a stage, or of the crash of one.
     """
     imports, rules, remarks = python_arguments(setting.options)
     listing = program if isinstance(program, Listing) else None
@@ -139,7 +139,7 @@ def _calls(listing: Listing | None, setting: Setting, rules: list[str]) -> list[
 
 
 def import_arguments(options: ImportOptions) -> list[str]:
-    """Return keywords for `lower`: what is not the default."""
+    """Return the keyword arguments of `lower` that differ from the defaults."""
     default = ImportOptions()
     found: dict[str, Any] = {}
     if options.mutation is not Mutation.ERROR:
@@ -158,7 +158,7 @@ def import_arguments(options: ImportOptions) -> list[str]:
 
 
 def save_beside(program: Listing | ExportedProgram, directory: Path) -> None:
-    """Write what the script reads into ``directory``."""
+    """Write the files that the script reads to ``directory``."""
     if isinstance(program, ExportedProgram):
         torch.export.save(program, directory / "reduced.pt2")
     elif program.saved:

@@ -1,4 +1,4 @@
-"""Makes a short program simpler: static, without weights, small, with plain numbers."""
+"""Simplification of a short program: static shapes, no weights, small sizes, plain values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Persists = Callable[[Listing], bool]
 
 
 def simplified(listing: Listing, persists: Persists, *, numbers: bool) -> Listing:
-    """Return ``listing``, or what it can be made of while the failure ``persists``.
+    """Return the simplest form of ``listing`` found with which the failure ``persists``.
 
-    Where the failure is one of ``numbers``, tensors keep theirs as long as no plain ones will do.
+    If the failure depends on ``numbers``, tensors keep their values unless plain ones reproduce it.
     """
     for step in (_static, _without_weights, _shared, _small, _plain if numbers else _as_they_are):
         for candidate in _until_none(step, listing, persists):
@@ -26,11 +26,11 @@ def simplified(listing: Listing, persists: Persists, *, numbers: bool) -> Listin
 
 
 Step = Callable[[Listing], Iterator[Listing]]
-"""Yields what a program might become, the simplest first."""
+"""Yields candidates for a simpler program, the simplest first."""
 
 
 def _until_none(step: Step, listing: Listing, persists: Persists) -> Iterator[Listing]:
-    """Yield each simpler program that was found, until ``step`` offers none that will do."""
+    """Yield each simpler program found, until no candidate of ``step`` reproduces the failure."""
     tried = {_key(listing)}
     found: Listing | None = listing
     while found is not None:
@@ -45,7 +45,7 @@ def _until_none(step: Step, listing: Listing, persists: Persists) -> Iterator[Li
 
 
 def _key(listing: Listing) -> tuple[str, str]:
-    return str(listing), listing.signature  # the text does not say how large a saved tensor is
+    return str(listing), listing.signature  # the source has no shapes of saved tensors
 
 
 def _as_they_are(_listing: Listing) -> Iterator[Listing]:
@@ -68,7 +68,7 @@ def _without_weights(listing: Listing) -> Iterator[Listing]:
 
 
 def _shared(listing: Listing) -> Iterator[Listing]:
-    """Offer one tensor in the place of two of the same kind."""
+    """Yield candidates with two tensors of the same type replaced by one."""
     first: dict[object, str] = {}
     for each in listing.tensors:
         kind = (each.shape, each.data.dtype, each.weight, each.dynamic)
@@ -79,7 +79,7 @@ def _shared(listing: Listing) -> Iterator[Listing]:
 
 
 def _small(listing: Listing) -> Iterator[Listing]:
-    """Offer every size, wherever it stands, as a smaller one; then each axis by itself."""
+    """Yield candidates with each size reduced everywhere it occurs; then on each axis separately."""
     sizes = sorted({size for each in listing.tensors for size in each.shape if size > 1}, reverse=True)
     for size in sizes:
         for smaller in _smaller(size):
@@ -112,12 +112,12 @@ def _cropped(tensor: Tensor, change: Callable[[int], int]) -> Tensor:
 
 
 def _narrow(tensor: Tensor, axis: int, size: int) -> torch.Tensor:
-    size = max(size, 2) if axis in tensor.dynamic else size  # export takes a 0 or 1 for granted
+    size = max(size, 2) if axis in tensor.dynamic else size  # torch.export specializes sizes 0 and 1
     return tensor.data.narrow(axis, 0, min(size, tensor.shape[axis]))
 
 
 def _plain(listing: Listing) -> Iterator[Listing]:
-    """Offer plain numbers in the place of those of the whole program; where none will do, a few are written out."""
+    """Yield candidates with plain values instead of the original ones; failing that, with a few values as literals."""
     for fill in (Fill.ONES, Fill.RANDOM):
         yield listing.mapped(lambda each, fill=fill: _filled(each, fill))
     for each in listing.tensors:
@@ -136,7 +136,7 @@ def _changed(listing: Listing, name: str, change: Callable[[Tensor], Tensor]) ->
 
 
 def _renamed(listing: Listing, name: str, other: str) -> Listing:
-    """Return ``listing`` without the tensor ``name``; ``other`` takes its place."""
+    """Return ``listing`` with ``other`` in place of the tensor ``name``."""
 
     def swap(value: Any) -> Any:
         if isinstance(value, Raw):

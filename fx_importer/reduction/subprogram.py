@@ -1,4 +1,4 @@
-"""A part of an exported program as a program of its own: what comes in from the rest is its inputs."""
+"""Extraction of a part of an exported program as a program: values from the rest become its inputs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from fx_importer.fx_graph.programs import held_value
 from fx_importer.verification.eager_reference import copied
 
 Values = Mapping[str, torch.Tensor]
-"""Tensors by the names of the nodes that they are values of."""
+"""Tensor values by node name."""
 ValuesOf = Callable[[Collection[str]], Values]
-"""Gives the values that the nodes of these names have in the whole program."""
+"""Computes the values that the nodes with these names have in the whole program."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some nodes of a program."""
+    """A subset of a program's nodes."""
 
     program: ExportedProgram
     nodes: tuple[str, ...]
-    """Those that compute, in order."""
+    """The nodes that compute, in order."""
     outputs: tuple[str, ...]
-    """Those whose values are returned."""
+    """The nodes whose values are returned."""
 
     def extracted(self, values_of: ValuesOf) -> ExportedProgram:
         """Return the program of these nodes."""
@@ -47,14 +47,14 @@ class Part:
 
 
 def whole(program: ExportedProgram) -> Part:
-    """Return all nodes of ``program`` as a part; what it returns, and what nothing reads, is returned."""
+    """Return all nodes of ``program`` as a part, which returns the program's outputs and all unused values."""
     return part(program, [node.name for node in program.graph.nodes if node.op == "call_function"])
 
 
 def part(program: ExportedProgram, chosen: Collection[str]) -> Part:
-    """Return the nodes ``chosen``, and those whose values cannot be inputs: sizes and several results in one.
+    """Return the nodes ``chosen``, and those whose values cannot be inputs: symbolic sizes and tuples.
 
-    The program returns what is left to be read by nobody, and what the whole returns.
+    The part returns the values without a user in it, and those that the whole program returns.
     """
     by_name = {node.name: node for node in program.graph.nodes}
     wanted = set(chosen)
@@ -78,13 +78,13 @@ def part(program: ExportedProgram, chosen: Collection[str]) -> Part:
 
 
 def is_tensor(node: fx.Node) -> bool:
-    """Whether a tensor can be passed in where ``node`` is."""
+    """Return whether the value of ``node`` can be replaced by a tensor input."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
 def example_of(node: fx.Node) -> torch.Tensor:
-    """Return zeros of the shape and dtype that ``node`` has where its symbols are as they were exported."""
+    """Return zeros with the shape and dtype of ``node``, with its symbols at their values during export."""
     value = node.meta["val"]
     return torch.zeros([_hint(size) for size in value.shape], dtype=value.dtype)
 
@@ -93,11 +93,11 @@ def _hint(size: Any) -> int:
     if isinstance(size, int):
         return size
     hint = size.node.hint
-    return 2 if hint is None else int(hint)  # an unbacked symbol: any size will do
+    return 2 if hint is None else int(hint)  # unbacked symbol: an arbitrary size
 
 
 class _Extraction:
-    """Copies a part of a graph into a new one."""
+    """Copies part of a graph into a new graph."""
 
     def __init__(self, program: ExportedProgram, nodes: Collection[str], outputs: Sequence[str]):
         self.original = program
@@ -132,7 +132,7 @@ class _Extraction:
 
     def _copy(self, node: fx.Node) -> None:
         new = self.graph.node_copy(node, self.copies.__getitem__)
-        new.name = node.name  # copying renames what export called `input`; signatures go by names
+        new.name = node.name  # copying renames `input`; signatures refer to names
         self.copies[node] = new
 
     def _placeholder(self, node: fx.Node) -> None:
@@ -142,7 +142,7 @@ class _Extraction:
         self.copies[node] = new
 
     def _results(self) -> tuple[list[fx.Node], list[OutputSpec]]:
-        """Return the nodes that are returned: new state first, as it was."""
+        """Return the nodes to return, mutated state first, as in the original."""
         returned = self.original.graph.output_node().args[0]
         assert isinstance(returned, list | tuple)
         wanted = dict.fromkeys(self.outputs)
@@ -191,7 +191,7 @@ class _Extraction:
 
 
 def example_leaves(program: ExportedProgram) -> dict[str, Any]:
-    """Return what ``program`` was exported with, by the names of its placeholders; zeros where it does not know."""
+    """Return the example inputs of ``program`` by placeholder name; zeros if it has none."""
     specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
     if program.example_inputs is not None:
         leaves = pytree.tree_leaves(program.example_inputs)
@@ -217,7 +217,7 @@ class _Watching(fx.Interpreter):
 
 
 def eager_values(program: ExportedProgram, names: Collection[str]) -> Values:
-    """Return what the nodes ``names`` compute in PyTorch of the inputs that ``program`` was exported with."""
+    """Return the values of the nodes ``names`` in eager PyTorch, for the example inputs of ``program``."""
     if not names:
         return {}
     examples = example_leaves(program)
@@ -232,6 +232,6 @@ def eager_values(program: ExportedProgram, names: Collection[str]) -> Values:
 
 
 def blank_values(program: ExportedProgram, names: Collection[str]) -> Values:
-    """Return zeros in the place of what the nodes ``names`` compute, which no failure of a lowering depends on."""
+    """Return zeros as the values of the nodes ``names``: failures of a lowering do not depend on values."""
     wanted = set(names)
     return {node.name: example_of(node) for node in program.graph.nodes if node.name in wanted}

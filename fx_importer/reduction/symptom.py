@@ -1,4 +1,4 @@
-"""What makes one failure the same as another."""
+"""The symptom of a failure, by which two failures are recognized as the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.verification import Comparison, MismatchError, Status
 
 
 class Kind(Enum):
-    """How an attempt went wrong."""
+    """The kind of a failure."""
 
     FAILED = "failed"
     """A stage raised an error."""
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 
 FAINTER = 100
-"""A mismatch that is this many times smaller, in proportion to what is compared, may be another one: rounding."""
+"""A mismatch whose relative size is this many times smaller may have another cause: rounding."""
 
 
 _STUMBLED_OVER = ("torch.constant.", "torch.prim.", "unrealized_conversion_cast", "torch_c.")
@@ -36,24 +36,24 @@ _STUMBLED_OVER = ("torch.constant.", "torch.prim.", "unrealized_conversion_cast"
 
 @dataclass(frozen=True)
 class Symptom:
-    """A failure, without what changes when the program shrinks: numbers, names, places."""
+    """A failure without details that change as the program shrinks: numbers, names and locations."""
 
     kind: Kind
     stage: str
-    """Where it happened: a stage of the lowering, or ``on`` a backend."""
+    """The place of the failure: a stage of the lowering, or ``on`` a backend."""
     reasons: tuple[str, ...] = ()
-    """Why, most telling first; empty where nothing was said. The first has to persist, where there is no operator."""
+    """The reasons, most specific first; empty if there is no message. Without operators, the first has to persist."""
     said: str = field(default="", compare=False)
-    """The same in the words that it came in, for people."""
+    """The original messages, for display."""
     severity: float = field(default=0.0, compare=False)
-    """Of a mismatch: the largest difference, divided by the largest magnitude; infinite where that says nothing."""
+    """For a mismatch: the largest difference divided by the largest magnitude; infinite if that is not meaningful."""
     places: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    """``(file, line)`` of the frames that it blames."""
+    """``(file, line)`` of the stack frames that the failure names."""
     operators: tuple[str, ...] = ()
-    """Overloads that are refused by themselves, ``aten.unfold.default``. The first has to persist."""
+    """Overloads that are unsupported on their own, such as ``aten.unfold.default``. The first has to persist."""
 
     def is_same_as(self, original: Symptom) -> bool:
-        """Whether this is the failure ``original``, of a program that may be smaller."""
+        """Return whether this is the same failure as ``original``, possibly of a smaller program."""
         return (
             (self.kind, self.stage) == (original.kind, original.stage)
             and self._has_the_cause_of(original)
@@ -62,11 +62,11 @@ class Symptom:
 
     @property
     def is_telling(self) -> bool:
-        """Whether the first reason is of what is refused, and not of what MLIR stumbled over near it."""
+        """Whether the first reason names what is unsupported, rather than a follow-up error of MLIR nearby."""
         return bool(self.reasons) and not any(each in self.reasons[0] for each in _STUMBLED_OVER)
 
     def _has_the_cause_of(self, original: Symptom) -> bool:
-        if original.operators:  # MLIR may stumble over anything that is near
+        if original.operators:  # MLIR's message may concern any nearby operation
             return original.operators[0] in self.operators
         return not original.reasons or original.reasons[0] in self.reasons
 
@@ -75,7 +75,7 @@ class Symptom:
 
 
 def symptom_of(error: Exception, stage: str) -> Symptom:
-    """Return what ``error`` says of the failure. ``stage`` is what ran last."""
+    """Return the symptom of ``error``. ``stage`` is the last stage that ran."""
     match error:
         case MismatchError():
             return _mismatch(error, stage)
@@ -100,7 +100,10 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
 
 
 def crash(stage: str, how: str, said: str) -> Symptom:
-    """Return the crash of a process: ``how`` is its signal; what it ``said`` tells one abort from another."""
+    """Return the symptom of a process crash.
+
+    ``how`` is the signal; the output ``said`` distinguishes one abort from another.
+    """
     telling = [line for line in said.splitlines() if "LLVM ERROR" in line or "Assertion" in line]
     return Symptom(Kind.CRASHED, stage, (" ".join([how, *map(normalized, telling[:1])]),), said.strip() or how)
 
@@ -149,7 +152,7 @@ _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|\?)(?!\w)")
 
 
 def normalized(message: str) -> str:
-    """Return ``message`` without numbers, names of values and how often: what it says of a smaller program too.
+    """Return ``message`` without numbers, value names and counts, so that it is the same for a smaller program.
 
     Ranks and dtypes stay: ``tensor<2x3xf32>`` is ``tensor<#x#xf32>``.
     """

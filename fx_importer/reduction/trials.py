@@ -1,4 +1,4 @@
-"""Tries candidates, each in a fork of this process: a crash or an endless loop there is an answer."""
+"""Runs candidates in forks of this process, which survives their crashes and endless loops."""
 
 from __future__ import annotations
 
@@ -23,28 +23,31 @@ from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.symptom import Kind, Symptom, crash, symptom_of
 
 Entering = Callable[[str], None]
-"""Told the name of each stage as it begins."""
+"""Called with the name of each stage when it begins."""
 Attempt = Callable[[Entering], None]
-"""Lowers a candidate, and runs it where that is what fails; raises what goes wrong."""
+"""Lowers a candidate, and runs it if the failure occurs at run time; raises the error."""
 
 
 @dataclass
 class Trials:
     """Runs attempts one by one, and counts them.
 
-    A fork has the candidate and all that was imported, and starts in hundredths of a second. It is safe in a process
-    that computes in one thread, as that of `fx_importer.api.reduce` does: MLIR and compilers run in the forks only.
+    A fork shares the candidate and all imported modules, and starts in hundredths of a second. Forking is safe because
+    this process computes in one thread, as that of `fx_importer.api.reduce` does: MLIR and compilers run in forks only.
     """
 
     patience: float
-    """Seconds that a stage may take."""
+    """Time limit of a stage in seconds."""
     count: int = 0
     slowest: float = 0.0
-    """Seconds that the slowest of all stages took that ended."""
+    """Time of the slowest stage that ended, in seconds."""
     _scratch: Scratch = field(default_factory=Scratch)
 
     def run(self, attempt: Attempt, seconds: float | None = None) -> Symptom | None:
-        """Return how ``attempt`` fails; None if it does not. A stage may take ``seconds``, or as many as all may."""
+        """Return the symptom of ``attempt``; None if it does not fail.
+
+        ``seconds`` overrides the time limit of a stage.
+        """
         self.count += 1
         progress.enter(f"trial {self.count:,}")
         receiving, sending = Pipe(duplex=False)
@@ -95,22 +98,22 @@ def _fork() -> int:
 
 def _end(child: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # and what it started itself
+        os.killpg(child, signal.SIGKILL)  # including its child processes
     with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)  # it may not have come to lead a group
+        os.kill(child, signal.SIGKILL)  # it may not lead a process group yet
     os.waitpid(child, 0)
 
 
 def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path, lifeline: int) -> NoReturn:
-    """Be the fork: nothing of what this process would do at its end is done."""
+    """Run the attempt in the fork, which exits without the exit handlers of this process."""
     try:
         progress.stop_reporting()
         os.setpgid(0, 0)
         end_with_parent(lifeline)
-        faulthandler.disable()  # a crash is what is looked for, and no news
+        faulthandler.disable()  # crashes are expected here
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)
-        tempfile.tempdir = str(scratch)  # nobody else removes what the fork leaves behind
+        tempfile.tempdir = str(scratch)  # so that this process removes the fork's temporary files
         stage = "start"
 
         def entering(name: str) -> None:
