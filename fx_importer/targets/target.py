@@ -67,9 +67,10 @@ class Target:
                 composites = {} if program is None else library_composites(program)
                 known = DecompositionTable(composites | quantized, because="of another library: its definition")
                 table = known.updated(table)
-        legal = {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}
-        whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
-        table = changes.applied_to(table.keeping(*whole, because="named in backend_legal_ops"))
+        if legal := {name.removeprefix("torch.") for name in options.lowering.backend_legal_ops}:
+            whole = [each for each in table if legal & {str(each), str(getattr(each, "overloadpacket", each))}]
+            table = table.keeping(*whole, because="named in backend_legal_ops")
+        table = changes.applied_to(table)
         return table_with(rules, table, self.output_type)
 
     def pipeline(self, options: LoweringOptions) -> Pipeline:
