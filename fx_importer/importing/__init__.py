@@ -1,4 +1,4 @@
-"""FX graphs → the torch dialect."""
+"""Import of FX graphs into the torch dialect."""
 
 from fx_importer.errors import warn_renamed
 from fx_importer.importing.hooks import FxImporterHooks, InputInfo
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Return what a name of version 0.1 is called now."""
+    """Return the object that a name of version 0.1 stands for now."""
     if name == "Refused":
         warn_renamed("fx_importer.importing.Refused", "UnsupportedNodeError")
         return UnsupportedNodeError

@@ -12,11 +12,11 @@ from fx_importer.mlir.bindings import ir
 
 
 class NotAffine(Exception):
-    """An expression that no affine map can hold: a product of symbols, a maximum."""
+    """An expression that is not affine, such as a product of symbols or a maximum."""
 
 
 def to_affine(expression: sympy.Expr, positions: Mapping[sympy.Symbol, int], context: ir.Context) -> ir.AffineExpr:
-    """Return ``expression`` with its symbols as ``s<position>``; raises `NotAffine`."""
+    """Return ``expression`` with its symbols as ``s<position>``. Raises `NotAffine`."""
 
     def convert(part: sympy.Basic) -> ir.AffineExpr:
         if isinstance(part, sympy.Integer):

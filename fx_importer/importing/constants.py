@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def constant_op(build: NodeBuilder, value: Any) -> ir.Value:
-    """Append the constant ``value`` and return it; a dtype, layout or memory format is its number in c10.
+    """Append the constant ``value`` and return it. Dtypes, layouts and memory formats are c10's enum values.
 
     Raises:
-        UnsupportedNodeError: for a value of any other type than `NodeBuilder.constant` lists.
+        UnsupportedNodeError: for a value of a type that `NodeBuilder.constant` does not list.
     """
     context = build.fx_importer.context
     if value is None:

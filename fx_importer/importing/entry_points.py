@@ -1,4 +1,4 @@
-"""Several programs in one module: what one mutates is state for all that hold it."""
+"""Shared state of several programs in one module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
     """Return the names of the parameters and buffers that any of ``programs`` mutates.
 
     Raises:
-        UsageError: if two programs hold different tensors under a name of these, or one tensor under different names.
+        UsageError: if programs hold different tensors under one of these names, or one tensor under several names.
     """
     state = set().union(*map(mutated_state, programs.values()))
     homes: dict[str, tuple[str, torch.Tensor]] = {}
@@ -27,7 +27,7 @@ def shared_state(programs: Mapping[str, ExportedProgram]) -> set[str]:
             if spec.kind not in HELD or spec.target is None:
                 continue
             tensor = held_value(program, spec)
-            strided = tensor.layout is torch.strided  # a sparse tensor has several storages, and shows none
+            strided = tensor.layout is torch.strided  # a sparse tensor has no single storage
             memory = storage_key(tensor) if strided else id(tensor)
             other, name = names.setdefault(memory, (function, spec.target))
             if name != spec.target and other != function and state & {name, spec.target}:

@@ -1,4 +1,4 @@
-"""The body of a function: its arguments, the constants that it holds, the nodes of its graph, and its results."""
+"""Import of a function body: arguments, constants, nodes and results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def import_body(
     options: ImportOptions,
     program: ExportedProgram | None,
 ) -> None:
-    """Import ``graph``, whose attributes are those of ``owner``, into ``function``, and give it its type.
+    """Import ``graph``, whose ``get_attr`` nodes read from ``owner``, into ``function``, and set the function's type.
 
     ``program`` is None for a bare graph, which has no constants.
 
@@ -73,12 +73,12 @@ def import_body(
     if signature.function is not None:
         name_values(function, signature.function)
     if program is not None and _is_dynamic(argument.node for argument in signature.arguments):
-        # export has proved which sizes are equal: no broadcast of a symbolic size that happens to be 1.
+        # export has proved which sizes are equal: symbolic sizes are not broadcast from 1.
         for each in (function, *importer.callees.functions):
             each.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get(importer.context)
 
 
 def _is_dynamic(nodes: Iterable[fx.Node]) -> bool:
-    """Whether an example value of ``nodes`` is a tensor with a dynamic dimension."""
+    """Return whether an example value of ``nodes`` is a tensor with a dynamic dimension."""
     examples = (node.meta.get("val") for node in nodes)
     return any(static_dimension(d) is None for e in examples if isinstance(e, torch.Tensor) for d in e.shape)

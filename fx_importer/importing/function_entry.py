@@ -1,4 +1,4 @@
-"""What a function begins with: its arguments, and literals of what the program holds."""
+"""Function arguments, and literals of the constants that a program holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.mlir.bindings import ir
 
 
 def add_arguments(arguments: Sequence[Argument], build: NodeBuilder, walker: Walker) -> list[tuple[Argument, ir.Value]]:
-    """Add the function's arguments and bind their nodes. Returns the mutable ones with their ``!torch.tensor``."""
+    """Add the function's arguments and bind their nodes. Return the mutable ones with their ``!torch.tensor``."""
     mutable: list[tuple[Argument, ir.Value]] = []
     for argument in arguments:
         node = argument.node

@@ -1,4 +1,4 @@
-"""Reads a graph in order, and binds what the handlers return."""
+"""Traversal of a graph in order, binding the values that handlers return."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fx_importer.mlir.bindings import ir
 
 
 class Walker:
-    """Imports the nodes of one graph. What cannot be imported is collected, so that one error can list it all."""
+    """Importer of the nodes of one graph. Collects all unsupported nodes, so that one error lists them."""
 
     def __init__(self, build: NodeBuilder, locations: Locations, symbols: Symbols | None = None):
         self._build = build
@@ -26,10 +26,10 @@ class Walker:
         self._symbols = symbols
         self.unsupported_nodes: list[UnsupportedNode] = []
         self.missing: set[fx.Node] = set()
-        """The nodes that were refused and have no stand-in, and those that need one of these."""
+        """Unsupported nodes without a placeholder value, and nodes that depend on them."""
 
     def bind(self, node: fx.Node, value: ir.Value) -> None:
-        """Bind a node that no handler imports: a placeholder."""
+        """Bind a node that no handler imports, such as a placeholder."""
         self._build.environment.bind(node, value)
         if self._symbols is not None:
             self._symbols.bind(node, value)
@@ -43,7 +43,7 @@ class Walker:
             build.location = locations.of(node)
             try:
                 if self.missing and not self.missing.isdisjoint(node.all_input_nodes):
-                    self._stand_in(node)  # not at fault itself
+                    self._stand_in(node)  # only depends on an unsupported node
                 elif node.op == "call_function":
                     self._call(node)
                 elif node.op == "get_attr":
@@ -64,20 +64,20 @@ class Walker:
         if isinstance(found, torch.Tensor):
             found = as_node_dtype(node, found)
             self._build.environment.bind(node, self._build.literal(found, str(node.target)))
-        elif not isinstance(found, fx.GraphModule):  # the subgraph of a higher-order op is for that op's handler
+        elif not isinstance(found, fx.GraphModule):  # subgraphs are imported by the handler of their higher-order op
             raise UnsupportedNodeError(f"an attribute of type {type(found).__name__} cannot be imported")
 
     def _call(self, node: fx.Node) -> None:
         value = import_call(node, self._build)
-        if self._build.unsupported:  # what its subgraphs hold
+        if self._build.unsupported:  # unsupported nodes of its subgraphs
             self._stand_in(node)
         else:
             self._build.environment.bind(node, value)
 
     def _stand_in(self, node: fx.Node) -> None:
-        """Bind ``node``, which was refused, to a value of its type: so what else is wrong can be found.
+        """Bind the unsupported ``node`` to a placeholder value of its type, so that its users can be checked too.
 
-        The function that it stands in is never seen: it goes with the refusal.
+        The function is discarded when the import fails.
         """
         build, name = self._build, ir.StringAttr.get("missing", context=self._build.fx_importer.context)
         try:
@@ -91,11 +91,11 @@ class Walker:
         build.environment.bind(node, results if several else results[0])
 
     def mark_unsupported(self, node: fx.Node, reason: str) -> None:
-        """Note that ``node`` cannot be imported."""
+        """Record that ``node`` cannot be imported."""
         self.unsupported_nodes.append(unsupported_node(node, reason))
         self._stand_in(node)
 
     def finish(self) -> None:
-        """Raise `UnsupportedProgramError` if anything was refused."""
+        """Raise `UnsupportedProgramError` if there are unsupported nodes."""
         if self.unsupported_nodes:
             raise UnsupportedProgramError(not_imported(len(self.unsupported_nodes)), self.unsupported_nodes)

@@ -1,4 +1,4 @@
-"""Where an integrator steps in: modules to prepare, literals and inputs to resolve, mutated state to store."""
+"""Hooks of integrators: module preparation, resolution of literals and inputs, and storing of mutated state."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputInfo:
-    """What is known of an input of the program: a parameter, a buffer, a constant or a user's input."""
+    """Description of a program input: a parameter, a buffer, a constant or a user input."""
 
     program: ExportedProgram
     input_spec: InputSpec
     node: fx.Node
     ir_type: ir.Type
     mutable_producer_node_name: str | None = None
-    """For an input that is mutated: the node that produces its new value."""
+    """The node that produces the new value of a mutated input."""
     store_producer_node: str | None = None
-    """For a buffer that is mutated: the node that produces its new value."""
+    """The node that produces the new value of a mutated buffer."""
 
 
 class FxImporterHooks:
-    """Subclass this and pass it as ``hooks=``. Hooks run with the insertion point and the location set."""
+    """Base class of hooks, passed as ``hooks=``. Hooks run with the insertion point and the location set."""
 
     def prepare_module(self, module_op: ir.Operation) -> None:
-        """Called once with the module that the importer fills."""
+        """Prepare the module that the importer fills. Called once."""
 
     def resolve_literal(self, gni: NodeBuilder, literal: Any, info: InputInfo | None) -> ir.Value | None:
-        """Return the value that stands for a constant tensor; None leaves it to the importer, which makes a literal.
+        """Return the value of a constant tensor, or None to import it as a literal.
 
-        ``info`` is None where the tensor is not an input of the program.
+        ``info`` is None if the tensor is not an input of the program.
         """
         return None
 
     def resolve_input(self, gni: NodeBuilder, value: Any, info: InputInfo) -> ir.Value | None:
-        """Return the value that stands for a parameter or a buffer; None makes it a literal.
+        """Return the value of a parameter or a buffer, or None to import it as a literal.
 
-        Asked instead of `resolve_literal` where the program is imported as a mutable one.
+        Called instead of `resolve_literal` if the program is imported as mutable.
         """
         return None
 
     def store_produced_value(self, gni: NodeBuilder, py_value: Any, produced_ir_value: Any, info: InputInfo) -> None:
-        """Store the new value of a mutated buffer. A subclass without this method gets the buffer as an argument."""
+        """Store the new value of a mutated buffer. Without this method, the buffer becomes a function argument."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What an import returns: the module, and the records of its functions for the manifest."""
+"""Result of an import: the module, and the records of its functions for the manifest."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ class ImportedFunction:
     operation: ir.Operation
     signature: manifest.Function
     state: Mapping[str, manifest.Held]
-    """The state that it takes, by its name in the state dict."""
+    """State arguments, by name in the state dict."""
     constants: Mapping[str, manifest.Held]
-    """The tensors that it holds, by name."""
+    """Constant tensors, by name."""
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """A module, and the functions that were imported into it together."""
+    """A module and the functions that one import added to it."""
 
     module: ir.Module
     functions: Mapping[str, ImportedFunction]
     """By name."""
     weights: Mapping[str, manifest.Weight]
-    """The weights that the module does not hold, by the names of resources or arguments: also those of functions that
+    """Weights outside the module, by the names of resources or arguments, including those of functions that
     were imported before."""
     defined: Mapping[str, StubDefinition]
-    """What functions compute that stand for operators which rules lower into another output type, by name."""
+    """Definitions of the functions for operators that rules lower into another output type, by name."""
 
     @property
     def signatures(self) -> dict[str, manifest.Function]:
-        """What the functions take and return, by their names."""
+        """Signatures of the functions, by name."""
         return {name: function.signature for name, function in self.functions.items()}
 
     @property
     def state(self) -> dict[str, manifest.Held]:
-        """The state that the functions take, by its name in the state dict."""
+        """State arguments of the functions, by name in the state dict."""
         return {name: held for function in self.functions.values() for name, held in function.state.items()}
 
     @property
     def constants(self) -> dict[str, manifest.Held]:
-        """The tensors that the functions hold, by name."""
+        """Constant tensors of the functions, by name."""
         return {name: held for function in self.functions.values() for name, held in function.constants.items()}

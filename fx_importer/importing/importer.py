@@ -1,4 +1,4 @@
-"""The importer: FX graphs into functions of one MLIR module."""
+"""Importer of FX graphs as functions of one MLIR module."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from fx_importer.options import ImportOptions, Mutation
 
 
 class FxImporter:
-    """Imports any number of programs and graphs into one module, a function each.
+    """Importer of programs and graphs into one module, each as a function.
 
     Args:
-        module: the module to fill; a new one where it is not given.
-        context: the context of a new module, with the torch dialect registered; a new one where it is not given.
-        hooks: where an integrator steps in.
-        handlers: how calls of these operators are imported: a handler takes the node and a `NodeBuilder`, and returns
-            the value of the node, or a sequence of values. They go before the importer's own.
+        module: the module to fill; a new one by default.
+        context: the context of a new module, with the torch dialect registered; a new one by default.
+        hooks: the hooks of an integrator.
+        handlers: handlers by operator. A handler takes the node and a `NodeBuilder`, and returns
+            the value of the node, or a sequence of values. They take precedence over the built-in ones.
 
-    A failed import leaves no function behind.
+    A failed import leaves the functions of the module unchanged.
     """
 
     def __init__(
@@ -63,29 +63,29 @@ class FxImporter:
         self.locations = Locations(self.context)
         self.weights = TensorAttributes(self.context, self.types)
         self.resolves_inputs = False
-        """Whether parameters and buffers go to the hooks as inputs: while a mutable program is imported."""
+        """Whether parameters and buffers are passed to the hooks as inputs, as for a mutable program."""
         self.defined: dict[str, StubDefinition] = {}
-        """What functions compute that stand for operators which rules lower into another output type, by name."""
+        """Definitions of the functions for operators that rules lower into another output type, by name."""
         self._external: dict[str, manifest.Weight] = {}
-        """The weights that the module does not hold, by the names of resources or arguments."""
+        """Weights outside the module, by the names of resources or arguments."""
         self._registered: dict[str, bool] = {}
         self.callees = Callees(self)
-        """What is called by the function that is being imported."""
+        """Callees of the function that is being imported."""
         self.hooks.prepare_module(self._module.operation)
 
     def fresh(self) -> FxImporter:
-        """Return an importer with the hooks and handlers of this one, and a new module in a context of its own."""
+        """Return an importer with the same hooks and handlers, and a new module in a new context."""
         return FxImporter(hooks=self.hooks, handlers=self.handlers)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing was imported so far, and nobody steps in."""
+        """Return whether nothing was imported so far and there are no hooks or handlers."""
         kinds = type(self) is FxImporter and type(self.hooks) is FxImporterHooks
         return kinds and self.handlers == HIGHER_ORDER and not list(self._module.body.operations)
 
     @property
     def module(self) -> ir.Module:
-        """The module with all that was imported so far."""
+        """The module with everything imported so far."""
         return self._module
 
     @property
@@ -94,7 +94,7 @@ class FxImporter:
         return self._module.operation
 
     def is_registered(self, name: str) -> bool:
-        """Whether the context knows the operation ``name``."""
+        """Return whether the operation ``name`` is registered in the context."""
         found = self._registered.get(name)
         if found is None:
             found = self._registered[name] = self.context.is_registered_operation(name)
@@ -110,7 +110,7 @@ class FxImporter:
     ) -> ir.Operation:
         """Import a program whose state may be mutated in place: mutated inputs are ``!torch.tensor`` arguments.
 
-        A mutated buffer goes to ``hooks.store_produced_value``, or is a ``!torch.tensor`` argument too.
+        A mutated buffer is passed to ``hooks.store_produced_value``, or is a ``!torch.tensor`` argument too.
         """
         return self.import_exported_program(
             prog, ImportOptions(func_name, func_visibility, Mutation.MUTABLE, import_symbolic_shape_expressions)
@@ -124,7 +124,7 @@ class FxImporter:
         func_visibility: str | None = None,
         import_symbolic_shape_expressions: bool = False,
     ) -> ir.Operation:
-        """Import a program whose parameters and buffers are constants. One that mutates state is refused."""
+        """Import a program whose parameters and buffers are constants. Raise an error if it mutates state."""
         return self.import_exported_program(
             prog, ImportOptions(func_name, func_visibility, Mutation.ERROR, import_symbolic_shape_expressions)
         )
@@ -152,14 +152,14 @@ class FxImporter:
         Args:
             programs: the programs, by the names of their functions.
             options: for all of them, apart from the name.
-            state: parameters and buffers that any of the functions mutates: they are arguments of all that hold them.
-            handlers: more handlers, for these programs only. They go before the others, and may emit any dialect.
-            tensors_only: leave numbers, which the export fixed, and empty tensors out of arguments and results; the
-                manifest says what they are.
-            elided: the numbers of weights whose values are left out of the module; see `TensorAttributes.elided`.
+            state: parameters and buffers that any of the functions mutates; arguments of all that hold them.
+            handlers: more handlers, for these programs only. They take precedence, and may emit any dialect.
+            tensors_only: leave numbers fixed by the export and empty tensors out of arguments and results; the
+                manifest records them.
+            elided: the numbers of weights whose values are elided from the module; see `TensorAttributes.elided`.
 
         Raises:
-            UnsupportedProgramError: listing everything in the first program with anything that cannot be imported.
+            UnsupportedProgramError: listing everything unsupported in the first program that cannot be imported.
         """
         before = self.handlers
         if handlers:
@@ -228,12 +228,12 @@ class FxImporter:
         return self._import(g, g.owning_module, plain_signature(g), options)
 
     def import_subgraph(self, graph: fx.Graph, build: NodeBuilder, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Import the nodes of ``graph`` where ``build`` stands, and return its results.
+        """Import the nodes of ``graph`` at the insertion point of ``build``, and return its results.
 
-        What cannot be imported is left in ``build.unsupported``; stand-ins take the place of results that depend on it.
+        Unsupported nodes are added to ``build.unsupported``; placeholder values replace results that depend on them.
 
         Raises:
-            UnsupportedNodeError: if a result has no type, and so no stand-in.
+            UnsupportedNodeError: if a result has no type, and so no placeholder value.
         """
         walker, outer = Walker(build, self.locations), build.unsupported
         build.unsupported = []
@@ -278,7 +278,7 @@ def import_program(
     hooks: FxImporterHooks | None = None,
     context: ir.Context | None = None,
 ) -> ir.Module:
-    """Import ``program`` into a module of its own."""
+    """Import ``program`` into a new module."""
     importer = FxImporter(context=context, hooks=hooks)
     importer.import_exported_program(program, options)
     return importer.module

@@ -1,4 +1,4 @@
-"""Where a node came from: the qualified name of its module around the user's call stack."""
+"""Locations of nodes: the qualified name of the module around the user's call stack."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import fx
 from fx_importer.diagnostics.mlir_diagnostics import read_frames
 from fx_importer.mlir.bindings import ir
 
-_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # what export calls the module of nodes that it added itself
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # export's module name for nodes that it added itself
 
 
 class Locations:
-    """The locations of one context, one per distinct (module, call stack)."""
+    """Cache of the locations of one context, one per distinct (module, call stack)."""
 
     def __init__(self, context: ir.Context):
         self.unknown = ir.Location.unknown(context)
@@ -19,7 +19,7 @@ class Locations:
         self._known: dict[tuple[str | None, str | None], ir.Location] = {(None, None): self.unknown}
 
     def of(self, node: fx.Node) -> ir.Location:
-        """Return ``"module.name"(callsite(innermost frame at … at outermost frame))`` as far as the node knows it."""
+        """Return ``"module.name"(callsite(innermost frame at … at outermost frame))`` as far as the node records it."""
         key = (module_name(node), node.meta.get("stack_trace"))
         found = self._known.get(key)
         if found is None:
@@ -27,7 +27,7 @@ class Locations:
         return found
 
     def named(self, name: str) -> ir.Location:
-        """Return a location that is only a name: an argument's or a weight's."""
+        """Return a name location, for an argument or a weight."""
         return ir.Location.name(name, context=self._context)
 
     def _make(self, module: str | None, trace: str | None) -> ir.Location:
@@ -38,7 +38,7 @@ class Locations:
 
 
 def module_name(node: fx.Node) -> str | None:
-    """Return the qualified name of the innermost module that ``node`` was traced in; None in the root's own code."""
+    """Return the qualified name of the innermost module that ``node`` was traced in; None for the root module."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return None

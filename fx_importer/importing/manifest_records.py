@@ -1,4 +1,4 @@
-"""What the manifest says of a function, and the function's own attributes."""
+"""Manifest records of a function, and the attributes of the function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fx_importer.mlir.resources import key_of
 def held_in(
     program: ExportedProgram, signature: Signature
 ) -> tuple[dict[str, manifest.Held], dict[str, manifest.Held]]:
-    """Return the state that a function takes, by its name in the state dict, and the tensors that it holds, by name."""
+    """Return the state arguments of a function, by name in the state dict, and its constant tensors, by name."""
     state, kept = {}, {}
     arguments = {each.node.name: each.name for each in signature.arguments if each.kind == "state"}
     constants = {each.node.name: each.spec.target for each in signature.constants}
@@ -35,7 +35,7 @@ def held_in(
 def weights_outside(
     program: ExportedProgram, signature: Signature, weights: TensorAttributes
 ) -> Iterator[tuple[str, manifest.Weight]]:
-    """Yield what the program holds and the module does not, each by its resource or its argument."""
+    """Yield the weights of the program outside the module, each with its resource or argument."""
     passed = [(each.name, each.node, False) for each in signature.arguments if each.kind == "weight"]
     named = [(each.spec.target or "", each.node, True) for each in signature.constants if each.external]
     if not passed and not named:
@@ -55,9 +55,9 @@ def weights_outside(
 
 
 def name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
-    """Put the names of arguments and results on the function, and what its types do not say of them.
+    """Set attributes for the names of arguments and results, and for facts that their types do not hold.
 
-    A lone result needs no name.
+    A single result has no name.
     """
     context = function.context
 
@@ -73,7 +73,7 @@ def name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
             i64 = ir.IntegerType.get_signless(64, context)
             dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
             said["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
-        # MLIR's integers lose their sign on the way down; and here may be the two parts of complex numbers.
+        # Lowering makes integers signless, and complex numbers may be pairs of real ones.
         if each.type.dtype.startswith("uint") or len(shape) > len(each.type.shape or ()):
             said["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
         return ir.DictAttr.get(said, context)

@@ -1,4 +1,4 @@
-"""What a handler says: values, constants, lists, operations. Context, caches and locations stay behind it."""
+"""Builder that handlers use for values, constants, lists and operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NodeBuilder:
-    """Builds the operations of one function, node after node.
+    """Builder of the operations of one function, node by node.
 
     The walker sets ``location`` before each node. Constants are shared within a function.
     """
@@ -37,17 +37,17 @@ class NodeBuilder:
         self.block = block
         self.location = importer.locations.unknown
         self.runtime_asserts = False
-        """Whether what the program asserts becomes operations."""
+        """Whether assertions of the program become operations."""
         self.outlines: str | None = None
-        """The name of the function, where graphs that it invokes are functions too."""
+        """The name of the function, if graphs that it invokes are functions too."""
         self.unsupported: list[UnsupportedNode] = []
-        """What subgraphs hold that cannot be imported, for the walker to collect."""
+        """Unsupported nodes of subgraphs, collected by the walker."""
         self._context = importer.context
         self._point = ir.InsertionPoint(block)
         self._constants: dict[tuple[type, Any], ir.Value] = {}
         self._literals: dict[ir.Attribute, ir.Value] = {}
 
-    # The names by which torch-mlir's integrators reach these from their hooks.
+    # Aliases that torch-mlir's integrators use in their hooks.
     @property
     def _cc(self) -> TypeCache:
         return self.types
@@ -62,7 +62,7 @@ class NodeBuilder:
 
     @property
     def point(self) -> ir.InsertionPoint:
-        """Where the next operation goes."""
+        """The insertion point of the next operation."""
         return self._point
 
     # --- operations -------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class NodeBuilder:
         )
 
     def torch_op(self, name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
-        """Append ``torch.<name>``; where the torch dialect has no such operation, ``torch.operator "torch.<name>"``."""
+        """Append ``torch.<name>``, or ``torch.operator "torch.<name>"`` if the torch dialect has no such operation."""
         full = f"torch.{name}"
         if self.fx_importer.is_registered(full):
             return self.op(full, results, operands)
@@ -96,7 +96,7 @@ class NodeBuilder:
         return self.op("torch.operator", results, operands, {"name": label})
 
     def describe(self, result: ir.Value, attribute: str, dtypes: Sequence[torch.dtype]) -> None:
-        """Give the operation of ``result`` an attribute that names dtypes as torch does."""
+        """Set an attribute with torch's dtype names on the operation of ``result``."""
         names = [ir.StringAttr.get(str(each).removeprefix("torch."), context=self._context) for each in dtypes]
         result.owner.attributes[attribute] = ir.ArrayAttr.get(names, context=self._context)
 
@@ -125,7 +125,7 @@ class NodeBuilder:
         return found
 
     def list_of(self, elements: Sequence[ir.Value], type_: ir.Type | None = None) -> ir.Value:
-        """Return the elements as a list, whose type is found from theirs where it is not given."""
+        """Return a list of the elements. Its type is derived from theirs by default."""
         if type_ is None:
             try:
                 type_ = self.types.list_of([element.type for element in elements])
@@ -136,12 +136,12 @@ class NodeBuilder:
     def literal(
         self, tensor: torch.Tensor, name: str | None = None, info: InputInfo | None = None, *, external: bool = False
     ) -> ir.Value:
-        """Return a constant tensor: what the hooks resolve it to, or a ``torch.vtensor.literal``.
+        """Return a constant tensor: the value that the hooks resolve it to, or a ``torch.vtensor.literal``.
 
-        One that is ``external`` has a name, and no values in the module.
+        An ``external`` one has a name and no values in the module.
 
         Raises:
-            UnsupportedNodeError: if the tensor has no values, or none that an attribute can hold.
+            UnsupportedNodeError: if the tensor has no values, or values that an attribute cannot hold.
         """
         hooks = self.fx_importer.hooks
         with self.ambient():
@@ -172,7 +172,7 @@ class NodeBuilder:
         return tensor if made == dtype else self.to_dtype(tensor, (), dtype)
 
     def to_dtype(self, tensor: ir.Value, shape: Sequence[Any], dtype: torch.dtype) -> ir.Value:
-        """Return ``tensor``, which has this ``shape``, with its elements converted to ``dtype``."""
+        """Return ``tensor``, of this ``shape``, converted to ``dtype``."""
         no, none = self.constant(False), self.constant(None)
         operands = [tensor, self.constant(dtype), no, no, none]
         return self.op("torch.aten.to.dtype", [self.types.tensor(dtype, shape)], operands).result
@@ -214,7 +214,7 @@ class NodeBuilder:
             raise UnsupportedNodeError(str(error)) from None
 
     def attribute_of_owner(self, target: str) -> Any:
-        """Return what a ``get_attr`` node reads."""
+        """Return the attribute that a ``get_attr`` node reads."""
         if self.owner is None:
             raise UnsupportedNodeError(f"a bare graph has no module to read the attribute '{target}' from")
         found: Any = self.owner
@@ -225,7 +225,7 @@ class NodeBuilder:
     # --- subgraphs --------------------------------------------------------------------------------------------------
 
     def is_subgraph(self, argument: Any) -> bool:
-        """Whether an argument of a higher-order operator is a graph."""
+        """Return whether an argument of a higher-order operator is a graph."""
         return (
             isinstance(argument, fx.Node)
             and argument.op == "get_attr"
@@ -233,9 +233,9 @@ class NodeBuilder:
         )
 
     def inline(self, graph: Any, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Import the graph that a ``get_attr`` node names, here, on ``operands``; return its results.
+        """Inline the graph that a ``get_attr`` node reads, applied to ``operands``, and return its results.
 
-        The walker lists what in it cannot be imported, each by itself.
+        The walker reports each unsupported node in it.
         """
         module = self.attribute_of_owner(graph.target)
         outer = self.environment, self.owner, self.location
@@ -246,14 +246,14 @@ class NodeBuilder:
             self.environment, self.owner, self.location = outer
 
     def call(self, graph: Any, name: str, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Call the function ``name`` of the graph that a ``get_attr`` node names, which is imported once."""
+        """Call the function ``name`` of the graph that a ``get_attr`` node reads. The graph is imported once."""
         function = self.fx_importer.callees.of(self.attribute_of_owner(graph.target), name, operands, self)
         passed = [operands[position] for position in function.passed]
         return list(self.op("func.call", function.results, passed, {"callee": function.symbol}).results)
 
     @contextmanager
     def inside(self, block: ir.Block) -> Iterator[None]:
-        """Build at the end of ``block``. Constants that are made there are not seen outside of it."""
+        """Build at the end of ``block``. Constants created there are not reused outside of it."""
         outer = self._point, self._constants, self._literals
         self._point, self._constants, self._literals = ir.InsertionPoint(block), {**outer[1]}, {**outer[2]}
         try:
@@ -269,7 +269,7 @@ class NodeBuilder:
         return self.op(f"torch.aten.Bool.{kind}", [self.types.parse("!torch.bool")], [value]).result
 
     def cast(self, value: ir.Value, type_: ir.Type) -> ir.Value:
-        """Return a tensor under a type that knows more, or less, of its shape; any other value as it is."""
+        """Return a tensor cast to a type with more or less static shape; return other values unchanged."""
         if value.type == type_:
             return value
         return self.op("torch.tensor_static_info_cast", [type_], [value]).result

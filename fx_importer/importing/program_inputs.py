@@ -1,4 +1,4 @@
-"""The inputs of a program sorted by kind: into arguments of its function, and constants."""
+"""Classification of program inputs into function arguments and constants."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fx_importer.options import Mutation, Weights
 
 @dataclass(frozen=True)
 class SignaturePolicy:
-    """How a program's state and weights appear in the signature of its function."""
+    """Policy for the state and weights of a program in the signature of its function."""
 
     mutation: Mutation = Mutation.ERROR
     hooks_store: bool = False
     """Whether hooks store mutated buffers, under `Mutation.MUTABLE`; otherwise these are arguments."""
     state: Collection[str] = ()
-    """Parameters and buffers that are state though the program only reads them."""
+    """Parameters and buffers that are state even if the program only reads them."""
     tensors_only: bool = False
-    """Whether numbers that the export fixed, and empty tensors, are left out of arguments and results."""
+    """Whether numbers fixed by the export and empty tensors are left out of arguments and results."""
     weights: Weights = Weights.INLINE
 
 
 class ProgramInputs:
-    """Sorts the inputs of ``program``; ``mutated`` has the nodes of new values by placeholder."""
+    """Classifier of the inputs of ``program``; ``mutated`` has the nodes of new values by placeholder."""
 
     def __init__(self, program: ExportedProgram, policy: SignaturePolicy, mutated: Mapping[str, fx.Node]):
         self.arguments: list[Argument] = []
@@ -40,7 +40,7 @@ class ProgramInputs:
         self._program, self._policy, self._mutated = program, policy, mutated
         self._overwritten_by = mutated if policy.mutation is Mutation.MUTABLE else {}
         self._weight_positions: dict[tuple[Any, ...], int] = {}
-        """By memory, the positions of arguments that are weights."""
+        """Positions of weight arguments, by memory."""
         nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
         leaf = 0
         for spec in program.graph_signature.input_specs:
@@ -55,7 +55,7 @@ class ProgramInputs:
                 self.unsupported.append(UnsupportedNode(node.name, reason))
 
     def _add_user_input(self, spec: InputSpec, node: fx.Node, leaf: int) -> None:
-        """Add an argument for a user's input, unless it has no value at run time, or the policy leaves it out."""
+        """Add an argument for a user input, unless it has no value at run time or the policy leaves it out."""
         if isinstance(spec.arg, ConstantArgument):
             if isinstance(spec.arg.value, (bool, int, float)) and not self._policy.tensors_only:
                 self.arguments.append(Argument(node, node.name, constant=spec.arg, leaf=leaf))
@@ -83,7 +83,7 @@ class ProgramInputs:
             self.constants.append(Constant(node, spec, tensor, overwritten_by, external))
 
     def _add_weight(self, new: Argument, memory: tuple[Any, ...]) -> None:
-        """Add an argument, or another name for the one whose tensor is in the same memory."""
+        """Add an argument, or another name for the argument with the same memory."""
         position = self._weight_positions.setdefault(memory, len(self.arguments))
         if position == len(self.arguments):
             self.arguments.append(new)

@@ -1,4 +1,4 @@
-"""The results of a program, and the state that it mutates."""
+"""Results of a program, and the state that it mutates."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RESULT_KINDS = {
     OutputKind.GRADIENT_TO_PARAMETER: "gradient",
     OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
 }
-"""The kinds of outputs, and their names in the manifest."""
+"""Output kinds and their names in the manifest."""
 
 Result = tuple[fx.Node | int | float | bool, manifest.Result]
-"""A value that a program returns, and its record."""
+"""A returned value and its record."""
 
 
 def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> Iterator[Result]:
@@ -47,7 +47,7 @@ def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> 
         name, position = spec.target or spec.arg.name, None
         if kind == "output":
             leaf += 1
-            # A joint graph may have fewer outputs than the model had: it says which is the loss, and not where it was.
+            # A joint graph may have fewer outputs than the model. It records the loss, but not its position.
             name, position = outputs[leaf].path if leaf < len(outputs) else spec.arg.name, leaf
         elif kind == "input":
             position = inputs.index(name)
@@ -59,12 +59,12 @@ def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> 
 
 
 def is_known(value: fx.Node | int | float | bool) -> bool:
-    """Whether the manifest knows the value of a result: a fixed number, or an empty tensor."""
+    """Return whether the manifest holds the value of a result: a fixed number or an empty tensor."""
     return not isinstance(value, fx.Node) or is_empty(example_of(value))
 
 
 def mutated_inputs(program: ExportedProgram) -> dict[str, fx.Node]:
-    """Return the nodes of new values of all that the program mutates, by placeholder."""
+    """Return the nodes of the new values of everything that the program mutates, by placeholder."""
     placeholder_of = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs if spec.target}
     results: Any = program.graph.output_node().args[0]
     mutated: dict[str, fx.Node] = {}
@@ -83,7 +83,7 @@ def mutated_state(program: ExportedProgram) -> set[str]:
 
 
 def described_input(program: ExportedProgram, name: str) -> tuple[str, str]:
-    """Return the user's name of the placeholder ``name``, and what it is, for an error."""
+    """Return the user's name and the kind of the placeholder ``name``, for an error."""
     spec = next(spec for spec in program.graph_signature.input_specs if spec.arg.name == name)
     if spec.kind in HELD:
         return spec.target or name, f"the {HELD[spec.kind]} '{spec.target}'"

@@ -1,4 +1,4 @@
-"""The signature of an exported program's function, and of a bare graph's."""
+"""Signatures of exported programs and of bare graphs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fx_importer.options import Mutation
 
 
 def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Signature:
-    """Return what ``program`` takes, holds and returns.
+    """Return the signature of ``program``: arguments, constants and results.
 
     Raises:
-        UnsupportedProgramError: listing all that is mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
+        UnsupportedProgramError: listing everything mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
             that cannot be imported.
     """
     mutated = mutated_inputs(program)
@@ -83,7 +83,7 @@ def _function_record(
 
 
 def _leaf(leaf: manifest.Leaf, value: Any) -> manifest.Leaf:
-    """Return the record of a leaf that a node computes, or that is fixed to ``value``."""
+    """Return the record of a leaf that is computed by a node or fixed to ``value``."""
     if isinstance(value, fx.Node):
         return replace(leaf, type=value_type(example_of(value)))
     type_ = value_type(value) if isinstance(value, (bool, int, float)) else None

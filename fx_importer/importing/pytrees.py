@@ -1,4 +1,4 @@
-"""Nested inputs and outputs, and the types of their leaves, as a manifest records them."""
+"""Manifest records of nested inputs and outputs and of the types of their leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = 2**63 - 1
 
 
 def tree_of(spec: pytree.TreeSpec | None, *roots: str) -> Tree:
-    """Return the tree of ``spec``. ``roots`` names it; more than one, each of its children."""
+    """Return the tree of ``spec``. ``roots`` has its name, or the names of its children if there are several."""
     if spec is None:
         return Tree(None, ())
     nested = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
@@ -38,9 +38,9 @@ def value_type(example: Any) -> ValueType:
 
 
 def symbol_ranges(program: ExportedProgram) -> dict[str, tuple[int, int | None]]:
-    """Return the symbolic dimensions of ``program``, and between which sizes export knows each to be."""
+    """Return the symbolic dimensions of ``program`` with the range of sizes that export derived for each."""
     return {
-        # A number that depends on data may have no bound at all.
+        # A data-dependent number may be unbounded.
         str(symbol): (
             int(limits.lower) if limits.lower > -_LARGEST else -_LARGEST - 1,
             int(limits.upper) if limits.upper < _LARGEST else None,

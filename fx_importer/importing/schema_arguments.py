@@ -1,4 +1,4 @@
-"""Operator schemas as plans: how each argument becomes a value. A plan is made once per overload."""
+"""Import plans of operator schemas: the conversion of each argument to a value. Cached per overload."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Convert = Callable[[NodeBuilder, Any], ir.Value]
 
 @dataclass(frozen=True)
 class ArgumentPlan:
-    """One argument of a schema."""
+    """Import plan of one argument of a schema."""
 
     name: str
     convert: Convert
@@ -29,11 +29,11 @@ class ArgumentPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How an overload is imported."""
+    """Import plan of an overload."""
 
     overload: torch._ops.OpOverload
     name: str
-    """``namespace.op`` or ``namespace.op.overload``, as the torch dialect spells it."""
+    """``namespace.op`` or ``namespace.op.overload``, as in the torch dialect."""
     arguments: tuple[ArgumentPlan, ...]
     results: int
     tensors: tuple[int, ...]
@@ -47,16 +47,16 @@ class Plan:
         return [*given, *(kwargs.get(argument.name, argument.default) for argument in missing)]
 
     def misplaced_scalars(self, arguments: list[Any]) -> tuple[int, ...]:
-        """Return the positions where the schema has a tensor and the graph a number."""
+        """Return the positions at which the schema has a tensor and the graph a number."""
         return tuple(i for i in self.tensors if is_scalar(arguments[i]))
 
     def complex_numbers(self, arguments: list[Any]) -> tuple[int, ...]:
-        """Return the positions of complex numbers, which the torch dialect knows in tensors only."""
+        """Return the positions of complex numbers, which the torch dialect supports in tensors only."""
         return tuple(i for i, argument in enumerate(arguments) if isinstance(argument, complex))
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether an argument is a number, or a node that stands for one."""
+    """Return whether an argument is a number or a node of a number."""
     if isinstance(value, fx.Node):
         return isinstance(value.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
     return isinstance(value, (bool, int, float, complex))
@@ -95,7 +95,7 @@ def sibling(overload: torch._ops.OpOverload, positions: tuple[int, ...], kind: s
 
 
 def converter(type_: Any) -> Convert:
-    """Return what turns an argument of the schema type ``type_`` into a value."""
+    """Return the function that converts an argument of the schema type ``type_`` to a value."""
     kind = type_.kind()
     if kind == "OptionalType":
         inner = converter(type_.getElementType())
@@ -118,7 +118,7 @@ def _list_converter(element: Any) -> Convert:
                 else build.value(value)
             )
         if not isinstance(value, (list, tuple)):
-            value = [value]  # a number where a list of one is meant
+            value = [value]  # a number for a list of one element
         elements = [convert(build, item) for item in value]
         if spelled:
             return build.list_of(elements, build.types.parse(f"!torch.list<{spelled}>"))
@@ -138,7 +138,7 @@ _LIST_ELEMENTS = {
 
 
 def _tensor(build: NodeBuilder, value: Any) -> ir.Value:
-    if isinstance(value, ir.Value):  # a scalar that was given a home
+    if isinstance(value, ir.Value):  # a scalar that is already a tensor value
         return value
     if not isinstance(value, fx.Node):
         raise UnsupportedNodeError(f"an argument that must be a tensor is {value!r}")
@@ -165,7 +165,7 @@ def _bool(build: NodeBuilder, value: Any) -> ir.Value:
 
 
 def _number(build: NodeBuilder, value: Any) -> ir.Value:
-    """A Scalar. The C++ lowerings know ints and floats: a bool goes as the int that it is."""
+    """Return the value of a Scalar. C++ lowerings support ints and floats, so a bool becomes an int."""
     if isinstance(value, complex):
         raise UnsupportedNodeError(
             f"the torch dialect has no complex scalar constant, and the operator no overload that takes {value} as a "

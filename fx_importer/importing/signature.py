@@ -1,4 +1,4 @@
-"""The signature of a function: what is an argument, what is a constant, what is a result."""
+"""Signature of a function: arguments, constants and results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELD: dict[InputKind, manifest.HeldKind] = {
     InputKind.BUFFER: "buffer",
     InputKind.CONSTANT_TENSOR: "constant",
 }
-"""The kinds of tensors that a program holds, and their names in the manifest."""
+"""Kinds of tensors that a program holds, and their names in the manifest."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Argument:
     node: fx.Node
     name: str
     constant: ConstantArgument | None = None
-    """Set where the program was exported for one value of this (Python) argument."""
+    """Set if the program was exported for one value of this (Python) argument."""
     kind: Literal["input", "state", "weight"] = "input"
-    """Of a buffer or a parameter, which it is unless it is an input, ``name`` is the name in the state dict."""
+    """Unless it is an input, it is a buffer or a parameter, and ``name`` is its name in the state dict."""
     also: tuple[fx.Node, ...] = ()
-    """Of a weight: the nodes of its other names."""
+    """The nodes of the other names of a weight."""
     leaf: int | None = None
-    """Of a user's input: which leaf of the inputs it is."""
+    """The index of a user input among the leaves of the inputs."""
     overwritten_by: fx.Node | None = None
-    """The node whose value is written into this argument: it is then a ``!torch.tensor``."""
+    """The node whose value is written into this argument, which is then a ``!torch.tensor``."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Constant:
     spec: InputSpec
     tensor: torch.Tensor
     stored: fx.Node | None = None
-    """The node whose value the hooks are to store as the new value of this buffer."""
+    """The node whose value the hooks store as the new value of this buffer."""
     external: bool = False
-    """Whether the module has its name and not its values."""
+    """Whether the module holds only its name, without values."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a program takes, holds and returns."""
+    """Arguments, constants and results of a program."""
 
     arguments: tuple[Argument, ...]
     constants: tuple[Constant, ...]
@@ -60,16 +60,16 @@ class Signature:
     """New state first, in the order of the graph signature, then the user's results. None, strings and the tokens that
     keep effects in order have no value at run time and are left out."""
     function: manifest.Function | None = None
-    """None for a bare graph, which has no inputs and outputs but its own."""
+    """None for a bare graph, whose inputs and outputs are those of the function."""
 
 
 def example_of(node: fx.Node) -> Any:
-    """Return the example value that the model had: the program's own may be of another dtype, with the same bits."""
+    """Return the model's example value. The program's may have another dtype with the same bits."""
     return node.meta.get("model_val", node.meta.get("val"))
 
 
 def passed_as(node: fx.Node) -> str | None:
-    """Return the dtype of the parts of a tensor that is complex in the model and real in the program; else None."""
+    """Return the real dtype of a tensor that is complex in the model and real in the program, else None."""
     real, was = node.meta.get("val"), example_of(node)
     if isinstance(was, torch.Tensor) and isinstance(real, torch.Tensor) and was.is_complex() and not real.is_complex():
         return str(real.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""What export took for granted of the sizes of inputs, as assertions at the start of the function."""
+"""Guards of export on input sizes, as assertions at the start of the function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx_importer.mlir.bindings import ir
 
 
 class InputGuards:
-    """Asserts, for the dynamic sizes of inputs: that they lie in their ranges, and that equal ones are equal."""
+    """Assertions on dynamic input sizes: ranges, and equality of sizes with the same expression."""
 
     def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any]):
         """``ranges`` is ``ExportedProgram.range_constraints``."""
@@ -25,7 +25,7 @@ class InputGuards:
         self._seen: dict[sympy.Basic, tuple[str, ir.Value]] = {}
 
     def emit(self, arguments: Sequence[tuple[str, fx.Node]]) -> None:
-        """Assert what is known of ``arguments``, given with the names that users know them by."""
+        """Assert the guards on ``arguments``, which come with the names that users gave them."""
         sizes: list[tuple[sympy.Expr, str, ir.Value]] = []
         for name, node in arguments:
             example = node.meta.get("val")
@@ -50,7 +50,7 @@ class InputGuards:
             self._equal(value, known, f"{name} is not {self._words(expression)}")
 
     def _solve(self, expression: sympy.Expr, name: str, value: ir.Value) -> None:
-        """Find the symbol of which ``value`` is a multiple, plus a constant: other sizes may be made of it too."""
+        """Solve for the symbol of which ``value`` is a multiple plus a constant, since other sizes may use it."""
         build = self._build
         offset, product = expression.as_coeff_Add()
         factor, symbol = product.as_coeff_Mul()
@@ -65,7 +65,7 @@ class InputGuards:
             self._equal(multiple, whole, f"{name} is not {kind}")
 
     def _compute(self, expression: sympy.Basic) -> ir.Value | None:
-        """Return a sum of multiples of symbols that are sizes themselves."""
+        """Return the value of a sum of multiples of symbols."""
         if isinstance(expression, sympy.Integer):
             return self._build.constant(int(expression))
         if isinstance(expression, sympy.Symbol):
@@ -81,7 +81,7 @@ class InputGuards:
         return result
 
     def _words(self, expression: sympy.Expr) -> str:
-        """Return ``expression`` with the sizes that its symbols were found in."""
+        """Return ``expression`` as text, with the sizes that define its symbols."""
         return str(expression.xreplace({s: sympy.Symbol(f"({self._seen[s][0]})") for s in expression.free_symbols}))
 
     def _equal(self, a: ir.Value, b: ir.Value, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Sparse layouts as ``sparse_tensor`` encodings: which axis is stored how, from the slowest to the fastest level."""
+"""``sparse_tensor`` encodings of torch's sparse layouts, with levels from the slowest to the fastest."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 _ROWS = {torch.sparse_csr: 0, torch.sparse_bsr: 0, torch.sparse_csc: 1, torch.sparse_bsc: 1}
-"""Which of the two sparse axes of a compressed layout is the outer one."""
+"""The outer one of the two sparse axes of each compressed layout."""
 
 
 def encoding(tensor: Tensor) -> str | None:
-    """Return the encoding of a (fake) tensor's layout, as it is spelled in a type; None for a strided one.
+    """Return the text of the encoding of a (fake) tensor's layout, or None for a strided one.
 
-    Batch axes come first, dense ones last, as torch has them.
+    Batch axes come first and dense ones last, as in torch.
 
     Raises:
-        TypeError: for a layout that MLIR cannot say.
+        TypeError: for a layout that MLIR cannot express.
     """
     if tensor.layout is torch.strided:
         return None
@@ -38,7 +38,7 @@ def encoding(tensor: Tensor) -> str | None:
 
 
 def _coordinates(axes: list[str], unique: bool) -> list[str]:
-    """COO: a list of positions, each axis' in an array of its own; they may repeat unless they were coalesced."""
+    """Return the levels of COO: one coordinate array per axis; coordinates may repeat unless coalesced."""
     last = len(axes) - 1
     levels = []
     for position, axis in enumerate(axes):
@@ -50,7 +50,7 @@ def _coordinates(axes: list[str], unique: bool) -> list[str]:
 
 
 def _compressed(tensor: Tensor, axes: list[str], batches: int) -> list[str]:
-    """CSR, CSC and their blocked kinds: the outer axis in full, the inner one compressed, then what is in a block."""
+    """Return the levels of CSR, CSC, BSR or BSC: dense outer axis, compressed inner axis, then the block."""
     outer = _ROWS[tensor.layout]
     if tensor.layout in (torch.sparse_csr, torch.sparse_csc):
         return [f"{axes[outer]} : dense", f"{axes[1 - outer]} : compressed"]

@@ -1,4 +1,4 @@
-"""Graphs that a program calls: a private function each, for all calls."""
+"""Private functions for the graphs that a program calls, one per graph."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _LITERAL = "torch.vtensor.literal"
 
 @dataclass(frozen=True)
 class Callee:
-    """A function that is called."""
+    """A called function."""
 
     symbol: ir.Attribute
     passed: Sequence[int]
-    """Which of the graph's inputs are arguments. The others are literals, the same ones in all calls."""
+    """The inputs of the graph that are arguments. The others are literals, equal in all calls."""
     results: Sequence[ir.Type]
 
 
 class Callees:
-    """The functions that one function calls, itself or through others."""
+    """The functions that a function calls, directly or indirectly."""
 
     def __init__(self, importer: FxImporter):
         self.functions: list[func_d.FuncOp] = []
@@ -39,7 +39,7 @@ class Callees:
     def of(self, module: fx.GraphModule, name: str, operands: Sequence[ir.Value], build: NodeBuilder) -> Callee:
         """Return the function of ``module``, for a call with ``operands`` that ``build`` is to make.
 
-        When it is made, what in it cannot be imported is left in ``build.unsupported``.
+        When it is first imported, its unsupported nodes are added to ``build.unsupported``.
         """
         if (found := self._known.get(module)) is not None:
             return found
@@ -80,6 +80,6 @@ def _is_literal(value: ir.Value) -> bool:
 
 
 def give_type(function: func_d.FuncOp, inputs: Sequence[ir.Type], results: Sequence[ir.Value]) -> None:
-    """Have ``function`` take ``inputs`` and return ``results``, which it did not know when it was made."""
+    """Set the type of ``function``, which was created before its inputs and results were known."""
     type_ = ir.FunctionType.get(inputs, [result.type for result in results], function.context)
     function.attributes["function_type"] = ir.TypeAttr.get(type_, function.context)

@@ -1,4 +1,4 @@
-"""Symbolic sizes in the module: ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
+"""Symbolic shapes in the module: ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LARGEST = 2**63 - 1
 
 
 class Symbols:
-    """The symbols of one function, and the ranges in which export knows them to lie."""
+    """Symbols of one function, with the ranges that export derived for them."""
 
     def __init__(self, build: NodeBuilder, ranges: Mapping[Any, Any]):
         """``ranges`` is ``ExportedProgram.range_constraints``."""
         self._build = build
         self._context = build.fx_importer.context
-        # Export may also limit an expression, twice a symbol for example.
+        # Export may also constrain an expression, such as twice a symbol.
         symbols = {symbol: limits for symbol, limits in ranges.items() if isinstance(symbol, sympy.Symbol)}
         self._values: dict[Any, ir.Value] = {s: self._declare(s, limits) for s, limits in symbols.items()}
 
@@ -38,7 +38,7 @@ class Symbols:
         return self._build.op("torch.symbolic_int", [self._build.types.parse("!torch.int")], (), attributes).result
 
     def bind(self, node: fx.Node, binding: Binding) -> None:
-        """State the shapes of the tensors that ``node`` is bound to, as far as they are symbolic and affine."""
+        """Emit ``torch.bind_symbolic_shape`` for the tensors of ``node`` whose shapes are symbolic and affine."""
         example = node.meta.get("val")
         examples = example if isinstance(example, (list, tuple)) else [example]
         values = binding if isinstance(binding, tuple) else (binding,)
@@ -63,13 +63,13 @@ class Symbols:
 
 
 def finite(limit: Any) -> int | None:
-    """Return a bound as an integer; None if it is no bound to an integer of 64 bits."""
+    """Return a bound as an integer; None if it does not constrain a 64-bit integer."""
     if limit.is_infinite or not limit.is_Integer or not -_LARGEST <= limit < _LARGEST:
         return None
     return int(limit)
 
 
 def _clamp(limit: Any) -> int:
-    """Return a bound as a 64-bit integer; an unbounded one is the largest or the smallest."""
+    """Return a bound as a 64-bit integer, clamped to the largest or smallest one."""
     found = finite(limit)
     return found if found is not None else _LARGEST if limit > 0 else -_LARGEST - 1

@@ -1,4 +1,4 @@
-"""torch's types as types of the torch dialect, each made once per context."""
+"""torch's types as types of the torch dialect, cached per context."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ELEMENT_TYPES: dict[torch.dtype, str] = {
     torch.complex64: "complex<f32>",
     torch.complex128: "complex<f64>",
 }
-"""How the torch dialect spells an element type."""
+"""Element types of the torch dialect by dtype."""
 
 DTYPE_CODES: dict[torch.dtype, int] = {
     torch.uint8: 0,
@@ -58,7 +58,7 @@ DTYPE_CODES: dict[torch.dtype, int] = {
     torch.uint64: 29,
     torch.float8_e8m0fnu: 44,
 }
-"""``c10::ScalarType``, the number that stands for a dtype in the torch dialect (c10/core/ScalarType.h)."""
+"""``c10::ScalarType``, the enum value of a dtype in the torch dialect (c10/core/ScalarType.h)."""
 
 LAYOUT_CODES: dict[torch.layout, int] = {
     torch.strided: 0,
@@ -88,7 +88,7 @@ _HINTS = {
 
 
 class UnknownDtype(Exception):
-    """A dtype that the torch dialect cannot spell."""
+    """A dtype that the torch dialect does not have."""
 
     def __init__(self, dtype: torch.dtype):
         hint = _HINTS.get(dtype, "convert it, or view it as an integer type of the same size")
@@ -96,7 +96,7 @@ class UnknownDtype(Exception):
 
 
 class TypeCache:
-    """The types of one context. A tensor type is keyed by (dtype, shape, mutable) and parsed once."""
+    """Cache of the types of one context. A tensor type is keyed by (dtype, shape, mutable) and parsed once."""
 
     def __init__(self, context: ir.Context):
         self.context = context
@@ -104,7 +104,7 @@ class TypeCache:
         self._parsed: dict[str, ir.Type] = {}
 
     def parse(self, asm: str) -> ir.Type:
-        """Return the type that ``asm`` spells."""
+        """Parse the type ``asm``."""
         found = self._parsed.get(asm)
         if found is None:
             found = self._parsed[asm] = ir.Type.parse(asm, self.context)
@@ -132,7 +132,7 @@ class TypeCache:
         return self.parse(f"tensor<{''.join(f'{d}x' for d in shape)}{self.element(dtype)}>")
 
     def element(self, dtype: torch.dtype) -> str:
-        """Return the spelling of ``dtype``; raises `UnknownDtype`."""
+        """Return the element type of ``dtype`` as text. Raises `UnknownDtype`."""
         try:
             return ELEMENT_TYPES[dtype]
         except KeyError:
@@ -155,7 +155,7 @@ class TypeCache:
         raise TypeError(f"a value of type {type(value).__name__} has no counterpart in the torch dialect")
 
     def list_of(self, elements: Sequence[ir.Type]) -> ir.Type:
-        """Return the list type whose elements have these types; tensors of several shapes meet in ``vtensor``."""
+        """Return the list type for elements of these types. Tensors of different types become ``vtensor``."""
         spelled = {str(element).removeprefix("!torch.") for element in elements}
         if len(spelled) == 1:
             return self.parse(f"!torch.list<{spelled.pop()}>")
@@ -164,12 +164,12 @@ class TypeCache:
         raise TypeError(f"a list of {', '.join(sorted(spelled)) or 'nothing'} has no one element type")
 
     def tensor_to_vtensor_type(self, tensor: torch.Tensor) -> ir.Type:
-        """The name under which torch-mlir's integrators know `of` for a tensor."""
+        """Return the type of a tensor: torch-mlir's name of `of`."""
         return self.of(tensor)
 
 
 def static_dimension(dim: Any) -> int | None:
-    """Return the size of a dimension, or None where it is symbolic."""
+    """Return the size of a dimension, or None if it is symbolic."""
     if isinstance(dim, torch.SymInt):
         return dim.node.maybe_as_int()
     return int(dim)

@@ -1,4 +1,4 @@
-"""The error of a node that cannot be imported."""
+"""The error for a node that cannot be imported."""
 
 
 class UnsupportedNodeError(Exception):

@@ -1,4 +1,4 @@
-"""Which MLIR values stand for which FX nodes."""
+"""Mapping of FX nodes to MLIR values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import fx
 from fx_importer.mlir.bindings import ir
 
 Binding = ir.Value | tuple["Binding", ...] | None
-"""One value, or the results of an operation that has several; None for what has no value at run time (a token)."""
+"""One value, the results of a multi-result operation, or None if there is no value at run time (a token)."""
 Results = ir.Value | Sequence["Results"] | None
-"""What a handler returns: a `Binding`, with any sequence for the tuple."""
+"""The result of a handler: a `Binding`, with any sequence in place of the tuple."""
 
 
 class Environment:
-    """Bindings of nodes to values. The walker is its one writer."""
+    """Bindings of nodes to values. Only the walker adds to it."""
 
     def __init__(self) -> None:
         self._values: dict[fx.Node, Binding] = {}
 
     def bind(self, node: fx.Node, value: Results) -> None:
-        """Bind ``node``; a sequence stands for the results of a multi-result operation."""
+        """Bind ``node``. A sequence holds the results of a multi-result operation."""
         assert node not in self._values, f"{node} is bound already"
         self._values[node] = _binding(value)
 
@@ -29,11 +29,11 @@ class Environment:
         return node in self._values
 
     def binding(self, node: fx.Node) -> Binding:
-        """Return what ``node`` is bound to."""
+        """Return the binding of ``node``."""
         return self._values[node]
 
     def value(self, node: fx.Node) -> ir.Value:
-        """Return the one value of ``node``."""
+        """Return the single value of ``node``."""
         found = self._values[node]
         assert found is not None, f"{node} has no value"
         assert isinstance(found, ir.Value), f"{node} has {len(found)} results; take one with getitem"

@@ -1,7 +1,7 @@
 """Tensors as attributes, without copying them.
 
-A parameter's memory is lent to MLIR: the context keeps the tensor alive, and a later in-place change to it shows in the
-module. What cannot be lent as it lies (strided views) is made contiguous first; what is one value is a splat.
+MLIR shares a parameter's memory: the context keeps the tensor alive, and later in-place changes to it are visible in
+the module. Strided views are made contiguous first. Tensors of one repeated value become splats.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from fx_importer.mlir.resources import elided_resource, resource
 from fx_importer.mlir.tensor_elements import as_array
 
 INLINE_ELEMENTS = 64
-"""Up to this many elements, a constant that has no name of the user's is written out: it is readable, and it folds."""
+"""Largest number of elements of an unnamed constant that becomes a ``dense`` attribute, which can be folded."""
 
 
 class UnimportableTensor(Exception):
-    """A tensor without memory of its own, or of a kind that no attribute holds."""
+    """A tensor without memory, or of a kind that attributes cannot hold."""
 
 
 class TensorAttributes:
-    """The tensor attributes of one context. Tensors that share memory, shape and dtype share an attribute."""
+    """Cache of the tensor attributes of one context. Tensors with the same memory, shape and dtype share one."""
 
     def __init__(self, context: ir.Context, types: TypeCache):
         self._context = context
         self._types = types
-        # The tensor is kept beside its attribute: its address must stay taken for as long as it is a key.
+        # Keeps the tensor alive as long as its address is a key.
         self._known: dict[object, tuple[torch.Tensor, ir.Attribute]] = {}
         self._named: dict[str, tuple[torch.Tensor, ir.Attribute]] = {}
         self.elided: Mapping[object, int] = {}
@@ -47,7 +47,7 @@ class TensorAttributes:
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
         if tensor.is_meta and not tensor.numel():
-            tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # it has all its elements
+            tensor = torch.empty(tensor.shape, dtype=tensor.dtype)  # all elements are present
         check_importable(tensor)
         key = storage_view_key(tensor)
         if (found := self._known.get(key)) is not None:
@@ -63,10 +63,10 @@ class TensorAttributes:
         return made
 
     def external(self, tensor: torch.Tensor, name: str) -> ir.Attribute:
-        """Return a resource that stands for ``tensor``, has none of its values, and is called ``name``.
+        """Return a resource called ``name`` that represents ``tensor`` without its values.
 
         Raises:
-            UnimportableTensor: where a program that was imported before has another tensor of that name.
+            UnimportableTensor: if a program imported before has another tensor of that name.
             UnknownDtype: for a dtype that the torch dialect cannot spell.
         """
         key = ("external", *storage_view_key(tensor))
@@ -82,7 +82,7 @@ class TensorAttributes:
         return made
 
     def _of_name(self, tensor: torch.Tensor, name: str | None) -> ir.Attribute | None:
-        """Return the attribute of an equal tensor called ``name``: of a program of the same model, read from a file."""
+        """Return the attribute of an equal tensor called ``name``, from another saved program of the same model."""
         found, attribute = self._named.get(name or "", (None, None))
         if found is None or (found.shape, found.dtype) != (tensor.shape, tensor.dtype):
             return None
@@ -95,14 +95,14 @@ class TensorAttributes:
         data = as_array(tensor)
         if data.size and is_splat(data):
             return ir.DenseElementsAttr.get(data[:1], type=type_, context=self._context)
-        # MLIR holds an i1 one byte an element in an attribute, but users of a resource disagree on its layout.
+        # An i1 attribute has one byte per element, but readers of resources disagree on its layout.
         if tensor.dtype == torch.bool or data.size == 0 or (name is None and data.size <= INLINE_ELEMENTS):
             return ir.DenseElementsAttr.get(data, type=type_, context=self._context)
         return resource(data, name or "constant", type_)
 
 
 def _may_be_one(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one name, as of programs that were read from files, are equal as far as can be told."""
+    """Return whether two tensors of one name, such as from programs read from files, are equal if comparable."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
     return one.is_meta or other.is_meta or np.array_equal(as_array(one), as_array(other))
@@ -129,6 +129,6 @@ def check_importable(tensor: torch.Tensor) -> None:
 
 
 def is_splat(data: np.ndarray) -> bool:
-    """Whether all elements are the same, bit by bit. Looks at three of them before it reads them all."""
+    """Return whether all elements are bitwise equal. Compares three of them before reading all."""
     first = data[0]
     return bool(data[-1] == first and data[data.size // 2] == first and (data == first).all())

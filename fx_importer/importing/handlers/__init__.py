@@ -1,4 +1,4 @@
-"""The table of contents: which handler imports which target."""
+"""Table of handlers by call target."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fx_importer.importing.value_map import Results
 hop = torch.ops.higher_order
 
 Handler = Callable[[fx.Node, NodeBuilder], Results]
-"""Imports a node and returns its results."""
+"""Import a node and return its results."""
 
 
 HIGHER_ORDER: Mapping[Any, Handler] = {
@@ -62,7 +62,7 @@ def import_call(node: fx.Node, build: NodeBuilder) -> Results:
     """Import a ``call_function`` node and return its results.
 
     Raises:
-        UnsupportedNodeError: if the target has no handler, or its handler cannot take it.
+        UnsupportedNodeError: if the target has no handler, or its handler does not support the call.
     """
     target: Any = node.target
     if (handler := build.fx_importer.handlers.get(target)) is not None:

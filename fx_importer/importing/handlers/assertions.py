@@ -1,4 +1,4 @@
-"""What a program asserts of its values: ``torch.runtime.assert`` where it is asked for, else nothing."""
+"""Assertions of a program: ``torch.runtime.assert`` with ``runtime_asserts``, otherwise dropped."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fx_importer.mlir.bindings import ir
 
 
 def import_assertion(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
-    """Import a call of one of `ASSERTIONS`; it has no results."""
+    """Import a call of one of `ASSERTIONS`, which has no results."""
     if build.runtime_asserts:
         ASSERTIONS[node.target](node, build)
     return ()
 
 
 def _condition(node: fx.Node, build: NodeBuilder) -> None:
-    """``_assert_scalar(condition, message)`` and ``_assert_async(tensor, message)``."""
+    """Import ``_assert_scalar(condition, message)`` or ``_assert_async(tensor, message)``."""
     condition, *message = node.args
     build.runtime_assert(build.as_bool(build.value(condition)), str(message[0]) if message else f"{condition} is false")
 
 
 def _range(node: fx.Node, build: NodeBuilder) -> None:
-    """``sym_constrain_range(number, min, max)``, where a bound may be None."""
+    """Import ``sym_constrain_range(number, min, max)``, where a bound may be None."""
     number = node.args[0]
     limits = {**dict(zip(("min", "max"), node.args[1:], strict=False)), **node.kwargs}
     if node.target is aten.sym_constrain_range_for_size.default:
@@ -36,7 +36,7 @@ def _range(node: fx.Node, build: NodeBuilder) -> None:
 
 
 def _nothing(node: fx.Node, build: NodeBuilder) -> None:
-    """``_assert_tensor_metadata``: what it says of dtypes, devices and layouts was true when export ran it."""
+    """Drop ``_assert_tensor_metadata``: export has already checked dtypes, devices and layouts."""
 
 
 ASSERTIONS: Mapping[Any, Callable[[fx.Node, NodeBuilder], None]] = {
@@ -50,7 +50,7 @@ ASSERTIONS: Mapping[Any, Callable[[fx.Node, NodeBuilder], None]] = {
 
 
 def assert_range(build: NodeBuilder, number: ir.Value, name: str, least: Any, most: Any) -> None:
-    """Assert that ``number`` is not below ``least`` and not above ``most``; a bound that is None is none."""
+    """Assert that ``least <= number <= most``. None means no bound."""
     scalars = Scalars(build)
     if least is not None:
         build.runtime_assert(scalars.compare("ge", number, build.constant(least)), f"{name} is less than {least}")

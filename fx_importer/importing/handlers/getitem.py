@@ -1,4 +1,4 @@
-"""``getitem`` picks a result of an operation, or an element of a list."""
+"""Import of ``getitem``, which selects a result of an operation or an element of a list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fx_importer.importing.value_map import Results
 
 
 def import_getitem(node: fx.Node, build: NodeBuilder) -> Results:
-    """Bind a result of a multi-result operation, which may have names, or read an element of a ``!torch.list``."""
+    """Return a result of a multi-result operation, by index or by name, or an element of a ``!torch.list``."""
     source, index = node.args
     if isinstance(source, fx.Node) and isinstance(index, str):
         index = list(build.example(source)).index(index)

@@ -1,4 +1,4 @@
-"""Arithmetic on symbolic sizes and other scalars: which Python function is which operation."""
+"""Arithmetic on symbolic sizes and other scalars: the operation for each Python function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MATH = {
     f"_sym_{name}": f"aten.{name}"
     for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
 }
-"""What torch calls the functions of ``math`` on symbolic numbers, and the operation on tensors."""
+"""torch's names of ``math`` functions on symbolic numbers, and the corresponding tensor operation."""
 
 
 def _on_floats(name: str) -> Callable[[Scalars, ir.Value], ir.Value]:
@@ -62,14 +62,14 @@ SYMBOLIC_FUNCTIONS: dict[Any, Callable[..., ir.Value]] = {
     torch.sym_sum: Scalars.total,
     **{getattr(torch, function): _on_floats(name) for function, name in _MATH.items()},
 }
-"""How each Python function on symbolic scalars is spelled."""
+"""The name of the operation for each Python function on symbolic scalars."""
 
 
 def import_symbolic(node: fx.Node, build: NodeBuilder) -> ir.Value:
     """Import arithmetic, a comparison or a conversion of symbolic scalars.
 
     Raises:
-        UnsupportedNodeError: where Python, or the torch dialect, has no such operation on these types.
+        UnsupportedNodeError: if Python or the torch dialect has no such operation on these types.
     """
     operands = [build.values(x) if isinstance(x, (list, tuple)) else build.value(x) for x in node.args]
     return SYMBOLIC_FUNCTIONS[node.target](Scalars(build), *operands)

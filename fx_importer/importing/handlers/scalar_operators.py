@@ -1,8 +1,8 @@
-"""Python's arithmetic on ints, floats and bools, in those scalar operations of the torch dialect that lower.
+"""Python's arithmetic on ints, floats and bools, in scalar operations of the torch dialect that can be lowered.
 
 Where the dialect has no operation, or one that nothing lowers (``prim.abs.Scalar``, ``aten.Int.float``,
 ``aten.lt.float``, ``aten.__not__``), or one that computes something else (``aten.remainder.int`` of a negative number),
-it is composed of others, or computed on tensors of rank 0.
+it is composed of others, or computed on rank-0 tensors.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fx_importer.mlir.bindings import ir
 INT, FLOAT, BOOL = "!torch.int", "!torch.float", "!torch.bool"
 
 _UNROLLED = 16
-"""Integers are raised to constant powers up to this one without a loop."""
+"""Largest constant exponent for which a power of an integer is unrolled."""
 
 
 class Scalars:
-    """The scalar operations on values; integers are promoted to floats, and bools to integers, where Python does."""
+    """Scalar operations on values, with Python's promotion of bools to integers and of integers to floats."""
 
     def __init__(self, build: NodeBuilder):
         self._build = build
@@ -50,7 +50,7 @@ class Scalars:
         return x if kind(x) == BOOL else self.compare("ne", x, self.constant(0))
 
     def on_tensors(self, name: str, *operands: ir.Value) -> ir.Value:
-        """Compute ``torch.<name>`` of numbers of one type on tensors of rank 0; the result has that type."""
+        """Compute ``torch.<name>`` of numbers of one type on rank-0 tensors. The result has that type."""
         types, scalar = self._build.types, kind(operands[0])
         dtype, read = (torch.float64, "Float") if scalar == FLOAT else (torch.int64, "Int")
         type_ = types.tensor(dtype, ())
@@ -85,7 +85,7 @@ class Scalars:
         return self.on_floats("aten.floor", self.truediv(a, b))
 
     def mod(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """``a - a // b * b``, which has the sign of ``b``."""
+        """Return ``a - a // b * b``, which has the sign of ``b``."""
         return self.arithmetic("sub", a, self.arithmetic("mul", self.floordiv(a, b), b))
 
     def negative(self, x: ir.Value) -> ir.Value:
@@ -96,9 +96,9 @@ class Scalars:
         return self.on_tensors("aten.abs", self.as_number(x))
 
     def power(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """Integers to a power that may be variable are multiplied in a loop: a float would round the result.
+        """Return ``a ** b``. Integers are multiplied in a loop if the exponent is variable: floats would round.
 
-        A variable exponent of an integer is not negative: torch says so when it traces.
+        A variable exponent of an integer is not negative: torch guards on this when it traces.
         """
         a, b = self.as_number(a), self.as_number(b)
         if kind(a) == kind(b) == INT:
@@ -126,7 +126,7 @@ class Scalars:
         return self.arithmetic("mul", a, self._power_of_two(b))
 
     def shift_right(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """``a // 2**b``, also for a negative ``a``."""
+        """Return ``a // 2**b``, also for a negative ``a``."""
         return self.floordiv(a, self._power_of_two(b))
 
     def _power_of_two(self, exponent: ir.Value) -> ir.Value:
@@ -143,7 +143,7 @@ class Scalars:
         return self.negative(self.ceil(self.negative(x))) if kind(x) == FLOAT else self.as_number(x)
 
     def round(self, x: ir.Value, digits: ir.Value | None = None) -> ir.Value:
-        """Round a half to the even neighbour, as Python does."""
+        """Round half to even, as Python does."""
         if digits is None or kind(digits) == "!torch.none":
             return self.ceil(self.on_tensors("aten.round", x)) if kind(x) == FLOAT else self.as_number(x)
         count = constant_int(digits)
@@ -164,12 +164,12 @@ class Scalars:
         a, b = self.as_float(a), self.as_float(b)
         if name == "ne":  # the dialect has no ne.float
             return self.invert(self.emit("aten.eq.float", BOOL, a, b))
-        if name in ("le", "lt"):  # nor le.float, and nothing lowers its lt.float
+        if name in ("le", "lt"):  # the dialect has no le.float either, and its lt.float has no lowering
             return self.emit("aten.ge.float" if name == "le" else "aten.gt.float", BOOL, b, a)
         return self.emit(f"aten.{name}.float", BOOL, a, b)
 
     def bitwise(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """``and``, ``or`` or ``xor`` of the bits of integers, or of two truths."""
+        """Return the bitwise ``and``, ``or`` or ``xor`` of two integers or of two bools."""
         if kind(a) == kind(b) == BOOL:
             return self.compare("ne", a, b) if name == "xor" else self.emit(f"aten.__{name}__.bool", BOOL, a, b)
         if FLOAT in (kind(a), kind(b)):
@@ -196,12 +196,12 @@ class Scalars:
 
 
 def kind(value: ir.Value) -> str:
-    """Return the spelling of a scalar's type."""
+    """Return the name of a scalar's type."""
     return str(value.type)
 
 
 def constant_int(value: ir.Value) -> int | None:
-    """Return what a ``torch.constant.int`` holds."""
+    """Return the value of a ``torch.constant.int``."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "torch.constant.int":
         return None

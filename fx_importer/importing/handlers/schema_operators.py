@@ -1,4 +1,4 @@
-"""Any operator with a schema, imported by its schema."""
+"""Schema-driven import of operators."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RENAMED: dict[Any, str] = {
     aten.sym_numel.default: "aten.numel",
     aten._local_scalar_dense.default: "aten.item",
 }
-"""Operators of the exported graph that the torch dialect has under another name."""
+"""Operators that have another name in the torch dialect."""
 _FILLED: dict[Any, int] = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
-"""Operators that make a tensor of one number, and where the number is."""
+"""Operators that fill a tensor with one number, and the position of that argument."""
 
 
 def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
@@ -48,7 +48,7 @@ def import_overload(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir
 def call_overload(
     plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any], types: Sequence[ir.Type], build: NodeBuilder
 ) -> list[ir.Value]:
-    """Emit a call of an overload with results of these ``types``. Arguments: nodes, constants, or tensors' values.
+    """Emit a call of an overload with results of these ``types``. Arguments are nodes, constants, or values of tensors.
 
     Raises:
         UnsupportedNodeError: if an argument has no counterpart in the torch dialect.
@@ -68,9 +68,9 @@ def call_overload(
 def _with_scalars(
     plan: Plan, arguments: list[Any], scalars: tuple[int, ...], build: NodeBuilder
 ) -> tuple[Plan, list[Any]]:
-    """Find a home for numbers where the schema wants tensors (``x + 1`` is exported as ``add.Tensor``).
+    """Convert numbers passed where the schema has tensors (``x + 1`` is exported as ``add.Tensor``).
 
-    An overload that takes them as scalars is preferred, if the torch dialect has it. Otherwise they become rank-0
+    An overload with scalar arguments is preferred, if the torch dialect has it. Otherwise they become rank-0
     tensors of the dtype to which the operation promotes them.
     """
     other = sibling(plan.overload, scalars, "NumberType")

@@ -1,4 +1,4 @@
-"""``associative_scan`` becomes a ``torch.prim.Loop`` that combines one element after the other."""
+"""Import of ``associative_scan`` as a ``torch.prim.Loop`` that combines the elements sequentially."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fx_importer.mlir.bindings import ir
 def import_associative_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
     """Import ``associative_scan(graph, xs, captured)``; ``graph(*left, *right, *captured)`` returns their combination.
 
-    The first element is itself the first result, so the loop starts at the second one. Export has brought the scanned
-    axis to the front, and reversed it where that was asked for.
+    The first element is the first result, so the loop starts at the second one. Export has moved the scanned
+    axis to the front, and flipped it for ``reverse=True``.
     """
     graph, xs, captured = arguments_of(node)
     axis = LeadingAxis(build, xs, captured)

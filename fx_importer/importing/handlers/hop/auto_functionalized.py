@@ -1,4 +1,4 @@
-"""An operator that writes to its arguments, called as a function: it returns their new values after its own results."""
+"""Functional call of an operator that mutates its arguments: the new values follow its own results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fx_importer.mlir.bindings import ir
 def import_auto_functionalized(node: fx.Node, build: NodeBuilder) -> Results:
     """Import ``auto_functionalized(operator, **arguments)``.
 
-    It returns the operator's results, then the new value of each argument written to: None for None, a list for a list.
+    Return the operator's results, then the new value of each mutated argument: None for None, a list for a list.
     """
     overload = operator_of(node)
     kwargs = {name: value for name, value in node.kwargs.items() if name != "_only_clone_these_tensors"}
@@ -32,7 +32,7 @@ def operator_of(node: fx.Node) -> OpOverload:
     """Return the operator that ``node`` calls.
 
     Raises:
-        UnsupportedNodeError: if it has no schema, or writes to ``out=`` arguments.
+        UnsupportedNodeError: if it has no schema, or has ``out=`` arguments.
     """
     overload = node.args[0]
     if not isinstance(overload, OpOverload):
@@ -45,16 +45,16 @@ def operator_of(node: fx.Node) -> OpOverload:
 
 
 def written_by(overload: OpOverload) -> list[str]:
-    """Return the names of the arguments that an operator writes to."""
+    """Return the names of the arguments that an operator mutates."""
     return [each.name for each in overload._schema.arguments if each.alias_info and each.alias_info.is_write]
 
 
 def call_functionally(
     node: fx.Node, overload: OpOverload, kwargs: Mapping[str, Any], written: Mapping[str, Any], build: NodeBuilder
 ) -> tuple[list[ir.Value | None], dict[str, Any]]:
-    """Emit a call of ``overload`` that returns its own results, then the new value of each tensor that it writes to.
+    """Emit a call of ``overload`` that returns its own results, then the new value of each mutated tensor.
 
-    ``written`` has an example of each argument that is written to: a tensor, None, or a list of these. Returns the
+    ``written`` has an example value of each mutated argument: a tensor, None, or a list of these. Return the
     operator's own results, which are ``[None]`` where it has none, and the new values by name.
     """
     plan = plan_for(overload)

@@ -1,4 +1,4 @@
-"""An operator that writes to views: they are read from their bases, and their new values are written back into them."""
+"""Functional call of an operator that mutates views: they are read from their bases and written back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def import_auto_functionalized_v2(node: fx.Node, build: NodeBuilder) -> Results:
     operator's results, then the new value of each base.
 
     Raises:
-        UnsupportedNodeError: where two arguments that are written to share memory, or a view cannot be written back.
+        UnsupportedNodeError: if two mutated arguments share memory, or a view cannot be written back.
     """
     overload = operator_of(node)
     kwargs: dict[str, Any] = dict(node.kwargs)
@@ -40,7 +40,7 @@ def import_auto_functionalized_v2(node: fx.Node, build: NodeBuilder) -> Results:
 
 
 def _views(prefix: str, kwargs: dict[str, Any], bases: list[fx.Node], build: NodeBuilder) -> Any:
-    """Take what describes an argument out of ``kwargs``: return its view, a list of views, or None."""
+    """Pop the description of an argument from ``kwargs``. Return its view, a list of views, or None."""
     if f"{prefix}_length" not in kwargs:
         return read_view(prefix, kwargs, bases, build)
     length = kwargs.pop(f"{prefix}_length")
@@ -54,7 +54,7 @@ def _each(views: Any, function: Any) -> Any:
 
 
 def _check_apart(views: list[View]) -> None:
-    """Raise `UnsupportedNodeError` if elements of two views are, or may be, the same element of a base."""
+    """Raise `UnsupportedNodeError` if two views overlap, or may overlap, in a base."""
     for index, view in enumerate(views):
         for other in views[:index]:
             if view.base == other.base and _may_share(view, other):

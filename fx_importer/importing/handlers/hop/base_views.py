@@ -1,4 +1,4 @@
-"""Views as ``auto_functionalized_v2`` describes them: all of a base, a slice of it, or sizes, strides and an offset."""
+"""Views of ``auto_functionalized_v2``: the whole base, a slice of it, or sizes, strides and an offset."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fx_importer.mlir.bindings import ir
 
 @dataclass(frozen=True)
 class View:
-    """A part of a base that an operator writes to."""
+    """A view of a base that an operator mutates."""
 
     base: int
-    """Which base it is."""
+    """The index of the base."""
     example: Tensor
     covers: Callable[[], Tensor | None]
-    """Returns the elements of the base that it is made of, by their positions in row-major order; None if symbolic."""
+    """Return the row-major positions of its elements in the base; None if they are symbolic."""
     read: Callable[[ir.Value, NodeBuilder], ir.Value]
-    """Returns the view, from the value of its base."""
+    """Return the value of the view, given the value of its base."""
     write: Callable[[ir.Value, ir.Value, NodeBuilder], ir.Value]
-    """Returns the new value of the base, from its value and the new value of the view."""
+    """Return the new value of the base, given its value and the new value of the view."""
 
 
 def read_view(prefix: str, kwargs: dict[str, Any], bases: Sequence[fx.Node], build: NodeBuilder) -> View | None:
-    """Take the description of a view out of ``kwargs``; None if there was no tensor.
+    """Pop the description of a view from ``kwargs``. Return None if the argument is None.
 
     Raises:
         UnsupportedNodeError: for strides that cannot be written back.
@@ -70,7 +70,7 @@ def _slice(index: int, base: Tensor, bounds: list[Any], build: NodeBuilder) -> V
 
 
 def _strided(index: int, base: Tensor, size: Any, stride: Any, offset: Any) -> View:
-    """Read and write the elements by their positions, which must be known when the program is imported."""
+    """Return a view that reads and writes elements by position. Sizes, strides and offset must be static."""
     if not all(type(each) is int for each in (*size, *stride, offset)) or not _is_static(base):
         raise UnsupportedNodeError(
             "it writes to a view whose strides are symbolic: pass it a slice along one axis, or a copy"
@@ -104,12 +104,12 @@ def _is_static(tensor: Tensor) -> bool:
 
 
 def _elements(base: Tensor) -> Tensor | None:
-    """Return each element's position in row-major order, in the shape of ``base``; None if that is symbolic."""
+    """Return the row-major position of each element, in the shape of ``base``; None if the shape is symbolic."""
     return torch.arange(base.numel()).reshape(base.shape) if _is_static(base) else None
 
 
 def _in_memory(base: Tensor) -> Tensor:
-    """Return the memory under ``base``, with each element's position in row-major order, and -1 in between."""
+    """Return the memory of ``base`` with each element's row-major position, and -1 in gaps."""
     last = base.storage_offset() + sum((n - 1) * s for n, s in zip(base.shape, base.stride(), strict=True))
     memory = torch.full((last + 1,), -1)
     elements = torch.arange(base.numel()).reshape(base.shape)

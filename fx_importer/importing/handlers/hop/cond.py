@@ -1,4 +1,4 @@
-"""``torch.cond`` becomes ``torch.prim.If``, each branch in its region."""
+"""Import of ``torch.cond`` as ``torch.prim.If`` with a region for each branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the higher-order operators over a leading axis share: counted loops, and reading and writing along that axis."""
+"""Counted loops, and reads and writes along the leading axis, for the higher-order operators that scan it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import ir
 
 Step = Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]]
-"""Takes the index of the turn and the carried values; returns the new carried values."""
+"""Takes the iteration index and the carried values, and returns the new carried values."""
 
 
 def counted_loop(build: NodeBuilder, count: ir.Value, initial: Sequence[ir.Value], step: Step) -> list[ir.Value]:
-    """Run ``step`` for the indices 0 to ``count - 1``: a ``torch.prim.Loop`` that ends at its count alone.
+    """Emit a ``torch.prim.Loop`` of ``step`` for the indices 0 to ``count - 1``, without another exit condition.
 
-    A carried value keeps the type that it starts with.
+    A carried value keeps its initial type.
     """
     types = [value.type for value in initial]
     always = build.constant(True)
@@ -34,7 +34,7 @@ def counted_loop(build: NodeBuilder, count: ir.Value, initial: Sequence[ir.Value
 
 
 class LeadingAxis:
-    """The axis 0 along which tensors are taken apart and put together; ``xs`` are nodes of tensors of equal length."""
+    """Axis 0, along which tensors are sliced and stacked. ``xs`` are nodes of tensors of equal length."""
 
     def __init__(self, build: NodeBuilder, xs: Sequence[fx.Node], others: Sequence[Any]):
         self._build = build
@@ -44,7 +44,7 @@ class LeadingAxis:
         self.length: ir.Value = self.sizes.value(self._examples[0].shape[0])
 
     def read(self, index: ir.Value) -> list[ir.Value]:
-        """Return what stands at ``index`` in each tensor."""
+        """Return the slice at ``index`` of each tensor."""
         build, zero = self._build, self._build.constant(0)
         return [
             build.op("torch.aten.select.int", [build.types.tensor(e.dtype, e.shape[1:])], [x, zero, index]).result
@@ -52,7 +52,7 @@ class LeadingAxis:
         ]
 
     def stack(self, example: torch.Tensor) -> ir.Value:
-        """Return a tensor like ``example`` to write into."""
+        """Return an uninitialized stack of tensors like ``example``."""
         build, no, none = self._build, self._build.constant(False), self._build.constant(None)
         sizes = build.list_of(self.sizes.values(example.shape), build.types.parse("!torch.list<int>"))
         operands = [sizes, build.constant(example.dtype), none, none, no]

@@ -1,4 +1,4 @@
-"""``flex_attention`` does not reach the importer: it is written out before a program is decomposed."""
+"""Error for ``flex_attention``, which is expanded before decomposition and does not reach the importer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
 
 
 def import_flex_attention(node: fx.Node, build: NodeBuilder) -> None:
-    """Say which way leads on.
+    """Raise an error that names a supported alternative.
 
     Raises:
         UnsupportedNodeError: always.

@@ -1,4 +1,4 @@
-"""``hints_wrapper`` is inlined: its hints are for a compiler that knows them."""
+"""Inlining of ``hints_wrapper``. Its compiler hints are dropped."""
 
 from __future__ import annotations
 

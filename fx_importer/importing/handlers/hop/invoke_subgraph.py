@@ -1,4 +1,4 @@
-"""``invoke_subgraph`` is a call of a function where layers are outlined; else it is inlined."""
+"""Import of ``invoke_subgraph``: a function call if layers are outlined, otherwise inlined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``map_impl`` becomes a ``torch.prim.Loop`` over the leading axis, which carries the stacked results."""
+"""Import of ``map_impl`` as a ``torch.prim.Loop`` over the leading axis that carries the stacked results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of a higher-order operator's call."""
+"""Arguments of a call of a higher-order operator."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from torch import fx
 
 
 def arguments_of(node: fx.Node) -> tuple[Any, ...]:
-    """Return the arguments of ``node``, some of which export may have given by name, in the operator's order."""
+    """Return the arguments of ``node`` in the operator's order. Export may have passed some of them by name."""
     return (*node.args, *node.kwargs.values())

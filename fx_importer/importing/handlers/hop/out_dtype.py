@@ -1,4 +1,4 @@
-"""``out_dtype`` computes an operator in the type that its arguments and its result promote to."""
+"""Import of ``out_dtype``, which computes in the type that the arguments and the result promote to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx_importer.mlir.bindings import ir
 
 
 def import_out_dtype(node: fx.Node, build: NodeBuilder) -> ir.Value:
-    """Import ``out_dtype(operator, dtype, *args)``. What it says of no way to compute: this one is eager's."""
+    """Import ``out_dtype(operator, dtype, *args)`` with the type promotion of eager mode."""
     overload, wanted, *given = node.args
     result: Any = wanted
     dtype = result

@@ -1,4 +1,4 @@
-"""``run_const_graph`` is inlined: what it computes from constants alone is left to MLIR's constant folding."""
+"""Inlining of ``run_const_graph``. Its constant computations are left to MLIR's constant folding."""
 
 from __future__ import annotations
 

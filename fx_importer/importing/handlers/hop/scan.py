@@ -1,4 +1,4 @@
-"""``scan`` becomes a ``torch.prim.Loop`` over the leading axis, which carries the state and the stacked results."""
+"""Import of ``scan`` as a ``torch.prim.Loop`` over the leading axis that carries state and stacked results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_importer.mlir.bindings import ir
 def import_scan(node: fx.Node, build: NodeBuilder) -> Sequence[ir.Value]:
     """Import ``scan(graph, initial, xs, captured)``; ``graph(*carried, *x, *captured)`` returns ``[*carried, *y]``.
 
-    Export has brought the scanned axis to the front, and reversed it where that was asked for.
+    Export has moved the scanned axis to the front, and flipped it for ``reverse=True``.
     """
     graph, initial, xs, captured = arguments_of(node)
     axis = LeadingAxis(build, xs, [*initial, *captured])

@@ -1,4 +1,4 @@
-"""Symbolic sizes as values: read off a tensor that has them, or computed from such."""
+"""Symbolic sizes as values: read from a tensor with that size, or computed from other sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INT = "!torch.int"
 
 
 class Sizes:
-    """The sizes that nodes of tensors and symbolic integers know."""
+    """Symbolic sizes available from nodes of tensors and symbolic integers."""
 
     def __init__(self, build: NodeBuilder, nodes: Iterable[Any]):
         self._build = build
@@ -39,7 +39,7 @@ class Sizes:
         """Return ``size`` as an integer of the torch dialect.
 
         Raises:
-            UnsupportedNodeError: for an expression that is no sum, product or integer quotient of known sizes.
+            UnsupportedNodeError: for an expression that is not a sum, product or integer quotient of known sizes.
         """
         if not isinstance(size, torch.SymInt):
             return self._build.constant(size)

@@ -1,4 +1,4 @@
-"""A Triton kernel becomes an opaque operator with its grid, its arguments, and, where triton is installed, its IR."""
+"""Import of a Triton kernel as an opaque operator with its grid, arguments and, if triton is installed, its IR."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fx_importer.mlir.bindings import ir
 def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:
     """Import a call of a kernel as ``torch.operator "torch.triton.<name>"(grids…, arguments…)``.
 
-    Each grid is a list of three integers: there is one, or one for each configuration that autotuning chooses from.
-    Names and constants are attributes: ``triton.arguments``, ``triton.constants``, and ``triton.results``, the tensors
-    written to, whose new values are the results. ``triton.ir`` is the kernel as Triton's own generic IR.
+    Each grid is a list of three integers. There is one, or one for each autotuning configuration.
+    Names and constants are attributes: ``triton.arguments``, ``triton.constants``, and ``triton.results``, the mutated
+    tensors, whose new values are the results. ``triton.ir`` is the kernel as Triton's own generic IR.
 
     Raises:
         UnsupportedNodeError: for a kernel with TMA descriptors.
@@ -52,7 +52,7 @@ def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:
 
 
 def _name(kernel: Any) -> str:
-    """Return the name of the Python function that a kernel was made of, through decorators of it."""
+    """Return the name of the Python function of a kernel, unwrapping decorators."""
     while hasattr(kernel, "fn"):
         kernel = kernel.fn
     return kernel.__name__

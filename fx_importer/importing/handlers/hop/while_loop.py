@@ -1,4 +1,4 @@
-"""``while_loop`` becomes a ``torch.prim.Loop`` without a bound on its trip count."""
+"""Import of ``while_loop`` as a ``torch.prim.Loop`` without a bound on its trip count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``with_effects`` becomes the operator that it wraps: the order of the program is the order of the effects."""
+"""Import of ``with_effects`` as the wrapped operator. Effects keep the order of the program."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fx_importer.importing.value_map import Results
 def import_with_effects(node: fx.Node, build: NodeBuilder) -> Results:
     """Import ``with_effects(token, operator, *args, **kwargs)``, which returns a new token and the results.
 
-    The token has no value at run time: it stands for what happened so far.
+    The token has no value at run time. It represents the preceding effects.
 
     Raises:
-        UnsupportedNodeError: if what is wrapped is no operator with a schema.
+        UnsupportedNodeError: if the wrapped callable is not an operator with a schema.
     """
     _, overload, *args = node.args
     if not isinstance(overload, OpOverload):

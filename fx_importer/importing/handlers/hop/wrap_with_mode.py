@@ -1,4 +1,4 @@
-"""Regions traced under a mode (no gradients, autocast, strict) are inlined: the graph in them is right as it is."""
+"""Inlining of regions traced under a mode (no gradients, autocast, strict), whose graphs already reflect it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fx_importer.mlir.bindings import ir
 
 
 def import_wrapped(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence[ir.Value]:
-    """Import ``wrap_with_…(*settings, graph, *operands)``, whatever the settings are."""
+    """Import ``wrap_with_…(*settings, graph, *operands)`` with any settings."""
     position = next(i for i, argument in enumerate(node.args) if build.is_subgraph(argument))
     return inlined(node, build, node.args[position], node.args[position + 1 :])
 
@@ -24,7 +24,7 @@ def import_strict_mode(node: fx.Node, build: NodeBuilder) -> ir.Value | Sequence
 
 
 def inlined(node: fx.Node, build: NodeBuilder, graph: Any, operands: Any) -> ir.Value | Sequence[ir.Value]:
-    """Import ``graph`` in the place of ``node``, and return what stands for its result."""
+    """Inline ``graph`` at ``node`` and return its results."""
     assert isinstance(operands, Iterable)
     results = build.inline(graph, build.values(operands))
     return results if isinstance(build.example(node), (list, tuple)) else results[0]
