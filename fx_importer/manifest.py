@@ -1,4 +1,4 @@
-"""What a lowered program's functions take and return, what is state and what is constant: as data, and as JSON."""
+"""The manifest of a lowered program: the signatures of its functions, its state and its constants, as data and JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.utils import _pytree as pytree
 from fx_importer.errors import UsageError
 
 FORMAT = 1
-"""The version of the JSON, which changes when a reader of the one before would go wrong."""
+"""The version of the JSON format, which changes when readers of the previous version would break."""
 
 NARROW = {"int64": "int32", "uint64": "int32"}
-"""How integers of 64 bits are passed to functions that have none."""
+"""The dtypes that 64-bit integers are passed as, to functions without 64-bit integers."""
 
 Fixed = bool | int | float | str | None
 HeldKind = Literal["parameter", "buffer", "constant"]
@@ -26,16 +26,16 @@ HeldKind = Literal["parameter", "buffer", "constant"]
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a tensor, or of a number."""
+    """The type of a tensor or a number."""
 
     dtype: str
-    """``"float32"``, as torch calls it; for a number, ``"int"``, ``"float"`` or ``"bool"``."""
+    """The torch name of the dtype, such as ``"float32"``; for a number, ``"int"``, ``"float"`` or ``"bool"``."""
     shape: tuple[int | str, ...] | None = None
     """None for a number. A string is a symbolic dimension: one of ``Function.symbols``, or an expression of them."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a tensor all of whose sizes are known, as those of weights are."""
+        """The shape of a static tensor, such as a weight."""
         return tuple(map(int, self.shape or ()))
 
 
@@ -46,11 +46,11 @@ class Leaf:
     path: str
     """A Python expression: ``args[0]['mask']``, ``kwargs['scale']``, ``output.logits``."""
     type: ValueType | None = None
-    """None for what has no value at run time: None and strings."""
+    """None for leaves without a run-time value: None and strings."""
     fixed: bool = False
-    """Whether the program was exported for one value of it."""
+    """Whether the program is specialized to one value of it."""
     value: Fixed = None
-    """That value."""
+    """The value that the program is specialized to."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Tree:
     """The nested inputs, ``(args, kwargs)``, or outputs of the model."""
 
     spec: pytree.TreeSpec | None
-    """None if it was read from a file and holds a type that had no name in it."""
+    """None if it was read from a file and contains a type without a serialized name."""
     leaves: tuple[Leaf, ...]
 
 
@@ -68,16 +68,16 @@ class Argument:
 
     kind: Literal["input", "state", "weight"]
     name: str
-    """Of an input, the placeholder's name; of state and of a weight, the name in the state dict."""
+    """For an input, the placeholder's name; for state and weights, the name in the state dict."""
     type: ValueType
     leaf: int | None = None
-    """Of an input: which leaf of the inputs it is."""
+    """For an input: its index among the leaves of the inputs."""
     overwritten: bool = False
-    """Whether the function writes to it in place."""
+    """Whether the function mutates it in place."""
     passed_as: str | None = None
-    """The dtype that the function takes, where it is not the model's. With narrow integers, ``"int32"``: values are
-    converted, and have to fit. Of complex numbers, the dtype of their parts: these are along a last axis of two, as
-    `torch.view_as_real` has them, which ``type`` does not count."""
+    """The dtype that the function takes, if it differs from the model's. With narrow integers, ``"int32"``: values are
+    converted, and have to fit. For complex numbers, the dtype of their real and imaginary parts, which form an
+    additional last axis of size two, as in `torch.view_as_real`; ``type`` does not include this axis."""
 
 
 @dataclass(frozen=True)
@@ -85,31 +85,31 @@ class Result:
     """A result of a function."""
 
     kind: Literal["output", "state", "input", "gradient"]
-    """``state`` and ``input``: the new value of what the program mutates. ``gradient``: of a parameter or an input."""
+    """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input."""
     name: str
-    """Of an output, its path; else the name of what it is the new value, or the gradient, of."""
+    """For an output, its path; otherwise the name of the tensor whose new value or gradient it is."""
     type: ValueType
     leaf: int | None = None
-    """Of an output: which leaf of the outputs it is. Of an input: which leaf of the inputs."""
+    """For an output: its index among the leaves of the outputs. For an input: among the leaves of the inputs."""
     passed_as: str | None = None
-    """The dtype that the function returns, where it is not the model's; see `Argument`."""
+    """The dtype that the function returns, if it differs from the model's; see `Argument`."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function of the module: an entry point of the program."""
+    """A function of the module: an entry point of the program."""
 
     inputs: Tree
     outputs: Tree
     arguments: tuple[Argument, ...]
     results: tuple[Result, ...]
     symbols: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """Symbolic dimensions and the least and greatest size of each, both included; None is no bound."""
+    """Symbolic dimensions with their minimum and maximum sizes, inclusive; None means unbounded."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor of the program: state that goes in and out, or a constant of the module."""
+    """A tensor of the program: mutable state or a constant of the module."""
 
     kind: HeldKind
     type: ValueType
@@ -119,12 +119,12 @@ class Held:
 
 @dataclass(frozen=True)
 class File:
-    """Where in a file the elements of a tensor are, in order and without gaps."""
+    """The location of a tensor's data in a file, in row-major order without padding."""
 
     path: str
-    """As seen from the manifest's directory; or an absolute one."""
+    """The path, relative to the manifest's directory or absolute."""
     name: str
-    """What the file calls it."""
+    """The name of the tensor in the file."""
     offset: int
     nbytes: int
     sha256: str
@@ -132,26 +132,26 @@ class File:
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter or a buffer that is not in the module: a resource without bytes there, or an argument."""
+    """A parameter or a buffer that is not in the module: an external resource or an argument."""
 
     name: str
-    """In the state dict."""
+    """The name in the state dict."""
     type: ValueType
     passed_as: str | None = None
-    """The dtype that it has in the module, where it is not the model's: that of the same bits, or of the two parts of
-    complex numbers."""
+    """The dtype in the module, if it differs from the model's: one of the same bits, or that of the real and imaginary
+    parts of complex numbers."""
     also: tuple[str, ...] = ()
     """Other names of the same tensor in the state dict."""
     file: File | None = None
-    """Where it is, if it was saved, or found."""
+    """The location of its data, if it was saved or found."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """Among the arguments of an operator: one that its function takes."""
+    """An operator argument that is an argument of its function."""
 
     argument: int
-    """Which one."""
+    """The index of the function's argument."""
 
 
 OperatorArgument = Fixed | Passed | tuple["OperatorArgument", ...]
@@ -159,11 +159,11 @@ OperatorArgument = Fixed | Passed | tuple["OperatorArgument", ...]
 
 @dataclass(frozen=True)
 class Returned:
-    """A tensor that an operator returns, as a result of its function."""
+    """A tensor result of an operator, returned by its function."""
 
     type: ValueType
     path: tuple[int, ...] = ()
-    """Where it is in what the operator returns: nowhere if it is that, else the indices that lead to it."""
+    """The indices of the tensor in the nested result of the operator; empty if the tensor is the result itself."""
 
 
 @dataclass(frozen=True)
@@ -171,32 +171,33 @@ class OperatorStub:
     """The stub of an unsupported operator: a function that the module declares and does not define."""
 
     operator: str
-    """The overload: ``"aten.unfold.default"``."""
+    """The overload, such as ``"aten.unfold.default"``."""
     arguments: tuple[OperatorArgument, ...]
-    """In the order of the schema. Enumerations, dtypes say, are the integers that torch has for them."""
+    """The arguments in the order of the schema. Enumerations, such as dtypes, are encoded as torch's integers."""
     takes: tuple[ValueType, ...]
-    """What the function takes. A size of ``"?"`` is any; a number, which has no shape, is a tensor of rank 0 there."""
+    """The argument types of the function. A size of ``"?"`` is dynamic; a number, which has no shape, is passed as a
+    tensor of rank 0."""
     returns: tuple[Returned, ...]
     places: tuple[str, ...] = ()
-    """Where the model calls it, a line for each call."""
+    """The locations in the model that call it, one line per call."""
 
     def to_json(self) -> str:
-        """Return what is needed to run the operator: the value of the declaration's attribute `STUB_ATTRIBUTE`."""
+        """Return the JSON needed to run the operator: the value of the declaration's attribute `STUB_ATTRIBUTE`."""
         return json.dumps(_plain(dataclasses.replace(self, places=())))
 
     @classmethod
     def from_json(cls, text: str) -> OperatorStub:
-        """Read what `to_json` wrote."""
+        """Return the stub that `to_json` wrote."""
         return _operator_stub(json.loads(text))
 
 
 STUB_ATTRIBUTE = "fx_importer.stub"
-"""The attribute of the declaration of an operator's stub; its value is `OperatorStub.to_json`."""
+"""The attribute of a stub's declaration whose value is `OperatorStub.to_json`."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a module holds. Functions share state and constants, by name."""
+    """The contents of a module. Functions share state and constants by name."""
 
     output_type: str
     functions: Mapping[str, Function]
@@ -205,9 +206,9 @@ class Manifest:
     operator_stubs: Mapping[str, OperatorStub] = field(default_factory=dict)
     """Stubs of unsupported operators, by function name."""
     fallback: tuple[str, ...] = ()
-    """Other output types of which there are parts in the module."""
+    """Other output types that parts of the module are lowered to."""
     weights: Mapping[str, Weight] = field(default_factory=dict)
-    """What is not in the module, by the names of its resources, or of the arguments of its functions."""
+    """The weights that are not in the module, by the names of its resources or of the arguments of its functions."""
 
     @property
     def holes(self) -> Mapping[str, OperatorStub]:
@@ -217,11 +218,11 @@ class Manifest:
 
     @property
     def weights_by_name(self) -> dict[str, Weight]:
-        """What is not in the module, by name in the state dict."""
+        """The weights that are not in the module, by name in the state dict."""
         return {each.name: each for each in self.weights.values()}
 
     def passing(self, dtypes: Mapping[str, str]) -> Manifest:
-        """Return the manifest of functions that take and return tensors of other dtypes than the model, by name."""
+        """Return the manifest with tensors of the dtypes in ``dtypes`` (by name) passed as the given dtypes."""
 
         def passed(each: Any) -> Any:
             as_ = None if each.type.shape is None else dtypes.get(each.type.dtype)
@@ -243,11 +244,11 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Read what `to_json` wrote.
+        """Return the manifest that `to_json` wrote.
 
         Raises:
-            UsageError: if ``text`` is no such document, or holds a type of inputs or outputs that is not registered
-                with torch.
+            UsageError: if ``text`` is not such a document, or contains a type of inputs or outputs that is not
+                registered with torch.
         """
         try:
             return _manifest(json.loads(text))
@@ -258,11 +259,11 @@ class Manifest:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` in lists, dictionaries and strings; fields that are at their defaults are left out."""
+    """Return ``value`` as lists, dictionaries and strings, without fields that have their default values."""
     if isinstance(value, pytree.TreeSpec):
         try:
             return json.loads(pytree.treespec_dumps(value))
-        except NotImplementedError:  # a type that was registered without a name for it
+        except NotImplementedError:  # a type registered without a serialized name
             return None
     if dataclasses.is_dataclass(value):
         pairs = [(each, getattr(value, each.name)) for each in dataclasses.fields(value)]
@@ -339,7 +340,7 @@ def _tree(found: Any) -> Tree:
 
 
 def _typed(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a value's record, with its type made."""
+    """Return the fields of a JSON object, with its type parsed."""
     fields = dict(found)
     if (type_ := fields.get("type")) is not None:
         fields["type"] = _type(type_)
@@ -358,5 +359,5 @@ def _type(found: Mapping[str, Any]) -> ValueType:
 
 
 def _check_dtype(name: str) -> None:
-    if not isinstance(getattr(torch, name, None), torch.dtype):  # of numbers too, as torch.int is one
+    if not isinstance(getattr(torch, name, None), torch.dtype):  # also true for numbers, since torch.int is a dtype
         raise ValueError(f"{name!r} is no dtype")

@@ -1,4 +1,4 @@
-"""The command line. A command imports what it needs when it runs: ``--help`` and ``--version`` answer at once."""
+"""The command-line interface. Commands import dependencies when they run, to keep ``--help`` and ``--version`` fast."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FAILED = 1
 
 
 def main() -> None:
-    """Run the command that ``sys.argv`` holds, and exit.
+    """Run the command in ``sys.argv``, and exit.
 
-    The exit code is 0, 1 where the program could not be lowered, or 2 where the call itself was mistaken. Errors that
-    this package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is given; any other
-    exception is a defect of ours and keeps its traceback.
+    The exit code is 0 on success, 1 if the program could not be lowered, or 2 for a usage error. Errors that this
+    package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is given; any other
+    exception is a bug of this package and keeps its traceback.
     """
     try:
         app(prog_name="fx-importer")

@@ -1,4 +1,4 @@
-"""The commands and their arguments."""
+"""The commands of ``fx-importer`` and their arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its boxes cut option names off on a narrow terminal
+    rich_markup_mode=None,  # boxes truncate option names on a narrow terminal
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -38,7 +38,7 @@ def fx_importer(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")] = False,
 ) -> None:
-    """Carry a PyTorch model to MLIR."""
+    """Lower PyTorch models to MLIR."""
 
 
 Model = Annotated[
@@ -67,14 +67,14 @@ def import_(
     options: Options,
     manifest: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write what the function takes and returns, and its state, as JSON."),
+        typer.Option(metavar="FILE", help="Also write the manifest (inputs, outputs and state) as JSON."),
     ] = None,
     weights_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --weights external or args: the file or directory that has them; or, if it is not there, the "
-            ".safetensors or .irpa file to write them to.",
+            help="With --weights external or args: the file or directory to read the weights from; if it does not "
+            "exist, the .safetensors or .irpa file to write them to.",
         ),
     ] = None,
 ) -> None:
@@ -86,7 +86,7 @@ def import_(
 
 @app.command()
 def link(
-    module: Annotated[Path, typer.Argument(metavar="MODULE", help="What `import --weights external` wrote.")],
+    module: Annotated[Path, typer.Argument(metavar="MODULE", help="A module written by `import --weights external`.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .mlir file (text) or a .mlirbc file (bytecode).")
     ],
@@ -94,15 +94,15 @@ def link(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A .safetensors or .irpa file, or a directory of transformers'. May be repeated; without, what the "
-            "manifest names, which has to be as it was.",
+            help="A .safetensors or .irpa file, or a checkpoint directory of transformers. May be repeated. "
+            "Default: the files that the manifest names, which must be unchanged.",
         ),
     ] = None,
     manifest: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The manifest, unless it is beside the module.")
+        Path | None, typer.Option(metavar="FILE", help="The manifest. Default: the one beside the module.")
     ] = None,
 ) -> None:
-    """Put weights into a module that names them."""
+    """Link weights into a module that refers to them by name."""
     from fx_importer.cli.commands.link import link_module
 
     link_module(module, output, weights or None, manifest)
@@ -114,16 +114,16 @@ def verify(
     model: Model,
     backend: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A backend to run it on. May be repeated; without, all that are installed."),
+        typer.Option(metavar="NAME", help="A backend to run it on. May be repeated. Default: all installed backends."),
     ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     bisect: Annotated[
-        bool, typer.Option("--bisect", help="Where it differs, find the first operation that does, and write a script.")
+        bool, typer.Option("--bisect", help="On a mismatch, find the first operation that differs, and write a script.")
     ] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
 ) -> None:
-    """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 if they differ."""
+    """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 on a mismatch."""
     from fx_importer.cli.commands.verify import verify_model
 
     if not verify_model(model, options, backend, rtol, atol, bisect):
@@ -135,17 +135,17 @@ def verify(
 def reduce(
     model: Model,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="Where what is left goes: a new directory.")
+        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to create for the result.")
     ] = Path("reduced"),
     backend: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Backend on which it does not match eager PyTorch, if that is the failure."),
+        typer.Option(metavar="NAME", help="The backend that mismatches eager PyTorch, if that is the failure."),
     ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
 ) -> None:
-    """Make a model that fails as small as it can be while it fails so, and write a script that shows it."""
+    """Reduce a failing model to the smallest program with the same failure, and write a script that reproduces it."""
     from fx_importer.cli.commands.reduce import reduce_model
 
     reduce_model(model, options, output, backend, rtol, atol)
@@ -157,19 +157,19 @@ def matrix(
     model: Model,
     output_type: Annotated[
         list[str] | None,
-        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated; without, all but raw."),
+        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated. Default: all but raw."),
     ] = None,
     backend: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A backend. May be repeated; without, all.")
+        list[str] | None, typer.Option(metavar="NAME", help="A backend. May be repeated. Default: all.")
     ] = None,
     inputs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Input sets, of torch.save([(args, kwargs), ...], FILE)."),
+        typer.Option(metavar="FILE", help="Input sets, written by torch.save([(args, kwargs), ...], FILE)."),
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as JSON.")] = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Lower a model to every output type, run each on every backend that is installed, and compare with eager."""
+    """Lower a model to every output type, run each on every installed backend, and compare with eager PyTorch."""
     from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
 
     kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
@@ -183,12 +183,12 @@ def explain(
     model: Model,
     output_type: Annotated[
         list[str] | None,
-        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated; without, all that backends take."),
+        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated. Default: all with a backend."),
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what is found as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")] = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
 ) -> None:
-    """Say before a lowering which operators will be refused, where, and what helps; the exit code is 1 if any will."""
+    """Report unsupported operators before lowering, with locations and advice; the exit code is 1 if any are found."""
     from fx_importer.cli.commands.explain import explain_model
     from fx_importer.probing import BACKENDS
 
@@ -199,7 +199,7 @@ def explain(
 @app.command()
 def pipelines(
     output_type: Annotated[
-        str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only what this output type runs.")
+        str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only the pipeline of this output type.")
     ] = None,
 ) -> None:
     """List the named pipelines, their stages, and the passes of each in MLIR's syntax."""
@@ -214,17 +214,15 @@ def decompositions(
         str | None,
         typer.Argument(metavar="[MODEL]", help="A .pt2 file or package.module:callable, as `import` takes it."),
     ] = None,
-    output_type: Annotated[
-        str, typer.Option(metavar=OUTPUT_TYPES, help="The output type that the table is for.")
-    ] = "raw",
+    output_type: Annotated[str, typer.Option(metavar=OUTPUT_TYPES, help="The output type of the table.")] = "raw",
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="OP", help="A torch op that is not decomposed, spelled aten.foo. May be repeated."),
+        typer.Option(metavar="OP", help="A torch op to keep undecomposed, spelled aten.foo. May be repeated."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace through Python bytecode.")] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what is shown as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as JSON.")] = None,
 ) -> None:
-    """List the operators that are decomposed or kept, each with the reason; for a model, those before and after."""
+    """List the operators that are decomposed or kept, with reasons; for a model, those before and after."""
     from fx_importer.cli.commands.decompositions import show_decompositions
 
     chosen = DecompositionOptions(keep=tuple(keep or ()))
@@ -234,9 +232,9 @@ def decompositions(
 
 @app.command()
 def doctor(
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write what was found as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the findings as JSON.")] = None,
 ) -> None:
-    """Look at what is installed, and try it; the exit code is 1 if models cannot be lowered."""
+    """Check the installation; the exit code is 1 if models cannot be lowered."""
     from fx_importer.cli.commands.doctor import show_checkup
 
     if not show_checkup(json):
@@ -245,9 +243,9 @@ def doctor(
 
 @app.command()
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all that is kept.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
 ) -> None:
-    """Say what is kept of lowerings with --cache, and where; or remove it."""
+    """Show the size and location of the cache of lowerings (--cache), or clear it."""
     from fx_importer.cli.commands.cache import show_cache
 
     show_cache(clear)
@@ -255,9 +253,9 @@ def cache(
 
 @app.command()
 def reproduce(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that an error named.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The report directory that an error message names.")],
 ) -> None:
-    """Run what a failure left behind; the exit code is 0 if it fails in the same way, and 1 if it does not."""
+    """Rerun the report of a failure; the exit code is 0 if it fails in the same way, and 1 otherwise."""
     from fx_importer.cli.commands.reproduce import reproduce_report
 
     if not reproduce_report(directory):
@@ -266,9 +264,9 @@ def reproduce(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="Where the modules are written.")] = Path("out"),
+    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="The directory for the modules.")] = Path("out"),
 ) -> None:
-    """Carry a sentence encoder with its real weights to every output type, and run it."""
+    """Lower a sentence encoder with real weights to every output type, and run it."""
     from fx_importer.cli.demo import run_demo
 
     run_demo(out)

@@ -1,4 +1,4 @@
-"""A model named on the command line → the model and its example inputs."""
+"""Loading of a model and its example inputs from a command-line argument."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable
 
 
 def load_model(spec: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    """Return the model that ``spec`` names, its positional and its keyword inputs; a ``.pt2`` file carries its own.
+    """Return the model that ``spec`` names, its positional inputs and its keyword inputs; a ``.pt2`` file has its own.
 
     Raises:
-        UsageError: if ``spec`` names none.
+        UsageError: if ``spec`` does not name a model.
     """
     if spec.endswith(".pt2"):
         return _load_file(Path(spec)), (), {}
@@ -60,7 +60,7 @@ def _load_file(path: Path) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _collecting_warnings() -> Iterator[list[BaseException]]:
-    """Keep what torch.export.load logs, a traceback, off standard error: the exceptions are collected instead."""
+    """Collect the exceptions that torch.export.load logs, instead of printing their tracebacks to standard error."""
     logged: list[BaseException] = []
 
     def collect(record: logging.LogRecord) -> bool:
@@ -129,7 +129,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """Return where the user's code raised ``error``; nothing if no line of it is on the way."""
+    """Return the location in the user's code that raised ``error``; empty if the traceback has no line of it."""
     frames = [
         f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__ and "importlib" not in f.filename
     ]

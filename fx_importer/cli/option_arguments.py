@@ -1,4 +1,4 @@
-"""Command-line options, derived from the option dataclasses: a field there is an option here."""
+"""Command-line options derived from the fields of the option dataclasses."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ METAVARS = {
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return ``command`` with its parameter ``options: Options`` spelled out as one parameter per option.
+    """Return ``command`` with its parameter ``options: Options`` expanded to one parameter per option.
 
-    The defaults are those of the parameter's own default, where it has one. An option that ``command`` has itself is
-    its own.
+    Defaults come from the default of ``options``, if it has one. Options that ``command`` declares itself take
+    precedence.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
     own = [p for p in parameters.values() if p.name != "options"]
@@ -68,14 +68,14 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**{name: values[name] for name in names}, options=options)
 
     spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]
-    # Typer reads both.
+    # Typer reads both the signature and the annotations.
     run.__signature__ = inspect.Signature(spelled)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in spelled}
     return run
 
 
 def _parameters(defaults: Options) -> list[inspect.Parameter]:
-    """Return the options as parameters that typer understands: the name, the default and the type of the field."""
+    """Return the options as typer parameters, with the name, default and type of each field."""
     groups = [(getattr(defaults, field), fields_with_text(group)) for field, group in GROUPS.items()]
     fields = [(defaults, "output_type"), *((group, name) for group, names in groups for name in names)]
     return [_parameter(name, get_type_hints(type(group))[name], getattr(group, name)) for group, name in fields]
@@ -86,7 +86,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     if (hint is bool and default) or hint == bool | None:
         flag = f"{flag}/--no-{flag[2:]}"
     elif hint is OutputType or (isinstance(hint, type) and issubclass(hint, Enum)):
-        # Typer would accept the exact values only; the enumeration's own parser takes every usual spelling.
+        # Typer accepts only the exact values; the enumeration's own parser accepts all usual spellings.
         hint, default, metavar = str, default.value, "|".join(member.value for member in hint)
     elif hint == TosaTarget | None:
         hint, metavar = str | None, "TARGET"

@@ -1,7 +1,7 @@
-"""A graph that AOTAutograd made, as an exported program of what is computed in it.
+"""Conversion of an AOTAutograd graph to an exported program of its computation.
 
-The graph takes parameters, sizes and saved values that it does not compute with, and returns inputs as they are: the
-program has none of these. It is functional, and its nodes have example values.
+The graph takes parameters, sizes and saved values that it does not use, and returns some inputs unchanged; the program
+omits these. It is functional, and its nodes have example values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Random numbers, which PyTorch draws before the program runs."""
+    """Random numbers that PyTorch draws before the program runs."""
 
     position: int
 
@@ -57,33 +57,33 @@ class Computed:
 
     position: int
     order: tuple[int, ...] | None = None
-    """The axes, from the largest stride to the smallest, where they are not in the order of the tensor's own."""
+    """The axes in order of decreasing stride, if the result is not in row-major order."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A value that the graph was made for: None, or a number."""
+    """A constant output of the graph: None or a number."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What a graph computes, and how its inputs and outputs are those of the program."""
+    """The program that a graph computes, and the mapping of its inputs and outputs to those of the program."""
 
     program: ExportedProgram | None
-    """None where nothing is computed."""
+    """None if nothing is computed."""
     draws: tuple[Draw, ...]
     takes: tuple[Given | Drawn, ...]
     gives: tuple[Given | Computed | Known, ...]
     sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
-    """For what is drawn: which input is, or has along an axis, the size that a symbol stands for."""
+    """For the draws: the input position of each symbol's size, and its axis; None as axis if the input is the size."""
 
     @classmethod
     def of(cls, module: fx.GraphModule) -> Graph:
-        """Take apart the graph of ``module``, which stays as it is."""
+        """Return the parts of the graph of ``module``, which is not modified."""
         graph = copy.deepcopy(module.graph)
-        graph.set_codegen(CodeGen())  # AOTAutograd's takes its arguments in a list
+        graph.set_codegen(CodeGen())  # AOTAutograd's code generator takes its arguments in a list
         inputs = graph.find_nodes(op="placeholder")
         sizes = _sizes(inputs)
         _measure_sizes(graph, inputs, sizes)
@@ -105,7 +105,10 @@ class Graph:
 
 
 def _sizes(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | None]]:
-    """Return which input is the size that a symbol stands for, or has it along an axis: an axis where there is one."""
+    """Return the input position and axis of each symbol's size; None as axis if the input is the size itself.
+
+    A tensor axis takes precedence.
+    """
     examples = [node.meta.get("val") for node in inputs]
     found: dict[Any, tuple[int, int | None]] = {}
     for position, example in enumerate(examples):
@@ -122,7 +125,7 @@ def _sizes(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | Non
 def _measure_sizes(
     graph: fx.Graph, inputs: Sequence[fx.Node], sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
 ) -> None:
-    """Read each size off a tensor that has it, if there is one, instead of an input."""
+    """Replace uses of size inputs by the size of a tensor input along an axis, where one has it."""
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in inputs:
             example = node.meta.get("val")
@@ -139,7 +142,7 @@ def _measure_sizes(
 
 
 def _apart(graph: fx.Graph, inputs: dict[fx.Node, Given]) -> tuple[tuple[Given | Computed | Known, ...], list[fx.Node]]:
-    """Return where each output of ``graph`` is from, and those that are computed, each once."""
+    """Return the origin of each output of ``graph``, and the distinct computed outputs."""
     outputs: Any = graph.output_node().args[0]
     computed: dict[fx.Node, int] = {}
     origins: list[Given | Computed | Known] = []
@@ -155,9 +158,9 @@ def _apart(graph: fx.Graph, inputs: dict[fx.Node, Given]) -> tuple[tuple[Given |
 
 
 def _order(example: Any) -> tuple[int, ...] | None:
-    """Return the order of the axes of a tensor that is dense, and not in row-major order.
+    """Return the order of the axes of a dense tensor by stride; None if it is row-major or not dense.
 
-    What AOTAutograd makes views of has to lie in memory as it did when the graph was made.
+    Tensors that AOTAutograd makes views of must have the memory layout that they had when the graph was traced.
     """
     if not isinstance(example, torch.Tensor):
         return None
@@ -175,13 +178,13 @@ def _order(example: Any) -> tuple[int, ...] | None:
 
 
 def _hints(sizes: Sequence[Any]) -> list[int] | None:
-    """Return the sizes that the graph was made with, unless one is not known."""
+    """Return the sizes at trace time; None if one is unknown."""
     found = [size.node.hint if isinstance(size, SymInt) else size for size in sizes]
     return None if None in found else [int(size) for size in found]
 
 
 def program_of(module: fx.GraphModule) -> ExportedProgram:
-    """Return the graph of ``module``, all of whose placeholders are inputs, as an exported program."""
+    """Return the graph of ``module`` as an exported program, with all placeholders as user inputs."""
     inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")]
     constants = _constants(module)
     outputs = [_argument(node) for node in module.graph.output_node().args[0]]  # pyright: ignore
@@ -209,7 +212,7 @@ def program_of(module: fx.GraphModule) -> ExportedProgram:
 
 
 def _constants(module: fx.GraphModule) -> dict[str, Any]:
-    """Make the tensors that ``module`` holds placeholders, before the others; return them by their names."""
+    """Turn the tensors that ``module`` holds into leading placeholders; return them by name."""
     held: dict[str, Any] = {}
     first, mode = next(iter(module.graph.nodes)), fake_mode_of(module.graph) or FakeTensorMode()
     for node in module.graph.find_nodes(op="get_attr"):
@@ -250,7 +253,7 @@ def _argument(node: fx.Node) -> ArgumentSpec:
 
 
 def symbolic(graph: fx.Graph) -> Iterator[SymInt]:
-    """Yield every size of the example values that is not a number."""
+    """Yield every symbolic size in the example values."""
     for node in graph.nodes:
         for each in pytree.tree_leaves(node.meta.get("val")):
             sizes = each.shape if isinstance(each, torch.Tensor) else (each,)
@@ -258,7 +261,7 @@ def symbolic(graph: fx.Graph) -> Iterator[SymInt]:
 
 
 def _ranges(graph: fx.Graph) -> dict[Any, Any]:
-    """Return between which numbers each symbol of ``graph`` is known to be."""
+    """Return the value range of each symbol of ``graph``."""
     return {
         symbol: size.node.shape_env.bound_sympy(symbol)
         for size in symbolic(graph)

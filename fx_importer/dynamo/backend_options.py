@@ -1,4 +1,4 @@
-"""What `torch.compile` is told in its ``options``."""
+"""The ``options`` of `torch.compile` for this backend."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ _NOT_HERE = frozenset(
         *("mutation", "experimental_support_mutation", "import_symbolic_shape_expressions", "weights"),
     )
 )
-"""Options of `lower` that say how a model is exported, or what becomes of its state and weights: TorchDynamo and
-AOTAutograd see to these."""
+"""Options of `lower` about the export, state and weights, which TorchDynamo and AOTAutograd determine here."""
 
 LOWERING = frozenset(KEYWORDS) - _NOT_HERE
-"""Options of `lower` that hold for a graph too."""
+"""Options of `lower` that also apply to graphs."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How graphs are compiled.
+    """The compile options of a graph.
 
-    Raises `UsageError` for what cannot be.
+    Raises `UsageError` for invalid values.
     """
 
     output_type: OutputType = OutputType.LINALG_ON_TENSORS
     execution: str | Backend | None = None
-    """What runs the module: a name, of `BACKENDS` or ``"eager"``, or a backend of one's own; None is the output
-    type's."""
+    """The backend that runs the module: a name in `BACKENDS`, ``"eager"``, or a user-defined backend. None is the
+    default of the output type."""
     dynamic_shapes: bool = True
-    """Whether a graph of symbolic sizes becomes one function for all of them. Otherwise there is a function for each
-    set of sizes that is met, compiled when it is."""
+    """Whether a graph with symbolic sizes becomes one function for all of them. Otherwise each set of sizes is compiled
+    to a function on its first call."""
     cache: bool = True
-    """Whether a graph that has been compiled with the same options, for whichever model, is not compiled again."""
+    """Whether graphs already compiled with the same options, for any model, are reused."""
     lowering: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of `lower`."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> Settings:
-        """Read the options of `torch.compile`; raises `UsageError` for one that is not accepted."""
+        """Return the settings of `torch.compile`'s options. Raise `UsageError` for an option that is not accepted."""
         given = {} if options is None else options
         if not isinstance(given, Mapping):
             raise UsageError(f"options is a dictionary of options by name, not {given!r}")
@@ -71,7 +70,7 @@ class Settings:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two settings that compile alike have in common. It holds while the settings live."""
+        """A key equal for settings that compile alike. It is valid while the settings are alive."""
         lowering = sorted((name, _hashable(value)) for name, value in self.lowering.items())
         return (self.output_type, _hashable(self.execution), self.dynamic_shapes, *lowering)
 
@@ -94,7 +93,7 @@ def _check_runs(execution: Any, output_type: OutputType) -> None:
 
 
 def _hashable(value: Any) -> Any:
-    """Return what stands for ``value`` in a key: itself, or that it is this object."""
+    """Return a hashable key for ``value``: the value itself, or its identity."""
     if isinstance(value, list | tuple):
         return tuple(map(_hashable, value))
     return value if isinstance(value, str | int | float | None) else (type(value).__name__, id(value))

@@ -1,6 +1,6 @@
 """A compiler object with operator registries, whose importer returns a module.
 
-In the shape of the example in Buddy Compiler's README (buddy-compiler/buddy-mlir).
+The interface follows the example in Buddy Compiler's README (buddy-compiler/buddy-mlir).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)
 class DynamoCompiler:
     """Imports functions and modules through TorchDynamo and AOTAutograd.
 
-    Each operator is looked up in the primary registry first; operators that neither it nor its passes support go to
-    the others, as with `lower`'s ``fallback``.
+    Each operator is looked up in the primary registry first; operators that neither it nor its passes support are
+    looked up in the others, as with `lower`'s ``fallback``.
     """
 
     func_name: str = "forward"
     primary_registry: OpsRegistry = field(default_factory=lambda: tosa.ops_registry)
     aot_autograd_decomposition: Mapping[Any, Callable[..., Any]] | None = None
-    """Decompositions for AOTAutograd, Inductor's for example; the output type's own come after them."""
+    """Decompositions for AOTAutograd, such as Inductor's; the output type's own run after them."""
     lowered: Lowered | None = field(default=None, init=False)
-    """What the last import gave, to be run and verified: its inputs are the parameters, and then the arguments."""
+    """The result of the last import, to be run and verified: its inputs are the parameters, then the arguments."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.primary_registry, OpsRegistry):
@@ -57,10 +57,10 @@ class DynamoCompiler:
 
         Returns:
             The module, with one function that takes the parameters and then the tensors among the arguments, in order;
-            and the parameters: all tensors that are no arguments, buffers too.
+            and the parameters: all tensors that are not arguments, including buffers.
 
         Raises:
-            ExportError: if TorchDynamo cannot make one graph of it; `import_function` takes several.
+            ExportError: if TorchDynamo does not capture it as a single graph; `import_function` supports several.
             FxImporterError: as `lower` does.
         """
         captured = _captured(fn, args, kwargs, self.aot_autograd_decomposition)
@@ -89,7 +89,7 @@ class DynamoCompiler:
 class _Captured:
     graph: fx.GraphModule
     inputs: Sequence[Any]
-    """What the graph was called with."""
+    """The inputs of the graph's call."""
 
 
 def _captured(
@@ -98,7 +98,7 @@ def _captured(
     kwargs: Mapping[str, Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
 ) -> _Captured:
-    """Return the graph of what ``fn`` computes, in operators of ATen. It runs once, in eager PyTorch."""
+    """Return the graph of ``fn`` in ATen operators. ``fn`` runs once, in eager PyTorch."""
     found: list[_Captured] = []
 
     def compiler(graph: fx.GraphModule, _examples: Sequence[Any]) -> Callable[..., Any]:
@@ -109,7 +109,7 @@ def _captured(
         return run
 
     if any(getattr(rule, "__module__", "").startswith("torch._inductor") for rule in (decompositions or {}).values()):
-        # Some of Inductor's rules take for granted that it is there.
+        # Some of Inductor's decompositions require it.
         importlib.import_module("torch._inductor.lowering")
     backend = aot_autograd(fw_compiler=compiler, decompositions=dict(decompositions or {}))
     try:
@@ -123,7 +123,7 @@ def _captured(
 
 
 def _of_inductor() -> dict[Any, Callable[..., Any]]:
-    """Return what operators stand for that only Inductor's decompositions make."""
+    """Return decompositions of operators that only Inductor's decompositions introduce."""
     prims, made = torch.ops.prims, importlib.import_module("torch._inductor.inductor_prims")
     return {
         prims._low_memory_max_pool_with_offsets.default: made._low_memory_max_pool_with_offsets_aten,

@@ -1,4 +1,4 @@
-"""A graph of AOTAutograd → a function that runs it: lowered, loaded, and called with the graph's flat inputs."""
+"""Compilation of an AOTAutograd graph to a function: lowered, loaded, and called with the graph's flat inputs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Run = Callable[[Sequence[Any]], list[Any]]
 """Takes the inputs of a graph, and returns its outputs."""
 
 COMPILED: dict[Hashable, tuple[Settings, Run]] = {}
-"""What was compiled in this process, with the settings, by what makes graphs the same. The settings are kept since a
-key may name objects of theirs."""
+"""The cache of compiled graphs of this process, by settings and fingerprint. The settings are kept alive because keys
+may contain the ids of their objects."""
 
 
 def compiled(module: fx.GraphModule, settings: Settings) -> Run:
-    """Return what runs the graph of ``module``, which stays as it is. It is compiled unless it has been.
+    """Return a function that runs the graph of ``module``, which is not modified. Uses the cache if enabled.
 
     Raises:
-        FxImporterError: as `lower` does, and the backend.
+        FxImporterError: as `lower` and the backend do.
     """
-    # Torch is in the middle of tracing: what runs here is no part of it.
+    # Torch is tracing: leave its modes, so that this code is not traced.
     with _disable_current_modes(), tracing(None):
         if not settings.cache:
             return _compiled(module, settings)
@@ -60,7 +60,7 @@ def _nothing() -> list[Any]:
 class _Function:
     graph: Graph
     caller: Callable[..., Sequence[Any]]
-    """Takes what the program takes, and returns what it returns."""
+    """Takes the inputs of the program, and returns its outputs."""
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         graph = self.graph
@@ -81,7 +81,7 @@ class _Function:
 
 
 def _laid_out(result: Any, order: Sequence[int] | None) -> Any:
-    """Return ``result`` with its axes in memory in another order than its own."""
+    """Return ``result`` with its axes in memory in the given order."""
     if order is None:
         return result
     back = sorted(range(len(order)), key=order.__getitem__)
@@ -90,7 +90,7 @@ def _laid_out(result: Any, order: Sequence[int] | None) -> Any:
 
 @dataclass(frozen=True)
 class _BySizes:
-    """A graph of symbolic sizes, compiled for numbers when it is called with them."""
+    """A graph with symbolic sizes, compiled with static sizes on the first call with each set of them."""
 
     module: fx.GraphModule
     settings: Settings
@@ -99,7 +99,7 @@ class _BySizes:
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         sizes = tuple(each.shape if isinstance(each, torch.Tensor) else each for each in inputs)
         if sizes not in self.functions:
-            with preserve_node_meta():  # the lines of the user's source
+            with preserve_node_meta():  # keep source locations
                 static = make_fx(fx.Interpreter(self.module).run, tracing_mode="fake")(*inputs)
             self.functions[sizes] = compiled(static, self.settings)
         return self.functions[sizes](inputs)

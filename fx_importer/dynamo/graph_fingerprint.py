@@ -1,4 +1,4 @@
-"""What two graphs that compute the same have in common."""
+"""Fingerprint of a graph, equal for graphs that compute the same."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fx_importer.dynamo.aot_graphs import held_by
 
 
 def fingerprint(module: fx.GraphModule) -> Hashable:
-    """Return a key that graphs share which have the same operators, arguments, sizes up to their names, and constants.
+    """Return a key equal for graphs with the same operators, arguments, sizes (up to symbol names) and constants.
 
-    Names of nodes, weights and source lines do not count.
+    Names of nodes, weights and source lines are ignored.
     """
     return _Names().graph(module)
 
 
 @dataclass(frozen=True)
 class _Names:
-    """New names for symbols, in the order in which they are met."""
+    """Canonical names of symbols, in order of first use."""
 
     symbols: dict[sympy.Basic, sympy.Symbol] = field(default_factory=dict[sympy.Basic, sympy.Symbol])
 
@@ -32,7 +32,7 @@ class _Names:
         numbers = {node: number for number, node in enumerate(module.graph.nodes)}
 
         def argument(leaf: Any) -> Hashable:
-            # By their text: 1, 1.0 and True are equal, 0.0 and -0.0 too, and NaN is not even itself.
+            # Compare the text: 1, 1.0 and True are equal, as are 0.0 and -0.0, and NaN is not equal to itself.
             return ("node", numbers[leaf]) if isinstance(leaf, fx.Node) else (type(leaf).__name__, repr(leaf))
 
         def row(node: fx.Node) -> Hashable:

@@ -1,4 +1,4 @@
-"""`import_function`: a function that torch.export refuses, graph by graph, with the breaks between graphs."""
+"""`import_function`: import of a function that torch.export rejects, one module per graph, with the graph breaks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from fx_importer.output_types import OutputType
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """Where a graph had to end."""
+    """A graph break of TorchDynamo."""
 
     reason: str
-    """TorchDynamo's, which may be several lines."""
+    """TorchDynamo's reason, which may have several lines."""
     where: str | None
     """``file:line`` of the user's code."""
     source: str | None
-    """The text of that line."""
+    """The source text of that line."""
 
     def __str__(self) -> str:
         line = f": {self.source}" if self.source else ""
@@ -48,13 +48,13 @@ class GraphBreak:
 
 @dataclass(frozen=True)
 class Imported:
-    """What a call of a function was made of."""
+    """The graphs and graph breaks of one call of a function."""
 
     graphs: tuple[Lowered, ...]
-    """In the order in which they ran first. Weights are constants of their modules, as a program's are."""
+    """The graphs in order of their first run. Weights are constants of their modules, as in a program."""
     breaks: tuple[GraphBreak, ...]
     result: Any
-    """What the function returned, in eager PyTorch."""
+    """The result of the call in eager PyTorch."""
 
     def __str__(self) -> str:
         def sized(each: Lowered) -> str:
@@ -81,20 +81,20 @@ def import_function(
     kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Imported:
-    """Run ``fn`` once, and lower each graph that TorchDynamo captures on the way.
+    """Run ``fn`` once, and lower each graph that TorchDynamo captures.
 
-    It is for functions and modules that torch.export refuses. ``fn`` is called for real, with all its effects. What
-    `torch.compile` has compiled before in this process, it compiles again when it is called next.
+    For functions and modules that torch.export rejects. ``fn`` really runs, with all its side effects. Functions
+    compiled earlier in this process by `torch.compile` are recompiled on their next call.
 
     Args:
         fn: a function, or a module.
-        *args: what it is called with.
-        dynamic: as `torch.compile` takes it: with True, sizes are symbolic.
+        *args: its positional arguments.
+        dynamic: as for `torch.compile`: with True, sizes are symbolic.
         kwargs: keyword arguments of ``fn``.
         **options: ``output_type``, ``mutation``, and those of `lower` that say how a program is lowered.
 
     Raises:
-        UsageError: for an option that is not one.
+        UsageError: for an unknown option.
         FxImporterError: as `lower` does, for the first graph that fails.
     """
     accepted = {"output_type", "mutation", *LOWERING}
@@ -136,7 +136,7 @@ def _source_of(node: fx.Node) -> str:
 
 
 def _names_of(fn: Any) -> dict[int, str]:
-    """Return the names, in the state dict, of what a module holds, by identity."""
+    """Return the state dict names of the tensors of a module by identity."""
     if not isinstance(fn, nn.Module):
         return {}
     return {id(each): name for name, each in (*fn.named_parameters(), *fn.named_buffers())}
@@ -146,9 +146,9 @@ def _names_of(fn: Any) -> dict[int, str]:
 class _Captured:
     module: fx.GraphModule
     sources: list[str]
-    """Where each input of the graph is from, as Python: ``L['x']``."""
+    """The TorchDynamo source of each input of the graph, as Python: ``L['x']``."""
     given: list[Any] = field(default_factory=list[Any])
-    """The inputs of the first run, as they were before it."""
+    """Copies of the inputs of the first run, made before it."""
 
     def run(self, *given: Any) -> Any:
         if not self.given:
@@ -156,7 +156,7 @@ class _Captured:
         return self.module.forward(*given)
 
     def bound(self, names: Mapping[int, str]) -> tuple[nn.Module, tuple[Any, ...], Any]:
-        """Return the graph as a module that holds its weights, with inputs and which of their sizes are symbolic."""
+        """Return the graph as a module that holds its weights, its inputs, and its dynamic shapes."""
         bound, inputs = _Bound(self.module), list[Any]()
         symbols = dict(self._symbols())
         shapes: list[Any] = []
@@ -176,7 +176,7 @@ class _Captured:
         return bound, tuple(inputs), tuple(shapes) if any(shapes) else None
 
     def _symbols(self) -> Iterator[tuple[Any, tuple[int, int]]]:
-        """Yield each size that an input has along an axis, with the input's place among all."""
+        """Yield each symbolic size of the inputs, with the position of the input and the axis."""
         for place, node in reversed(list(enumerate(self.module.graph.find_nodes(op="placeholder")))):
             if isinstance(example := node.meta.get("example_value"), torch.Tensor):
                 for axis, size in enumerate(example.shape):
@@ -185,19 +185,19 @@ class _Captured:
 
 
 def _kept(value: Any, source: str) -> Any:
-    """Return an input as it is now. Weights are not copied."""
+    """Return a copy of an input. Weights are not copied."""
     if not isinstance(value, torch.Tensor) or _is_held(value, source) or isinstance(value, SymInt):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
 def _is_held(value: torch.Tensor, source: str) -> bool:
-    """Whether an input of a graph is a parameter or a buffer of a module."""
+    """Return whether an input of a graph is a parameter or a buffer of a module."""
     return isinstance(value, nn.Parameter) or "_buffers[" in source or "_parameters[" in source
 
 
 def _path(source: str) -> str:
-    """``L['self']._modules['first']._parameters['weight']`` → ``first.weight``."""
+    """Return ``first.weight`` for ``L['self']._modules['first']._parameters['weight']``."""
     words = re.findall(r"\w+", re.sub(r"\b(L|G|self|_modules|_parameters|_buffers)\b", " ", source))
     return ".".join(f"_{word}" if word[0].isdigit() and position == 0 else word for position, word in enumerate(words))
 
@@ -211,14 +211,14 @@ def _shapes(example: Any) -> Any:
 
 
 class _Bound(nn.Module):
-    """A graph whose weights are its own."""
+    """A graph with its weights as parameters and buffers."""
 
     def __init__(self, graph: fx.GraphModule):
         super().__init__()
-        self.__dict__["graph"] = graph  # no submodule: its inputs are all that it computes with
+        self.__dict__["graph"] = graph  # not a submodule: the graph has all its tensors as inputs
         self.places: list[Any] = []
-        """For each input of the graph: the name of what is held, the position of an input, or an input of the graph
-        and an axis."""
+        """For each input of the graph: the name of a weight, the position of an input, or a pair of a graph input and
+        an axis."""
         self.names: list[str] = []
 
     def hold(self, name: str, tensor: torch.Tensor) -> None:
@@ -235,7 +235,7 @@ class _Bound(nn.Module):
         self.places.append(name or "state")
 
     def sign(self) -> None:
-        """Have `forward` take what the graph takes, by the names that the user has for it."""
+        """Define `forward` with the graph's inputs as parameters, named as in the user's code."""
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         taken = [f"{name}_{i}" if name in self.names[:i] else name for i, name in enumerate(self.names)]
 
@@ -248,7 +248,7 @@ class _Bound(nn.Module):
                 else:
                     values.append(place if isinstance(place, tuple) else given[place])
             values = [values[each[0]].shape[each[1]] if isinstance(each, tuple) else each for each in values]
-            with preserve_node_meta():  # the lines of the user's source
+            with preserve_node_meta():  # keep source locations
                 return fx.Interpreter(self.__dict__["graph"]).run(*values)
 
         forward.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in taken])

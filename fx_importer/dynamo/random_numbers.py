@@ -1,7 +1,7 @@
-"""Random numbers in a compiled graph: PyTorch draws them, and the graph takes them as inputs.
+"""Random numbers of compiled graphs: PyTorch draws them, and the graph takes them as inputs.
 
-So they are those that eager PyTorch draws, from the same generator, in the same order. No output type has a random
-number generator that could do this.
+They are therefore the numbers that eager PyTorch draws, from the same generator in the same order. No output type has
+a random number generator that could reproduce them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _DRAWING = frozenset(
     )
     for name in packet.overloads()
 ) | {aten.bernoulli.p, aten.normal.float_float}
-"""Operators that read no element of what they are given: of tensors, they take sizes and dtype alone."""
+"""Random operators that read only the sizes and dtype of their tensors, not the elements."""
 
 
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """As `torch.dropout` draws on CPUs, in the order in which ``x`` lies in memory. AOTAutograd has this one for it."""
+    """Draw as `torch.dropout` does on CPUs, in the memory order of ``x``. AOTAutograd uses this operator for it."""
     if train is False:
         return x, torch.ones_like(x, dtype=torch.bool)
     kept = aten.bernoulli.p(torch.empty_like(x), 1 - p).bool()
@@ -54,7 +54,10 @@ def _normal(mean: Tensor | float, std: Tensor | float = 1.0, *, generator: Any =
 
 
 def _multinomial(weights: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
-    """With replacement, each sample depends on values in a way that the numbers drawn do too."""
+    """Sample as eager PyTorch does.
+
+    With several samples and replacement this is unsupported: the numbers drawn depend on values.
+    """
     if replacement and num_samples > 1:
         return NotImplemented
     raced = weights / aten.exponential.default(torch.empty_like(weights), 1.0)
@@ -69,12 +72,12 @@ RULES: dict[OpOverload, Callable[..., Any]] = {
     aten.normal.Tensor_Tensor: _normal,
     aten.multinomial.default: _multinomial,
 }
-"""Random operators that read elements, in terms of those that do not, drawing the numbers that eager PyTorch does."""
+"""Decompositions of random operators that read elements into ones that do not. They draw what eager PyTorch draws."""
 
 
 @dataclass(frozen=True)
 class Like:
-    """A tensor of which nothing but this matters."""
+    """The metadata of a tensor argument whose elements are not read."""
 
     shape: tuple[Any, ...]
     stride: tuple[Any, ...]
@@ -90,7 +93,7 @@ class Draw:
     kwargs: Mapping[str, Any]
 
     def __call__(self, sizes: Mapping[sympy.Symbol, int]) -> torch.Tensor:
-        """Draw, where the symbols have these values."""
+        """Draw with the given values of the symbols."""
 
         def value(leaf: Any) -> Any:
             if isinstance(leaf, sympy.Expr):
@@ -102,15 +105,13 @@ class Draw:
             return leaf
 
         args, kwargs = pytree.tree_map(value, (self.args, dict(self.kwargs)))
-        if (
-            self.operator is aten.bernoulli.p
-        ):  # what `bernoulli_`, and dropout, are in a graph: they draw as memory lies
+        if self.operator is aten.bernoulli.p:  # `bernoulli_` and dropout in a graph, which draw in memory order
             return args[0].bernoulli_(*args[1:], **kwargs)
         return self.operator(*args, **kwargs)
 
 
 def draw_outside(graph: fx.Graph) -> tuple[Draw, ...]:
-    """Make what random operators of ``graph`` return inputs, after the others; return what draws them, in order.
+    """Replace random operators of ``graph`` by inputs, after the others; return their calls in order.
 
     Raises:
         UnsupportedProgramError: listing the operators whose random numbers depend on values.

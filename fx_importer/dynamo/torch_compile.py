@@ -29,19 +29,19 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph of TorchDynamo: ``torch.compile(model, backend="fx_importer", options={...})``.
 
-    AOTAutograd makes it functional, and has a graph for the gradients where they are needed. Weights, and state, are
-    inputs: they are read where they are.
+    AOTAutograd makes it functional, and adds a backward graph if gradients are needed. Weights and state are inputs,
+    read in place.
 
     Args:
         module: the graph.
         inputs: example values of its inputs.
-        options: ``output_type``, by default linalg-on-tensors; ``execution``, the name of what runs it, or a `Backend`;
-            ``dynamic_shapes``, False for a function for each set of sizes; ``cache``, False to compile what has been
-            compiled; and options of `fx_importer.lower`.
-        mode: Inductor's, and refused.
+        options: ``output_type``, by default linalg-on-tensors; ``execution``, the name of the backend, or a `Backend`;
+            ``dynamic_shapes``, False for a function for each set of sizes; ``cache``, False to recompile graphs that
+            have been compiled; and options of `fx_importer.lower`.
+        mode: Inductor's option; not accepted.
 
     Raises:
-        UsageError: for an option that is not one.
+        UsageError: for an unknown option.
         FxImporterError: as `lower` does.
     """
     if mode is not None:
@@ -53,7 +53,7 @@ def backend(
 
         def call(given: list[Any]) -> list[Any]:
             taken = list(given)
-            given.clear()  # so that AOTAutograd's saved values live no longer than they have to
+            given.clear()  # frees AOTAutograd's saved values as early as possible
             return run(taken)
 
         call._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]: what AOTAutograd looks for
@@ -72,6 +72,6 @@ backend.reset = COMPILED.clear  # pyright: ignore[reportFunctionMemberAccess]: f
 
 
 def register() -> None:
-    """Make the backend known by name where no installed package's metadata does, as in a checkout."""
+    """Register the backend by name if no installed package's metadata does, as in a checkout."""
     if NAME not in entry_points(group="torch_dynamo_backends").names and NAME not in torch._dynamo.list_backends(()):
         register_backend(backend, NAME)

@@ -1,4 +1,4 @@
-"""What `import_function` and `DynamoCompiler` have in common: a function that TorchDynamo sees for the first time."""
+"""The tracing context shared by `import_function` and `DynamoCompiler`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fx_importer.errors import UsageError
 
 @contextmanager
 def as_new(fn: Any) -> Iterator[None]:
-    """Let TorchDynamo know nothing of what was compiled before, and after it nothing of what is compiled here.
+    """Hide earlier compilations from TorchDynamo, and drop those made in the context.
 
-    It looks at a function a few times only, and then leaves it to Python unseen.
+    TorchDynamo compiles a function only a limited number of times, and then leaves it to Python.
 
     Raises:
-        UsageError: if ``fn`` cannot be called.
+        UsageError: if ``fn`` is not callable.
     """
     if not callable(fn) or isinstance(fn, torch.Tensor):
         raise UsageError(f"expected a function or an nn.Module, not {type(fn).__name__}")

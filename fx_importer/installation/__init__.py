@@ -1,4 +1,4 @@
-"""What is installed here, and what of it works."""
+"""Checks of the installation and of its parts."""
 
 from fx_importer.installation.checkup import Checkup, doctor
 

@@ -1,4 +1,4 @@
-"""``fx_importer.doctor()``: all that matters about an installation, tried."""
+"""``fx_importer.doctor()``: a check of everything that matters about an installation."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fx_importer.output_types import OutputType
 from fx_importer.process.worker import Child
 
 BACKENDS = ("jit", "stablehlo", "tosa_reference", "iree", "xla")
-"""As `fx_importer.execution` has them, which cannot be asked where torch is missing."""
+"""The backends of `fx_importer.execution`, which cannot be imported without torch."""
 _LIMITS = Limits(seconds=300)
 _WIDTH = 160
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """What was found. True where models can be lowered; ``print`` shows a table."""
+    """The findings. True if models can be lowered; ``print`` shows a table."""
 
     python: str
     platform: str
@@ -42,14 +42,14 @@ class Checkup:
     torch_mlir: Finding
     """Whether the package of this name is the wheel's."""
     wheel: tuple[Finding, ...]
-    """What the wheel can do."""
+    """Features of the wheel that work."""
     output_types: tuple[Finding, ...]
-    """Which a small program lowers to."""
+    """Output types that a small program lowers to."""
     backends: tuple[Finding, ...]
-    """Which run a small program right."""
+    """Backends that run a small program correctly."""
     neighbours: tuple[Neighbour, ...]
     dump_directory: Finding
-    """Where reports of failures go."""
+    """The directory for failure reports."""
 
     @property
     def works(self) -> bool:
@@ -60,7 +60,7 @@ class Checkup:
         return self.works
 
     def to_json(self) -> str:
-        """Return all this as a JSON document."""
+        """Return the findings as a JSON document."""
         return json.dumps({"works": self.works, **dataclasses.asdict(self), "advice": self.advice()}, indent=2) + "\n"
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Checkup:
         return "\n".join([*lines, *self.advice()])
 
     def table(self) -> Table:
-        """Return the table for `rich`, which colours it on a terminal."""
+        """Return the findings as a `rich` table, coloured on a terminal."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in ("", "found", "verdict", ""):
             table.add_column(heading, overflow="fold")
@@ -97,7 +97,7 @@ class Checkup:
         yield "reports", (self.dump_directory,)
 
     def advice(self) -> list[str]:
-        """Return what to do, a sentence each."""
+        """Return the advice on what to do, one sentence each."""
         wrong = [each.advice for each in self.packages if each.advice]
         lines = [f"pip install {' '.join(map(repr, wrong))}"] if wrong else []
         extras = {each.extra: each.name for each in self.backends if each.extra}
@@ -111,9 +111,9 @@ class Checkup:
 
 
 def doctor() -> Checkup:
-    """Look at what is installed, and try it: each backend in a process of its own, with a small program.
+    """Check the installation: each backend in a separate process, with a small program.
 
-    It works, and says what is wrong, where torch or torch-mlir cannot be imported. It takes some seconds for each
+    It works, and reports the problem, even if torch or torch-mlir cannot be imported. It takes some seconds for each
     backend.
     """
     lowering = _Trials()
@@ -132,14 +132,14 @@ def doctor() -> Checkup:
 
 
 class _Trials:
-    """A process that tries things, and a new one when it has ended."""
+    """A process that runs checks, restarted when it has ended."""
 
     def __init__(self, broken: str = "") -> None:
         self._broken = broken
         self._child: Child | None = None
 
     def start(self) -> str:
-        """Return why no process can be started, which is then what is found of anything; nothing, if it can."""
+        """Return why no process can be started, which is then the finding of every check; empty if one can."""
         self._child = Child("fx_importer.installation.smoke_test:Trial")
         try:
             self._child.ask("the process", ("start",), _LIMITS)
@@ -148,7 +148,7 @@ class _Trials:
         return self._broken
 
     def findings(self, name: str, *request: str) -> tuple[Finding, ...]:
-        """Return the answer to ``request``; if there is none, that ``name`` ended the process."""
+        """Return the answer to ``request``; if there is none, a finding that ``name`` ended the process."""
         if self._broken:
             return (Finding(name, False, self._broken),)
         if self._child is None or not self._child.alive:

@@ -1,4 +1,4 @@
-"""What a look at an installation finds."""
+"""The result of a check of the installation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was tried."""
+    """The result of one check."""
 
     name: str
     works: bool
     said: str = ""
     """What was found, or what went wrong."""
     extra: str | None = None
-    """Of what is not installed: the extra that brings it."""
+    """The extra that installs it, if it is not installed."""
 
     @property
     def verdict(self) -> str:

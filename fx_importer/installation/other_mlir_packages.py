@@ -1,4 +1,4 @@
-"""Other packages with an MLIR of their own, here and in this process; and what stands before ``torch_mlir``."""
+"""Other packages that contain MLIR, installed or imported in this process; and packages that shadow ``torch_mlir``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from fx_importer.installation.findings import Finding
 
 WITH_MLIR = ("mlir", "iree.compiler", "jaxlib", "torch_xla", "triton", "tensorflow", "circt", "torch_tensorrt")
-"""Packages that link MLIR, or are its bindings, by the names that they are imported by."""
+"""Import names of packages that link MLIR or contain its bindings."""
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A package with an MLIR of its own. Two of them do no harm, unless one is imported as the other."""
+    """A package that contains MLIR. Several of them are harmless, unless one is imported in place of another."""
 
     name: str
     where: str
@@ -26,7 +26,7 @@ class Neighbour:
 
 
 def neighbours() -> tuple[Neighbour, ...]:
-    """Return the packages with an MLIR of their own that can be imported here, or have been."""
+    """Return the packages with an MLIR of their own that are installed or already imported."""
     return tuple(_neighbours())
 
 
@@ -34,7 +34,7 @@ def _neighbours() -> Iterator[Neighbour]:
     for name in WITH_MLIR:
         try:
             spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):  # of the package that it is in, or of what was put there by hand
+        except (ImportError, ValueError):  # from its parent package, or a module added by hand
             spec = None
         loaded = name in sys.modules
         if spec is not None or loaded:
@@ -43,7 +43,7 @@ def _neighbours() -> Iterator[Neighbour]:
 
 
 def torch_mlir_here() -> Finding:
-    """Return whether ``torch_mlir`` is the wheel's, and nothing on the path stands before it."""
+    """Return whether ``torch_mlir`` is the wheel's, with nothing on the path shadowing it."""
     name = "torch_mlir"
     try:
         installed = Path(str(metadata.distribution("torch-mlir").locate_file(name))).resolve()

@@ -1,4 +1,4 @@
-"""Packages: which versions are there, which are accepted, and which this one was tested with."""
+"""Versions of the required packages: installed, accepted and tested."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from packaging.requirements import Requirement
 
 DISTRIBUTION = "fx-importer"
 _OURS = ("test", "dev", "bench")
-"""Extras for those who work on this package."""
+"""Extras for development of this package."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A distribution that this one asks for."""
+    """A distribution that this package requires."""
 
     name: str
     found: str | None
-    """Its version; None if it is not installed."""
+    """The installed version; None if it is not installed."""
     tested: str | None
-    """The version of ``constraints.txt``."""
+    """The version in ``constraints.txt``."""
     accepted: str
-    """The versions that the code is for, ``">=2.13,<3"``."""
+    """The version range that is accepted, such as ``">=2.13,<3"``."""
     extra: str | None = None
-    """The extra that brings it; None if everything needs it."""
+    """The extra that requires it; None if the package itself does."""
 
     @property
     def fits(self) -> bool:
-        """Whether the version that is there is one of the accepted."""
+        """Whether the installed version is accepted."""
         return self.found is not None and Requirement(f"x{self.accepted}").specifier.contains(self.found, True)
 
     @property
@@ -39,19 +39,19 @@ class Package:
             return "not installed"
         if not self.fits:
             return f"needs {self.accepted}"
-        # The local part, 2.13.0+cpu, says how it was built.
+        # The local part, as in 2.13.0+cpu, identifies the build.
         return "as tested" if self.found.partition("+")[0] == self.tested else f"tested with {self.tested}"
 
     @property
     def advice(self) -> str | None:
-        """What to install, as an argument of pip; None where nothing is wrong."""
-        if self.fits or (self.extra and self.found is None):  # an extra is advised where its backend is missing
+        """The requirement to pass to pip; None if nothing is wrong."""
+        if self.fits or (self.extra and self.found is None):  # a missing backend has advice on its extra
             return None
         return f"{self.name}{self.accepted}"
 
 
 def packages() -> tuple[Package, ...]:
-    """Return what this package asks for: what everything needs, and then what its extras bring."""
+    """Return the required packages: those of the package itself, then those of its extras."""
     tested = _tested()
     return tuple(
         Package(each.name, _version(each.name), tested.get(each.name), str(each.specifier), extra)
@@ -60,7 +60,7 @@ def packages() -> tuple[Package, ...]:
 
 
 def _requirements() -> Iterator[tuple[Requirement, str | None]]:
-    """Yield what is required here, with the extra that it is for."""
+    """Yield the requirements, each with its extra."""
     about = metadata.metadata(DISTRIBUTION)
     extras = [each for each in about.get_all("Provides-Extra") or () if each not in _OURS]
     required = [Requirement(each) for each in about.get_all("Requires-Dist") or ()]
@@ -79,7 +79,7 @@ def _version(name: str) -> str | None:
 
 
 def _tested() -> dict[str, str]:
-    """Return the versions of ``constraints.txt``, which is beside the package in a checkout, or in its metadata."""
+    """Return the versions in ``constraints.txt``, which is beside the package in a checkout, or in its metadata."""
     checkout = Path(__file__).parents[2] / "constraints.txt"
     installed = metadata.distribution(DISTRIBUTION).read_text("extra_metadata/constraints.txt")
     text = checkout.read_text() if checkout.is_file() else installed

@@ -1,4 +1,4 @@
-"""What is tried in a process of its own: it may not start, be ended, or hang."""
+"""Checks that run in a separate process, since they may crash, hang or fail to start."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
 
 
 def _passes() -> str:
-    """Read every pass that a pipeline of ours names, with its options."""
+    """Parse every pass of the package's pipelines, with its options."""
     stages = [*(stage for each in PIPELINES.values() for stage in each.stages), *TO_LINALG.values()]
     passes = dict.fromkeys(text for stage in stages for step in stage.passes for text in _spelled(step))
     context, unknown = new_context(), []
@@ -105,11 +105,11 @@ WHEEL: dict[str, Callable[[], str]] = {
     "StableHLO artifacts": _artifact,
     "torch-mlir-opt": _opt,
 }
-"""What is asked of the wheel, and what looks."""
+"""Features of the torch-mlir wheel, each with its check."""
 
 
 class _Tiny(torch.nn.Module):
-    """Has a weight, a product and a function."""
+    """A model with a weight, a matrix product and an activation."""
 
     def __init__(self) -> None:
         super().__init__()

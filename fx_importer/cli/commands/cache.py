@@ -7,10 +7,10 @@ from fx_importer.errors import UsageError
 
 
 def show_cache(clear: bool) -> None:
-    """Print how much is kept, and where; or remove it.
+    """Print the size and location of the cache, or clear it.
 
     Raises:
-        UsageError: if it cannot be removed, or the environment says of the cache what cannot be.
+        UsageError: if it cannot be cleared, or the environment variables for the cache are invalid.
     """
     store = users_store()
     if store.directory.exists() and not store.directory.is_dir():

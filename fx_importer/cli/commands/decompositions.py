@@ -26,19 +26,19 @@ from fx_importer.verification.verdict import as_text
 Lines = Mapping[OpOverload, TableLine]
 
 WHOLE = 500
-"""Characters: no line of text is cut off or folded."""
+"""Width in characters; lines are not truncated or wrapped."""
 
 
 def show_decompositions(model: str | None, options: Options, json_file: Path | None) -> None:
-    """Print the table of the output type; for what ``model`` names, its operators before and after the table.
+    """Print the decomposition table of the output type; for ``model``, its operators before and after decomposition.
 
     Raises:
-        UsageError: for a ``model`` that names none, an operator to keep that is none, or a file that cannot be written.
+        UsageError: if ``model`` does not name a model, an operator to keep does not exist, or a file cannot be written.
         ExportError: if torch.export cannot capture the model.
     """
     if json_file is not None:
         check_writable(json_file)
-    Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
+    Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before the export
     target, rules = target_for(options.output_type), layers(options.lowering.lowerings)
     found = None
     if model is None:
@@ -71,7 +71,7 @@ def _table(lines: Lines) -> Table:
 
 
 def _comparison(found: OpDiff, lines: Lines) -> Table:
-    """Return a row for each operator. The reason is that of the table's line for it, where there is one."""
+    """Return a table with a row per operator. The reason is that of its entry in ``lines``, if there is one."""
     reasons = {str(operator): line.reason for operator, line in lines.items()}
     table = _with_columns("operator", "before", "after", "reason")
     for name in found.operators:

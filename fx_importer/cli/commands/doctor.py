@@ -11,7 +11,7 @@ from fx_importer.installation import doctor
 
 
 def show_checkup(json: Path | None) -> bool:
-    """Look at the installation, and print what was found. Returns whether models can be lowered.
+    """Check the installation, print the findings, and return whether models can be lowered.
 
     Raises:
         UsageError: if the file ``json`` cannot be written.
@@ -25,7 +25,7 @@ def show_checkup(json: Path | None) -> bool:
         print(found)
     if json is not None:
         try:
-            json.write_text(found.to_json())  # not through `saving`, which imports what may be broken here
+            json.write_text(found.to_json())  # `saving` imports packages that may be broken
         except OSError as error:
             raise UsageError(f"cannot save to '{json}': {error.strerror}") from None
     return found.works

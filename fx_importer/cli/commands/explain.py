@@ -15,13 +15,13 @@ from fx_importer.output_types import OutputType
 
 
 def explain_model(model: str, options: Options, output_types: Sequence[OutputType], json_file: Path | None) -> bool:
-    """Print what each of ``output_types`` will refuse of what ``model`` names.
+    """Print the operators of the model that ``model`` names which each of ``output_types`` does not support.
 
     Returns:
-        Whether all of them take it.
+        Whether all output types support the model.
 
     Raises:
-        UsageError: for a ``model`` that names none, or a file that cannot be written.
+        UsageError: if ``model`` does not name a model, or a file cannot be written.
         ExportError: if torch.export cannot capture the model.
     """
     if json_file is not None:

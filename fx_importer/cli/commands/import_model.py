@@ -31,14 +31,14 @@ STDOUT = "-"
 def import_model(
     model: str, output: str, options: Options, manifest: Path | None = None, weights_file: Path | None = None
 ) -> None:
-    """Lower what ``model`` names and write it to the file ``output``, or to standard output for ``-``.
+    """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
-    Its manifest goes to the file ``manifest``, if there is one. ``weights_file`` has the weights that are not in the
-    module, or gets them.
+    The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
+    ``weights_file``, or written to it.
 
     Raises:
-        UsageError: for an output that cannot be written (found before any work), or a ``model`` that names none.
-        FxImporterError: if the model cannot be lowered; nothing is written then.
+        UsageError: if the output cannot be written (checked first), or ``model`` does not name a model.
+        FxImporterError: if the model cannot be lowered; nothing is written in that case.
     """
     if output != STDOUT:
         check_writable(output, SUFFIXES)
@@ -77,12 +77,12 @@ def import_model(
 
 
 def lower_model(model: str, options: Options) -> Lowered:
-    """Lower what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    """Lower the model that ``model`` names. Raise `FxImporterError` if it cannot be lowered."""
     return Lowered.of(compile_programs({options.importing.func_name: _loaded(model)}, FxImporter(), options))
 
 
 def export_model(model: str, options: Options) -> ExportedProgram:
-    """Export what ``model`` names. Raises `FxImporterError` where that cannot be done."""
+    """Export the model that ``model`` names. Raise `FxImporterError` if it cannot be exported."""
     return export_program(*_loaded(model), options.export)
 
 
@@ -91,6 +91,6 @@ def _loaded(model: str) -> Call:
     f, args, kwargs = load_model(model)
     check_inputs(f, args, kwargs, options=())
     if "TORCH_LOGS" not in os.environ:
-        # What torch logs of a model that it cannot export is a traceback of the error that is reported anyway.
+        # For a failed export, torch logs the traceback of the error that is reported anyway.
         torch._logging.set_logs(all=logging.CRITICAL)  # pyright: ignore[reportPrivateImportUsage]
     return f, args, kwargs

@@ -10,10 +10,10 @@ from fx_importer.weights import link
 
 
 def link_module(module: Path, output: Path, weights: Sequence[Path] | None, manifest: Path | None) -> None:
-    """Write ``module`` with its weights in it to ``output``.
+    """Write ``module`` with its weights linked in to ``output``.
 
     Raises:
-        UsageError: for an output that cannot be written (found before any work), or weights that do not fit.
+        UsageError: if the output cannot be written (checked first), or the weights do not match.
     """
     check_writable(output, MODULES)
     save_module(link(module, weights, manifest), output)

@@ -36,16 +36,16 @@ def show_matrix(
     inputs: Path | None,
     json: Path | None,
 ) -> bool:
-    """Lower what ``model`` names to each of ``output_types``, run it on backends, and print the table.
+    """Lower the model that ``model`` names to each of ``output_types``, run it on backends, and print the table.
 
-    Each output type has a process of its own, so that a crash is a cell. Of ``backends``, each runs the output types
-    that it takes; without any, all that are installed do.
+    Each output type runs in a separate process, so that a crash fills a cell only. Each of ``backends`` runs the output
+    types that it supports; by default, all installed backends run.
 
     Returns:
-        Whether all that was tried passed.
+        Whether all cells that were tried passed.
 
     Raises:
-        UsageError: for a ``model`` that names none, or files that cannot be read or written.
+        UsageError: if ``model`` does not name a model, or files cannot be read or written.
     """
     if json is not None:
         check_writable(json)
@@ -86,7 +86,7 @@ def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: P
 
 
 def answer_row(model: str, request: str, answer: str) -> None:
-    """Lower ``model`` and verify it, as ``request`` says; write the row. This is what the process runs."""
+    """Lower ``model`` and verify it as ``request`` says, and write the row. This runs in the separate process."""
     options, backends, inputs = pickle.loads(Path(request).read_bytes())
     found: Row | UsageError
     try:
@@ -102,7 +102,7 @@ def answer_row(model: str, request: str, answer: str) -> None:
 
 
 def read_inputs(path: Path) -> list[Inputs]:
-    """Return the input sets of a file that ``torch.save([(args, kwargs), ...], path)`` wrote.
+    """Return the input sets of a file written by ``torch.save([(args, kwargs), ...], path)``.
 
     Raises:
         UsageError: if it is not such a file.

@@ -19,16 +19,16 @@ from fx_importer.verification import Tolerance
 def reduce_model(
     model: str, options: Options, output: Path, backend: str | None, rtol: float | None, atol: float | None
 ) -> None:
-    """Reduce what ``model`` names, or the program of the report in that directory, with its own options.
+    """Reduce the model that ``model`` names, or the program of the report in that directory with the report's options.
 
-    What is left is written to ``output``, and each step is printed.
+    The result is written to ``output``, and each step is printed.
 
     Raises:
-        UsageError: for a ``model`` that names none, a name that is no backend, an ``output`` that is there or cannot be
-            made, or a model that does not fail, or not always.
+        UsageError: if ``model`` does not name a model, the backend is unknown, ``output`` exists or cannot be created,
+            or the model does not fail, or not always.
         ExportError: if torch.export cannot capture the model.
     """
-    torch.set_num_threads(1)  # before the model computes anything: this process will fork
+    torch.set_num_threads(1)  # before the model runs, since this process forks
     if backend is not None and backend != "eager":
         backend_named(backend)
     if Path(model).is_dir():
@@ -40,7 +40,7 @@ def reduce_model(
             exported = export_model(model, options)
         torch.export.save(exported, program)
         job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
-    # No thread may run beside this one, which forks.
+    # This process forks, so no other thread may run.
     with reporting_progress(True, auto_refresh=False):
         outcome = job.done(output, print).outcome
     print(outcome)

@@ -8,7 +8,7 @@ from fx_importer.api.reproduce import reproduce
 
 
 def reproduce_report(directory: Path) -> bool:
-    """Run the report in ``directory``, print what came of it, and return whether it failed in the same way."""
+    """Run the report in ``directory``, print the result, and return whether it failed in the same way."""
     found = reproduce(directory)
     print(found)
     return found.same

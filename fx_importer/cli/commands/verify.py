@@ -21,20 +21,20 @@ def verify_model(
     atol: float | None,
     bisect: bool,
 ) -> bool:
-    """Lower what ``model`` names, run it on ``backends`` and on its own example inputs, and print the verdict.
+    """Lower the model that ``model`` names, run it on ``backends`` with its own example inputs, and print the result.
 
     With ``bisect``, also print the first operation that differs on each backend with a mismatch.
 
     Returns:
-        Whether it passed.
+        Whether the verification passed.
 
     Raises:
-        UsageError: for a ``model`` that names none or has no example inputs, or a name that is no backend.
+        UsageError: if ``model`` does not name a model or has no example inputs, or a backend is unknown.
         FxImporterError: if the model cannot be lowered.
     """
     for name in backends or ():
         if name != "eager":
-            backend_named(name)  # before any work
+            backend_named(name)  # raises before the lowering
     with reporting_progress(True):
         lowered = lower_model(model, options)
         verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)

@@ -1,4 +1,4 @@
-"""``fx-importer demo``: a sentence encoder with its real weights, to every output type, and run through MLIR's JIT."""
+"""``fx-importer demo``: a sentence encoder with real weights, lowered to every output type and run with MLIR's JIT."""
 
 from fx_importer.cli.demo.demo import run_demo
 

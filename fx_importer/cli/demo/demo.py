@@ -1,4 +1,4 @@
-"""What the demo does, in order."""
+"""The steps of the demo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fx_importer.errors import FxImporterError, UsageError
 from fx_importer.output_types import OutputType
 
 TOLERANCE = 1e-5
-"""How far a cosine similarity may be from eager PyTorch's. In float32, summing in another order costs about 1e-7."""
+"""Tolerance of a cosine similarity against eager PyTorch. Reordered float32 sums change it by about 1e-7."""
 
 PIPED_WIDTH = 100
 
@@ -27,7 +27,7 @@ def run_demo(out: Path) -> None:
 
     Raises:
         UsageError: if the extra ``demo`` is not installed, or ``out`` cannot be a directory.
-        FxImporterError: if a similarity is further than ``TOLERANCE`` from eager PyTorch's.
+        FxImporterError: if a similarity differs by more than ``TOLERANCE`` from eager PyTorch's.
     """
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     try:
@@ -60,6 +60,6 @@ def run_demo(out: Path) -> None:
 
     largest = max(abs(a - b) for a, b in zip(ours, eager, strict=True))
     verdict = f"The largest difference from eager PyTorch is {largest:.1e}; {TOLERANCE:.0e} is allowed."
-    if not largest <= TOLERANCE:  # also where it is not a number
+    if not largest <= TOLERANCE:  # true for NaN too
         raise FxImporterError(verdict)
     console.print(f"[bold]{verdict}[/] {time.perf_counter() - started:.0f} s in all.")

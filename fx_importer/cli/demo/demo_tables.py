@@ -1,4 +1,4 @@
-"""The demo's tables."""
+"""Tables that the demo prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_FREQUENT = 6
 
 
 def stages(traces: Mapping[OutputType, Trace]) -> Table:
-    """Return the seconds that each stage took, a column per output type."""
+    """Return the duration of each stage in seconds, with a column per output type."""
     table = _table("Seconds per stage", "stage", *(output_type.value for output_type in traces))
     seconds = [{record.name: record.seconds for record in trace.stages} for trace in traces.values()]
     order: TopologicalSorter[str] = TopologicalSorter()
@@ -34,7 +34,7 @@ def stages(traces: Mapping[OutputType, Trace]) -> Table:
 
 
 def frequent_operations(modules: Mapping[OutputType, ir.Module]) -> Table:
-    """Return the most frequent ops of each module."""
+    """Return the most frequent operations of each module."""
     table = _table("Ops", "output type", "ops", "most frequent", right=("ops",))
     for output_type, module in modules.items():
         counts = count_ops(module)
@@ -44,8 +44,10 @@ def frequent_operations(modules: Mapping[OutputType, ir.Module]) -> Table:
 
 
 def count_ops(module: ir.Module) -> Counter[str]:
-    """Return the number of operations of ``module`` by name, nested ones included; without modules, functions and
-    terminators."""
+    """Return the number of operations in ``module`` by name, including nested ones.
+
+    Modules, functions and terminators are not counted.
+    """
     counts: Counter[str] = Counter()
 
     def count(op: ir.Operation) -> ir.WalkResult:
@@ -59,7 +61,7 @@ def count_ops(module: ir.Module) -> Counter[str]:
 
 
 def files(paths: Mapping[OutputType, Path]) -> Table:
-    """Return the files that were written."""
+    """Return the files written."""
     table = _table("Files, as bytecode", "output type", "MB", "file", right=("MB",))
     for output_type, path in paths.items():
         table.add_row(output_type.value, f"{path.stat().st_size / 1e6:.1f}", str(path))
@@ -67,7 +69,7 @@ def files(paths: Mapping[OutputType, Path]) -> Table:
 
 
 def similarities(sentences: Sequence[str], ours: Sequence[float], eager: Sequence[float]) -> Table:
-    """Return every pair of sentences with its cosine similarity, the most alike first."""
+    """Return every pair of sentences with its cosine similarity, in descending order."""
     table = _table("Cosine similarities", "sentence", "sentence", "MLIR JIT", "eager", right=("MLIR JIT", "eager"))
     pairs = itertools.combinations(sentences, 2)
     for (a, b), mine, theirs in sorted(zip(pairs, ours, eager, strict=True), key=lambda row: -row[1]):
@@ -76,7 +78,7 @@ def similarities(sentences: Sequence[str], ours: Sequence[float], eager: Sequenc
 
 
 def _table(title: str, *columns: str, right: Sequence[str] | None = None) -> Table:
-    """Return an empty table; every column but the first is aligned right unless ``right`` names those that are."""
+    """Return an empty table. Columns other than the first are right-aligned unless ``right`` names those that are."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
         aligned = index > 0 if right is None else column in right

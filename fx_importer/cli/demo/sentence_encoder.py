@@ -20,14 +20,17 @@ SENTENCES = (
 
 
 class SentenceEncoder(nn.Module):
-    """Token ids → one vector of length 1 per sentence: the mean of its tokens' last hidden states, padding left out."""
+    """Sentence embedding of unit length: the mean of the last hidden states of the tokens, without padding."""
 
     def __init__(self, transformer: nn.Module):
         super().__init__()
         self.transformer = transformer
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """``[sentences, tokens]`` twice, int64; the mask is 1 on tokens and 0 on padding → ``[sentences, 384]``."""
+        """Return embeddings ``[sentences, 384]``.
+
+        Both arguments are int64 ``[sentences, tokens]``; the mask is 1 on tokens and 0 on padding.
+        """
         hidden = self.transformer(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
         mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1)
@@ -35,7 +38,7 @@ class SentenceEncoder(nn.Module):
 
 
 def load_encoder() -> tuple[SentenceEncoder, tuple[Tensor, Tensor]]:
-    """Return the encoder, and ``SENTENCES`` as its inputs. Nothing is fetched from a network.
+    """Return the encoder, and ``SENTENCES`` as its inputs. Does not use the network.
 
     Raises:
         UsageError: if the packages of the extra ``demo`` are missing.

@@ -1,4 +1,4 @@
-"""Registry of operators in MLIR's math dialect on tensors; others are in linalg."""
+"""Registry of operators in MLIR's math dialect on tensors; other operators use linalg."""
 
 from __future__ import annotations
 

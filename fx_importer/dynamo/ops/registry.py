@@ -1,4 +1,4 @@
-"""Registry of operator lowerings: a mapping from operators to functions, to which users add their own."""
+"""Registry of operator lowerings: a mapping from operators to functions that users can extend."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class BuiltIn:
 class OpsRegistry(MutableMapping[Any, NodeEmitter]):
     """The lowerings of operators into an output type.
 
-    There are built-in entries for all operators of the torch dialect and all that have a decomposition; whether a call
-    can be lowered shows in the lowering. Keys are operators or names, ``"add.Tensor"``, ``"aten.add.Tensor"``; a name
-    without an overload stands for all overloads.
+    There are built-in entries for all operators of the torch dialect and all that have a decomposition; whether a given
+    call is supported is only known when it is lowered. Keys are operators or names, ``"add.Tensor"``,
+    ``"aten.add.Tensor"``; a name without an overload stands for all overloads.
     """
 
     def __init__(self, name: str, into: OutputType, rules: dict[OpOverload, Lowering] | None = None):
         self.name = name
         self.into = into
         self._own = rules or {}
-        """Lowerings of the registry itself, which precede the passes."""
+        """Lowerings of the registry itself, applied before the passes."""
         self._given: dict[OpOverload, NodeEmitter] = {}
 
     def __setitem__(self, key: Any, rule: NodeEmitter) -> None:
@@ -89,7 +89,7 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
         return [NodeRule((operator,), (self.into,), rule) for operator, rule in self._given.items()]
 
     def rules(self) -> list[Lowering]:
-        """Return the lowerings that precede the passes: the added ones, and the registry's own."""
+        """Return the lowerings applied before the passes: the added ones, and the registry's own."""
         return [*self.given(), *(rule for operator, rule in self._own.items() if operator not in self._given)]
 
 
