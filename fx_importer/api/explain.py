@@ -1,4 +1,4 @@
-"""Says before a lowering what it will fail for."""
+"""Prediction of the failures of a lowering."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def explain(
     kwargs: Mapping[str, Any] | None = None,
     **model_kwargs: Any,
 ) -> Explanation:
-    """Say which operators of ``f`` each output type will refuse, where they are called, and what helps.
+    """Report the operators of ``f`` that each output type does not support, their call sites and suggestions.
 
-    Each operator is lowered alone, in a process of its own, and what comes of it is kept in the user's directory of
-    caches: the same call is answered from there next time. What fails only in company is not found.
+    Each operator is lowered alone, in another process, and the result is stored in the user's cache directory, where
+    the same call is looked up next time. Failures that only occur with several operators together are not found.
 
     Args:
         f: the model, a plain function, or an exported program.
         *args: example inputs.
-        output_types: what to look into.
+        output_types: the output types to check.
         dynamic_shapes: as `lower` takes it.
         strict: as `lower` takes it.
         mutation: as `lower` takes it.
@@ -66,11 +66,11 @@ def explain(
         keep: as `lower` takes it.
         extra: as `lower` takes it.
         lowerings: as `lower` takes it.
-        kwargs: the model's keyword arguments, for names that are options here too.
+        kwargs: the model's keyword arguments, if their names are options here too.
         **model_kwargs: the model's keyword arguments.
 
     Raises:
-        UsageError: for an option or an input that is not one.
+        UsageError: for an invalid option or input.
         ExportError: if torch.export cannot capture ``f``.
     """
     inputs = {**model_kwargs, **(kwargs or {})}
@@ -89,13 +89,13 @@ def explain(
 def explain_program(
     program: ExportedProgram, options: Options, output_types: Sequence[OutputType], store: Store | None = None
 ) -> Explanation:
-    """Say what each of ``output_types`` will refuse of ``program``. Raises `UsageError` for wrong options."""
+    """Report what each of ``output_types`` does not support of ``program``. Raises `UsageError` for invalid options."""
     prober = Prober(lambda output_type: target_for(output_type).pipeline(options.lowering), store or Store())
     return Explanation({each: _expected(program, replace(options, output_type=each), prober) for each in output_types})
 
 
 def _expected(program: ExportedProgram, options: Options, prober: Prober) -> Expected:
-    """Return what of ``program`` cannot be imported or lowered to the output type, wrong options among it."""
+    """Return what cannot be imported or lowered to the output type in ``program``, including invalid options."""
     progress.enter(f"look into {options.output_type.value}")
     exported, trace = {options.importing.func_name: program}, Trace()
     try:

@@ -1,4 +1,4 @@
-"""The tensors of lowered programs: weights that the module does not hold, and state."""
+"""Tensors of lowered programs: weights outside the module, and state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held_tensors(compiled: Compiled, names: Collection[str]) -> dict[str, torch.
 
 
 def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
-    """Return the weights that the module does not hold, and the programs do, by name.
+    """Return the weights that the programs hold and the module does not, by name.
 
     Raises:
         UsageError: listing those without values.
@@ -47,13 +47,13 @@ def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
 
 
 def initial_state(compiled: Compiled) -> dict[str, torch.Tensor]:
-    """Return the state that the programs were exported with; with the weights, where functions take them."""
+    """Return the state at export, including weights that functions take as arguments."""
     state = held_tensors(compiled, compiled.manifest.state)
     return {**weight_values(compiled), **state} if compiled.options.importing.weights is Weights.ARGS else state
 
 
 def linked_module(compiled: Compiled) -> ir.Module:
-    """Return the module with the weights of the programs in it.
+    """Return the module with the weights of the programs linked into it.
 
     Raises:
         UsageError: listing those without values.
@@ -64,10 +64,10 @@ def linked_module(compiled: Compiled) -> ir.Module:
 
 
 def with_weights(compiled: C, weights: Source) -> C:
-    """Return ``compiled`` with other weights in its programs; the module stays.
+    """Return ``compiled`` with other weights in its programs and the same module.
 
     Raises:
-        UsageError: if the weights are in the module; or listing all that do not fit.
+        UsageError: if the weights are in the module; or listing all that do not match.
     """
     if compiled.options.importing.weights is Weights.INLINE:
         raise UsageError("the weights are in the module: lower with weights='external' or 'args' to change them")

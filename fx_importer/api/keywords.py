@@ -1,4 +1,4 @@
-"""The keywords of `lower`: their types, and the `Options` that they spell."""
+"""Keywords of `lower`: their types, and their conversion to `Options`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ else:
 
 
 class Keywords(_ModelKeywords, total=False):
-    """The keywords of `lower` and `export_and_import`, which `lower` describes, beside the model's own."""
+    """The keywords of `lower` and `export_and_import`, in addition to the model's own. `lower` documents them."""
 
     output_type: str | OutputType
     options: Options | None
@@ -92,11 +92,11 @@ KEYWORDS = tuple(Keywords.__annotations__)
 """The names of all keywords of `lower`."""
 
 BESIDE_OPTIONS = frozenset(("options", "fx_importer", "hooks", "progress", "kwargs"))
-"""The keywords that an `Options` does not hold, and that can be passed beside one."""
+"""The keywords that are not in `Options` and can be passed together with one."""
 
 
 def signature_with_keywords(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function that takes `Keywords` with each of them by name, as `help` shows it."""
+    """Return the signature of a function that takes `Keywords`, with each keyword listed, for `help`."""
     signature = inspect.signature(function)
     *positional, rest = signature.parameters.values()
     named = [
@@ -109,10 +109,10 @@ def signature_with_keywords(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the keywords of ours in a call of `lower`, and the keyword arguments of the model ``f``.
+    """Split the keywords of a call of `lower` into its own and those of the model ``f``.
 
     Raises:
-        UsageError: for a keyword that is both, unless the call has the model's own keyword arguments in ``kwargs``.
+        UsageError: for a keyword that is both, unless the call passes the model's keyword arguments in ``kwargs``.
     """
     ours = {name: value for name, value in keywords.items() if name in KEYWORDS}
     if ours.get("kwargs") is None and not isinstance(f, ExportedProgram):
@@ -128,10 +128,10 @@ def split_keywords(f: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def options_of(keywords: Mapping[str, Any]) -> Options:
-    """Return the options that keywords of `lower` spell, or those that ``options`` holds.
+    """Return the options given by keywords of `lower`, or by ``options``.
 
     Raises:
-        UsageError: for a value that is not an option's, or for keywords beside ``options`` that it holds too.
+        UsageError: for an invalid value, or for keywords that ``options`` holds too.
     """
     if (whole := keywords.get("options")) is not None:
         if not isinstance(whole, Options):

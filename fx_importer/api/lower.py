@@ -1,4 +1,4 @@
-"""What users call: `lower` and its kin. Each makes options of its keywords, and has the driver compile."""
+"""`lower` and related public functions, which convert their keywords to options and call the driver."""
 
 from __future__ import annotations
 
@@ -44,66 +44,68 @@ def lower(
     *args: Any,
     **keywords: Unpack[Keywords],
 ) -> Lowered:
-    """Export ``f`` and lower it to ``output_type``, keeping the program and a record of the stages.
+    """Export ``f`` and lower it to ``output_type``. Return the module with its program and manifest.
 
     Args:
-        f: the model, a plain function, or an exported program (whose inputs were given when it was exported). Or
-            several exported programs by name: a function each in one module, where they share weights and state.
+        f: the model, a plain function, or an exported program (which has its own example inputs); or several exported
+            programs by name, which become functions of one module that share weights and state.
         *args: example inputs.
-        output_type: an `OutputType` or any spelling of one; by default RAW.
-        options: a whole `Options`, instead of the keywords that it holds: all but ``fx_importer``, ``hooks``,
-            ``progress`` and ``kwargs``. Its records have the defaults of these keywords too.
-        fx_importer: an importer to use instead of a new one; its module is filled.
+        output_type: an `OutputType` or any spelling of its name; by default RAW.
+        options: an `Options`, instead of the keywords that it holds: all but ``fx_importer``, ``hooks``,
+            ``progress`` and ``kwargs``. It has the same defaults as these keywords.
+        fx_importer: an importer to use instead of a new one; programs are imported into its module.
         dynamic_shapes: as `torch.export.export` takes it.
         strict: as `torch.export.export` takes it.
-        mutation: what becomes of state that the program mutates, a `Mutation` or its name.
-        weights: where parameters and buffers are, a `Weights` or its name: in the module, sharing their memory; or
-            elsewhere, so that nothing depends on their values. The model may then be on the meta device, or fake.
+        mutation: how state that the program mutates is represented, a `Mutation` or its name.
+        weights: where parameters and buffers are, a `Weights` or its name: in the module, which shares their memory; or
+            outside, so that the module does not depend on their values. The model may then be on the meta device or
+            fake.
         experimental_support_mutation: torch-mlir's name for ``mutation="mutable"``.
-        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, where the
-            output type is of the torch dialect: no other can hold them.
-        runtime_asserts: emit assertions: what the program asserts of its values, and what export took for granted of
-            its inputs' sizes. Not for TOSA and StableHLO, which have none.
-        outline_layers: make one private function of submodules that compute the same, transformer layers say, and call
-            it for each, with its weights: then a deep model costs little more than one of a single layer.
-        hooks: where an integrator steps in; not together with ``fx_importer``, which has its own.
+        import_symbolic_shape_expressions: emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``, if the output
+            type is in the torch dialect; others cannot hold them.
+        runtime_asserts: emit the assertions of the program and export's guards on input sizes. Not for TOSA and
+            StableHLO, which have no assertions.
+        outline_layers: outline submodules that compute the same, such as transformer layers, into one private function
+            that is called with the weights of each. A deep model then costs little more than a single layer.
+        hooks: hooks of an integrator; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
-        keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. Without
-            its overload, an operator stands for all of them.
-        extra: functions by operator, or by name, that decompose it; they go before what the table has.
+        keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. An
+            operator without an overload means all of its overloads.
+        extra: decompositions by operator or its name; they take precedence over the table.
         func_name: the name of the function.
         enable_graph_printing: print the FX graph that is imported.
         verbose: print the module after each stage, weights elided.
         enable_ir_printing: print the module after each pass, weights elided.
-        backend_legal_ops: torch ops that the torch backend stage leaves whole, and the decompositions too.
+        backend_legal_ops: torch ops that neither the torch backend stage nor the decompositions decompose.
         allow_non_finites: whether a lowering may emit infinities.
-        contract: what becomes of a module that holds what its output type may not hold, a `Contract` or its name: an
+        contract: how operations that the output type does not allow are reported, a `Contract` or its name: an
             error, or a `ContractWarning`.
-        unsupported: what becomes of an operator that the output type cannot take, an `Unsupported` or its name: an
-            error; or, with ``"outline"``, a call of a function that the module declares, and PyTorch runs.
-        lowerings: rules for operators that go before what is built in, from `decomposes`, `lowers` and `external`;
-            whole `Lowerings`; and the names of such that packages offer.
-        fallback: output types that take, in this order, what ``output_type`` cannot, operator by operator. The module
-            then holds the dialects of all of them, and ``Lowered.operator_output_types`` says what went where, and why.
-        narrow_integers: for TOSA: no integers of 64 bits, arguments and results included.
-        tosa_target: what TOSA is to be valid for, a `TosaTarget` or its text; without it, TOSA 1.1 (draft) with most
-            extensions, or TOSA 1.0 with narrow integers.
+        unsupported: how operators that the output type does not support are handled, an `Unsupported` or its name: an
+            error; or, with ``"outline"``, a call of a stub that the module declares and PyTorch runs.
+        lowerings: rules for operators, which take precedence over built-in ones, from `decomposes`, `lowers` and
+            `external`; whole `Lowerings`; and names of registries that packages provide.
+        fallback: output types to try, in this order, for operators that ``output_type`` does not support. The module
+            then holds the dialects of all of them; ``Lowered.operator_output_types`` has the output type of each
+            operator, and why.
+        narrow_integers: for TOSA: no 64-bit integers, including arguments and results.
+        tosa_target: the target that TOSA is validated against, a `TosaTarget` or its text; by default, TOSA 1.1
+            (draft) with most extensions, or TOSA 1.0 with narrow integers.
         pipeline: a function that takes the output type's `Pipeline` and returns another, ``lambda pipeline:
-            pipeline.after("torch-backend", my_pass)``; or a whole one, to run instead. See `pipeline_for`.
-        isolate: run the passes in a process of their own, where an abort, or a limit that is reached, is a
-            `CrashedError` with a report.
+            pipeline.after("torch-backend", my_pass)``; or a pipeline to run instead. See `pipeline_for`.
+        isolate: run the passes in another process, so that an abort or an exceeded limit raises a `CrashedError` with
+            a report.
         time_limit: seconds that each stage of passes may take, with ``isolate``.
-        memory_limit: bytes that the process may have to itself, weights that it maps apart, with ``isolate``.
-        dump_dir: where reports of failures and dumps go, each in a new directory; without it, where
-            ``FX_IMPORTER_DUMP_DIR`` says, or temporary files are.
-        dump_ir: a regular expression: what is before and after stages of such names is written down, weights elided,
+        memory_limit: bytes of private memory of the process, not counting mapped weights, with ``isolate``.
+        dump_dir: the directory for failure reports and dumps, each in a new subdirectory; by default
+            ``FX_IMPORTER_DUMP_DIR``, or the directory of temporary files.
+        dump_ir: a regular expression of stage names: the IR before and after these stages is dumped, weights elided,
             with the time of each stage.
-        progress: show on standard error how far the work has come, if that is a terminal, or in a notebook; or a
-            function that is told so, in a `Progress`, a few times a second.
-        cache: take the outcome from the user's cache if the same program was lowered so before, and keep it there if
-            not; without it, if ``FX_IMPORTER_CACHE_DIR`` names a directory. With ``fx_importer``, there is none.
+        progress: show progress on standard error, if that is a terminal, or in a notebook; or a function that is
+            called with a `Progress` a few times a second.
+        cache: look up the result in the user's cache, and store it there if it is missing; by default, if
+            ``FX_IMPORTER_CACHE_DIR`` names a directory. Not used with ``fx_importer``.
         kwargs: the model's keyword arguments, for names that are options here too.
-        **keywords: these, and the model's own keyword arguments.
+        **keywords: the options above, and the model's own keyword arguments.
 
     Raises:
         UsageError: for an option or an input that is not one.
@@ -137,7 +139,7 @@ def export_and_import(
 ) -> ir.Module:
     """Export ``f`` and lower it to ``output_type``; return only the module.
 
-    Takes what `lower` takes, and raises what it raises.
+    Takes the same arguments as `lower`, and raises the same errors.
     """
     return lower(f, *args, **keywords).module
 
@@ -149,7 +151,7 @@ for _function in (lower, export_and_import):
 def _entry_points(
     programs: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], func_name: str
 ) -> dict[str, Call]:
-    """Return the calls of several programs, given by name; raises `UsageError` unless that is what was given."""
+    """Return the calls of several programs, given by name. Raises `UsageError` for anything else."""
     wrong = [name for name, program in programs.items() if not isinstance(program, ExportedProgram)]
     if wrong or not programs:
         kinds = ", ".join(f"'{name}' is of type {type(programs[name]).__name__}" for name in wrong) or "there are none"
@@ -170,12 +172,12 @@ def compare_decompositions(
     atol: float | None = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> Divergence | None:
-    """Run ``f`` in PyTorch before and after it is decomposed, and find the first operation whose rule is wrong.
+    """Run ``f`` in PyTorch before and after decomposition, and find the first operation with a wrong rule.
 
     Args:
         f: the model, a plain function, or an exported program (which is called with its own example inputs).
         *args: inputs.
-        decomposition_table: the table; without it, that of RAW, which keeps what it can.
+        decomposition_table: the table; by default that of RAW, which decomposes as little as possible.
         keep: as `lower` takes it.
         extra: as `lower` takes it.
         dynamic_shapes: as `torch.export.export` takes it.
@@ -184,7 +186,7 @@ def compare_decompositions(
         kwargs: the model's keyword arguments.
 
     Returns:
-        None if all agrees.
+        None if there is no difference.
 
     Raises:
         FxImporterError: as `lower` does.
@@ -225,7 +227,7 @@ def stateless_fx_import(
 ) -> ir.Module:
     """Import a graph of ATen operators whose placeholders are all its inputs, and lower it to ``output_type``.
 
-    The graph is taken as it is: nothing is decomposed. Its nodes carry example values (``node.meta["val"]``).
+    The graph is not decomposed. Its nodes carry example values (``node.meta["val"]``).
     The options are those of `lower`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Lower modules that are already in the torch dialect, as torch-mlir's `compiler_utils` does."""
+"""Lowering of modules in the torch dialect, compatible with torch-mlir's `compiler_utils`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IN_THIS_PROCESS = RunOptions()
 
 
 class HasFinitePolicy(Protocol):
-    """Anything that says whether a lowering may emit infinities."""
+    """Protocol of options that define whether a lowering may emit infinities."""
 
     @property
     def allow_non_finites(self) -> bool: ...
@@ -27,7 +27,7 @@ class HasFinitePolicy(Protocol):
 
 @dataclass(frozen=True)
 class BackendLoweringOptions:
-    """For `lower_mlir_module`, which takes torch-mlir's class of this name too."""
+    """Options of `lower_mlir_module`, which also accepts torch-mlir's class of this name."""
 
     allow_non_finites: bool = True
 
@@ -41,11 +41,11 @@ def run_pipeline_with_repro_report(
 ) -> None:
     """Run ``pipeline``, in MLIR's syntax, on ``module``, in place. ``description`` names it in errors.
 
-    ``running`` says how: in a process of its own, for one.
+    ``running`` has the options of execution, such as running in another process.
 
     Raises:
         UsageError: if ``pipeline`` is not a pipeline.
-        StageFailed: if it fails; the error names a directory that repeats the failure.
+        StageFailed: if it fails; the error names a directory that reproduces the failure.
         CrashedError: if it ends its own process; likewise.
     """
     stage = Stage(description or "pipeline", "", parse_steps(pipeline))
@@ -65,10 +65,10 @@ def pipeline_for(
 ) -> Pipeline:
     """Return the stages that a lowering to ``output_type`` runs after the import.
 
-    The options are those of `lower`, whose ``pipeline`` may be what is made of this.
+    The options are those of `lower`, whose ``pipeline`` may be derived from the result.
 
     Raises:
-        UsageError: for an option that is not one.
+        UsageError: for an invalid option.
     """
     options = LoweringOptions(
         tuple(backend_legal_ops),
@@ -89,12 +89,12 @@ def lower_mlir_module(
 ) -> ir.Module:
     """Lower ``module``, which is in the torch backend form, to ``output_type``, in place; return it.
 
-    ``verbose`` prints the module as it is then, large constants elided. ``backend_options`` may be all the options of a
-    lowering, `LoweringOptions`, with a ``pipeline`` of one's own; ``running`` says how the stages run.
+    ``verbose`` prints the result, large constants elided. ``backend_options`` may be full `LoweringOptions` with a
+    custom ``pipeline``. ``running`` has the options of execution.
 
     Raises:
-        UsageError: for an output type that is not one.
-        StageFailed: if a stage fails; the error names a directory that repeats the failure.
+        UsageError: for an unknown output type.
+        StageFailed: if a stage fails; the error names a directory that reproduces the failure.
         CrashedError: if a stage ends its own process; likewise.
     """
     options = backend_options or LoweringOptions()

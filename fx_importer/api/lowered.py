@@ -1,4 +1,4 @@
-"""The result of lowering: a module, and what can be done with it: run, verify, bisect, save."""
+"""Result of a lowering, with methods to run, verify, bisect and save the module."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from fx_importer.weights import Source
 
 @dataclass(frozen=True)
 class Lowered(Compiled):
-    """A lowered program, or several in one module, and the record of how they were lowered."""
+    """One or several lowered programs in one module, and the record of how they were lowered."""
 
     @classmethod
     def of(cls, compiled: Compiled) -> Lowered:
-        """Return the result of a compilation with the methods of this class."""
+        """Return the result of a compilation as an instance of this class."""
         return cls(**{each.name: getattr(compiled, each.name) for each in fields(compiled)})
 
     def lower_again(self, f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None = None) -> Lowered:
-        """Lower another model or program as this one was; with other decompositions, if there are any."""
+        """Lower another model or program with the same options, and with other decompositions if given."""
         return Lowered.of(self.recompile(f, args, decompositions))
 
     @property
     def program(self) -> ExportedProgram:
-        """The program, where there is one; the first where there are several."""
+        """The program; the first one if there are several."""
         return next(iter(self.programs.values()))
 
     @property
     def operator_stubs(self) -> Mapping[str, OperatorStub]:
-        """Stubs of unsupported operators, which PyTorch runs, with ``unsupported="outline"``: by function name."""
+        """Stubs of unsupported operators, which PyTorch runs, by function name, for ``unsupported="outline"``."""
         return self.manifest.operator_stubs
 
     @property
@@ -65,67 +65,67 @@ class Lowered(Compiled):
 
     @property
     def stubs(self) -> Mapping[str, Callable[..., Any]]:
-        """What PyTorch runs instead of operators that are external calls, by name."""
+        """Functions that PyTorch runs for operators that are external calls, by name."""
         return stubs_of(layers(self.options.lowering.lowerings))
 
     def save(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
 
-        Of a module without its weights, the manifest is written too, beside it: ``model.manifest.json``. An artifact
-        names no weights: it has external ones inside.
+        For a module without its weights, the manifest is written next to it: ``model.manifest.json``. An artifact
+        contains external weights.
 
         Args:
             path: the file.
-            weights: of such a module: the file, or transformers' directory, that has them, which the manifest then says
-                for each; or, if it is not there, where to write them: a .safetensors or .irpa file.
+            weights: for such a module, the file, or transformers' directory, that has the weights, which the manifest
+                then records for each; or, if it does not exist, the .safetensors or .irpa file to write.
 
         Raises:
-            UsageError: if a file cannot be written, or weights are not what the module was made for. No file that was
-                not there before is left behind then.
+            UsageError: if a file cannot be written, or weights do not match the module. No new files are left
+                behind then.
         """
         save_lowered(self, path, weights)
 
     def iree_source(self, scope: str = SCOPE) -> str:
         """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.
 
-        They are called as in the state dict. IREE's runtime takes them from a file that `save` has written,
-        ``--parameters=model=model.safetensors`` say. What comes out does not hold them.
+        They are named as in the state dict. IREE's runtime reads them from a file that `save` has written, for example
+        ``--parameters=model=model.safetensors``. The compiled module does not contain them.
 
         Raises `UsageError` unless the weights are external.
         """
         return iree_source_of(self, scope)
 
     def with_weights(self, weights: Source) -> Lowered:
-        """Return this with other weights in its programs, for `run`, `verify`, `save` and all else; the module stays.
+        """Return a copy with other weights in its programs, for all methods such as `run`, and the same module.
 
         Args:
             weights: a state dict, a model, an exported program, a file or a directory, or a list of such, as `link`
                 takes it.
 
         Raises:
-            UsageError: if the weights are in the module; or listing all that do not fit.
+            UsageError: if the weights are in the module; or listing all that do not match.
         """
         return with_weights(self, weights)
 
     @functools.cached_property
     def linked(self) -> ir.Module:
-        """The module with its weights in it: those that the programs hold.
+        """The module with the weights that the programs hold linked into it.
 
-        Raises `UsageError` that lists those without values.
+        Raises `UsageError` listing those without values.
         """
         return linked_module(self)
 
     def save_artifact(
         self, path: str | os.PathLike[str], version: str = DEFAULT_VERSION, weights: Weights = "inline"
     ) -> None:
-        """Write StableHLO as a portable artifact, which other releases of StableHLO, and XLA, read.
+        """Write StableHLO as a portable artifact, readable by other releases of StableHLO and by XLA.
 
         Args:
             path: the file; its usual suffix is ``.stablehlo``.
-            version: the release of StableHLO that it is for, and all later ones: ``"1.0.0"``; or ``"current"``,
-                ``"week-4"``, ``"week-12"``, ``"minimum"``, as StableHLO names the releases that can be written for.
-            weights: ``"inline"``; or ``"arguments"``: each is a last argument of the functions that read it, and the
-                argument's attribute ``fx_importer.constant`` is its name in the manifest.
+            version: the oldest release of StableHLO that reads it: ``"1.0.0"``; or ``"current"``, ``"week-4"``,
+                ``"week-12"``, ``"minimum"``, StableHLO's names of supported releases.
+            weights: ``"inline"``; or ``"arguments"``: each is a trailing argument of the functions that read it, and
+                the argument's attribute ``fx_importer.constant`` is its name in the manifest.
 
         Raises:
             UsageError: if the module is not StableHLO, there is no such version, or the file cannot be written.
@@ -133,24 +133,25 @@ class Lowered(Compiled):
         save_portable_artifact(self, path, version, weights)
 
     def caller(self, state: Mapping[str, torch.Tensor] | None = None, backend: str | Backend | None = None) -> Caller:
-        """Return the module's functions, ready to run on ``backend``, with a state of their own.
+        """Return the module's functions, ready to run on ``backend``, with their own state.
 
         Args:
-            state: what it is to begin with; without it, what the programs were exported with. Weights that functions
-                take may be in it.
-            backend: a name, of `BACKENDS` or ``"eager"`` for the programs themselves, or one of your own; without it,
-                the output type's: the JIT, StableHLO's interpreter, TOSA's reference model. With stubs, the JIT.
+            state: the initial state; by default that of the exported programs. May contain weights that functions
+                take.
+            backend: a name in `BACKENDS`, ``"eager"`` for the programs themselves, or a custom backend; by default
+                that of the output type: the JIT, StableHLO's interpreter, TOSA's reference model. With stubs, the
+                JIT.
 
         Raises:
             NotInstalledError: naming the extra that brings the backend.
-            UsageError: for what the backend cannot run, or if a part of the state is missing.
+            UsageError: if the backend cannot run the module, or a part of the state is missing.
         """
         return caller_of(self, state, backend)
 
     def initial_state(self) -> dict[str, torch.Tensor]:
-        """Return the state that the programs were exported with, by its name in the state dict.
+        """Return the state at export, by name in the state dict.
 
-        Weights are in it where functions take them.
+        Includes weights that functions take as arguments.
         """
         return initial_state(self)
 
@@ -163,10 +164,10 @@ class Lowered(Compiled):
         return self.caller()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module on the output type's backend: takes what the model takes, returns what it returns.
+        """Run the module on the output type's backend, with the model's arguments and results.
 
-        The first call compiles. A model that mutates state does so here too, from one call to the next; `caller` makes
-        one that starts afresh, runs on other backends, and has the functions by name where there are several.
+        The first call compiles. State that the model mutates is kept between calls. `caller` returns the functions
+        by name, with fresh state, for any backend.
 
         Raises:
             NotInstalledError: naming the extra that brings the backend.
@@ -184,25 +185,25 @@ class Lowered(Compiled):
         isolate: bool = True,
         **kwargs: Any,
     ) -> Verdict:
-        """Run the programs as they were exported, in PyTorch, and the module on backends, and compare all results.
+        """Run the exported programs in PyTorch and the module on backends, and compare all results.
 
-        Outputs, new state, gradients and inputs that are written to are compared, as `compare` does it. State begins
-        afresh for each backend, and is kept from one input set to the next.
+        Outputs, new state, gradients and mutated inputs are compared with `compare`. State is reset for each backend,
+        and kept from one input set to the next.
 
         Args:
-            *args: what the model takes. With no inputs at all, what the programs were exported with.
-            inputs: several input sets instead, or those of other functions than the only one.
-            backends: names or backends of your own. Without it, all that run the output type and are installed; the
-                output type's own has to be.
-            rtol: instead of the dtype's own, in ``|a - e| <= rtol * |e| + atol``.
-            atol: the same. By default it goes with the largest magnitude of the output: see `Tolerance`.
-            isolate: whether what may end its process gets one of its own. It takes some seconds to start; all input
-                sets and backends share it. Backends of your own run in this one.
+            *args: the model's inputs; by default the example inputs of the programs.
+            inputs: several input sets instead, or those of named functions.
+            backends: names or custom backends; by default all installed ones that run the output type, whose own
+                backend must be installed.
+            rtol: overrides the dtype's tolerance in ``|a - e| <= rtol * |e| + atol``.
+            atol: likewise. The default is relative to the largest magnitude of the output: see `Tolerance`.
+            isolate: whether to run code that may crash in another process. It takes some seconds to start and is
+                shared by all input sets and backends. Custom backends run in this process.
             **kwargs: the model's keyword arguments.
 
         Raises:
-            UsageError: for inputs that the programs were not exported for, a name that is no backend, or an output type
-                that nothing runs.
+            UsageError: for inputs that the programs were not exported for, an unknown backend, or an output type
+                without a backend.
         """
         given = inputs_given(args, kwargs)
         return verify_lowered(self, given, inputs, backends, Tolerance(rtol, atol), isolate)
@@ -217,15 +218,16 @@ class Lowered(Compiled):
         isolate: bool = True,
         **kwargs: Any,
     ) -> Divergence | None:
-        """Find the first operation of the exported program whose value differs on ``backend``; None if all agrees.
+        """Find the first operation of the exported program whose value differs on ``backend``, or None.
 
-        The program is lowered again, with its intermediate values as outputs; what differs is then lowered alone. A
-        script that shows the operation without the model is written to a new directory. State is as it was exported.
+        The program is lowered again with intermediate outputs; operations that differ are then lowered as single-op
+        programs. A script that reproduces the operation without the model is written to a new directory. State is
+        that of the exported program.
 
         Args:
-            *args: what the model takes. With no inputs at all, what the program was exported with.
-            inputs: the inputs of another function than the only one, instead.
-            backend: a name or a backend of your own; without it, the output type's. ``"eager"`` finds wrong
+            *args: the model's inputs; by default the example inputs of the program.
+            inputs: the inputs of a named function, instead.
+            backend: a name or a custom backend; by default the output type's. ``"eager"`` finds wrong
                 decompositions.
             rtol: as for `verify`.
             atol: as for `verify`.
@@ -233,7 +235,7 @@ class Lowered(Compiled):
             **kwargs: the model's keyword arguments.
 
         Raises:
-            UsageError: if the program does not run there, so that there are no values; and as `verify` does.
+            UsageError: if the program does not run on the backend; and as `verify` does.
         """
         given = inputs_given(args, kwargs)
         return bisect_lowered(self, given, inputs, backend, Tolerance(rtol, atol), isolate)

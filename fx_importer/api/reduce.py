@@ -1,4 +1,4 @@
-"""Reduces what fails: the program of a report, or one that was lowered and computes something else."""
+"""Reduction of programs that fail to lower or compute wrong results."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from fx_importer.reduction import Reduction, Search, Setting, Trials
 from fx_importer.verification import Tolerance
 
 PATIENCE = 60.0
-"""Seconds that a stage may take before it counts as one that does not end."""
+"""Seconds after which a stage counts as not terminating."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be reduced. It pickles, if its rules can be imported."""
+    """A reduction task. It can be pickled if its rules can be imported."""
 
     program: Path
-    """What `torch.export.save` wrote, with example inputs."""
+    """The output of `torch.export.save`, with example inputs."""
     setting: Setting
     stage: str | None
-    """In which it should fail, if that is known."""
+    """The stage expected to fail, if known."""
     patience: float = PATIENCE
 
     def done(self, output: str | os.PathLike[str], tell: Callable[[str], None]) -> Reduction:
-        """Reduce the program, and write what is left to ``output``, a new directory, which is whole or not there.
+        """Reduce the program and write the result atomically to ``output``, a new directory.
 
-        This process forks for each candidate: it must not have computed in threads. ``tell`` is told of each step.
+        This process forks for each candidate: it must not have computed in threads. ``tell`` is called for each step.
 
         Raises:
-            UsageError: if ``output`` is there or cannot be made, or the program does not fail, or not always, or in
+            UsageError: if ``output`` exists or cannot be created, or the program does not fail, or not always, or in
                 another stage.
         """
         torch.set_num_threads(1)  # before there are any: see `Trials`
@@ -60,10 +60,10 @@ class Job:
 
 
 def job_of(directory: Path) -> Job:
-    """Return the job to reduce the program of a report.
+    """Return the task to reduce the program of a report.
 
     Raises:
-        UsageError: if ``directory`` holds no report, not one program, or one whose lowering only Python can say.
+        UsageError: if ``directory`` holds no report, not exactly one program, or options that have no text form.
     """
     facts = facts_of(directory)
     files = [directory / file for file in facts["programs"].values()]
@@ -88,7 +88,7 @@ def lower_as(
     *,
     explain: bool,
 ) -> None:
-    """Lower a model as ``setting`` says, and hold it against eager where there is a backend. Raises what goes wrong."""
+    """Lower a model with ``setting`` and compare it with eager mode if there is a backend. Raises any failure."""
     options = replace(
         setting.options, export=ExportOptions(dynamic_shapes), printing=PrintOptions(), running=RunOptions()
     )
@@ -104,7 +104,7 @@ def lower_as(
 
 
 class Reducer:
-    """What answers in the process of `reduce`."""
+    """Server in the process of `reduce`."""
 
     def __init__(self, note: Callable[[str], None]):
         self._note = note
@@ -123,20 +123,20 @@ def reduce(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Reduction:
-    """Reduce a program that does on ``backend`` what eager PyTorch does not, to as little as does so too.
+    """Reduce a program whose results on ``backend`` differ from eager PyTorch to a smaller one that differs too.
 
-    It is done in a process of its own, which runs each candidate in another.
+    This is done in another process, which runs each candidate in a process of its own.
 
     Args:
-        lowered: what `lower` gave for a program that has example inputs. Its rules must be functions that can be
+        lowered: the result of `lower` for a program with example inputs. Its rules must be functions that can be
             imported.
-        output: a new directory for what is left: ``reduced.py``, ``reduced.mlir`` and ``report.md``.
+        output: a new directory for the result: ``reduced.py``, ``reduced.mlir`` and ``report.md``.
         backend: a name of a backend, as for `Lowered.verify`.
         rtol: as for `Lowered.verify`.
         atol: as for `Lowered.verify`.
 
     Raises:
-        UsageError: if ``output`` is there or cannot be made, a rule cannot be imported, or the program does not fail,
+        UsageError: if ``output`` exists or cannot be created, a rule cannot be imported, or the program does not fail,
             or not always.
     """
     scratch = Scratch()
@@ -146,8 +146,8 @@ def reduce(
 
 
 def in_a_process(job: Job, output: str | os.PathLike[str]) -> Reduction:
-    """Return ``job.done(output)``, from a process of its own."""
-    job = replace(job, setting=_keyed_by(str, job.setting))  # operators do not pickle
+    """Return ``job.done(output)``, computed in another process."""
+    job = replace(job, setting=_keyed_by(str, job.setting))  # operators cannot be pickled
     try:
         pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
@@ -159,7 +159,7 @@ def in_a_process(job: Job, output: str | os.PathLike[str]) -> Reduction:
 
 
 def _keyed_by(key: Callable[[Any], Any], setting: Setting) -> Setting:
-    """Return ``setting`` with other keys to its rules."""
+    """Return ``setting`` with mapped keys of its rules."""
     given = setting.options.decompositions
     table = None if given.table is None else {key(operator): rule for operator, rule in given.table.items()}
     changed = replace(given, table=table, extra={key(operator): rule for operator, rule in given.extra.items()})

@@ -28,18 +28,18 @@ MODULES: Mapping[str, str] = {
     "saving": "mlir.module_io",
     "trace": "diagnostics.trace",
 }
-"""Modules that the documentation of version 0.1 imported from, or that held public names, and where they are now."""
+"""New paths of modules of version 0.1 that were documented or held public names."""
 
 NAMES: Mapping[str, str] = {
     "Declined": "NoMatch",
     "Refusal": "UnsupportedNode",
     "Refused": "UnsupportedNodeError",
 }
-"""Public names of version 0.1, and what they are called now."""
+"""Current names of public names of version 0.1."""
 
 
 def current_name(name: str) -> str:
-    """Return what the public name ``name`` is called now; warn if it has changed."""
+    """Return the current name of the public name ``name``. Warn if it has changed."""
     if name not in NAMES:
         return name
     message = f"fx_importer.{name} is deprecated: it is called fx_importer.{NAMES[name]} now"
@@ -48,7 +48,7 @@ def current_name(name: str) -> str:
 
 
 class RenamedModules(MetaPathFinder, Loader):
-    """Imports a module of `MODULES` from where it is now, with a `DeprecationWarning`."""
+    """Import finder that loads modules of `MODULES` from their new paths, with a `DeprecationWarning`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -58,7 +58,7 @@ class RenamedModules(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self) if package == "fx_importer" and name in MODULES else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Let the import give the module from its new place."""
+        """Replace the module by the one at its new path."""
         old = module.__name__
         new = f"fx_importer.{MODULES[old.partition('.')[2]]}"
         warnings.warn(f"{old} is deprecated: it is {new} now", DeprecationWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Runs what a report holds, and says whether it still fails in the same way."""
+"""Reproduction of the failure of a report."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fx_importer.pipelines.isolated_runner import run_stages
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of running a report."""
+    """Result of running a report."""
 
     reported: Failure
     now: Failure | None
     """None if it does not fail."""
     versions: Mapping[str, tuple[str, str]]
-    """Of what has another version here: the reported one, and the one here."""
+    """Reported and current versions of packages that differ."""
 
     @property
     def same(self) -> bool:
@@ -47,10 +47,10 @@ class Reproduction:
 
 
 def reproduce(directory: Path) -> Reproduction:
-    """Run the failed stage of the report in ``directory``, in a process of its own; where it has no passes, all before.
+    """Run the failed stage of the report in ``directory``, in another process; if it has no passes, all stages before.
 
     Raises:
-        UsageError: if ``directory`` holds no report, or nothing that can be run.
+        UsageError: if ``directory`` holds no report, or nothing runnable.
     """
     facts = facts_of(directory)
     options = options_from_text(facts["options"])
@@ -63,7 +63,7 @@ def reproduce(directory: Path) -> Reproduction:
 
 
 def facts_of(directory: Path) -> dict[str, Any]:
-    """Return what a report says, as data. Raises `UsageError` if ``directory`` holds none."""
+    """Return the data of a report. Raises `UsageError` if ``directory`` holds none."""
     try:
         facts = json.loads((directory / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Run a lowered module on a backend, compare it with PyTorch, and find the first operation that differs."""
+"""Execution of a lowered module, comparison with PyTorch, and search for the first operation that differs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
 
     Raises:
         NotInstalledError: naming the extra that brings the backend.
-        UsageError: for what the backend cannot run, or if a part of the state is missing.
+        UsageError: if the backend cannot run the module, or a part of the state is missing.
     """
     if backend is None:
         backend = default_for(lowered.manifest)

@@ -1,4 +1,4 @@
-"""Write a lowered module: as MLIR, with its manifest and weights beside it, as a portable artifact, for IREE."""
+"""Output of lowered modules: MLIR with manifest and weights, portable artifacts, and source for IREE."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from fx_importer.api.lowered import Lowered
 
 DEFAULT_VERSION = "week-12"
-"""The release of StableHLO that artifacts are written for."""
+"""The StableHLO release for which artifacts are written."""
 
 
 def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None) -> None:
-    """Write the module in the format of the suffix; without its weights, the manifest and the weights beside it.
+    """Write the module in the format of the suffix, and the manifest and weights if they are outside of it.
 
     Raises:
-        UsageError: if a file cannot be written, or weights are not what the module was made for. No file that was not
-            there before is left behind then.
+        UsageError: if a file cannot be written, or weights do not match the module. No new files are left
+            behind then.
     """
     if holds_weights(path, lowered.options.importing.weights) or not lowered.manifest.weights:
         if weights is not None:

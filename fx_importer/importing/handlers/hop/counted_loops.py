@@ -52,7 +52,7 @@ class LeadingAxis:
         ]
 
     def stack(self, example: torch.Tensor) -> ir.Value:
-        """Return an uninitialized stack of tensors like ``example``."""
+        """Return a tensor of zeros like ``example``, into which `write` inserts slices."""
         build, no, none = self._build, self._build.constant(False), self._build.constant(None)
         sizes = build.list_of(self.sizes.values(example.shape), build.types.parse("!torch.list<int>"))
         operands = [sizes, build.constant(example.dtype), none, none, no]
