@@ -15,7 +15,7 @@ from fx_importer.rewrites.in_place_state import state_to_values, values_to_memor
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
-from fx_importer.rewrites.stablehlo.complex_parts import complex_parts_to_stablehlo
+from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
 from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
