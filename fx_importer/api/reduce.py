@@ -159,7 +159,7 @@ def in_a_process(job: Job, output: str | os.PathLike[str]) -> Reduction:
 
 
 def _keyed_by(key: Callable[[Any], Any], setting: Setting) -> Setting:
-    """Return ``setting`` with mapped keys of its rules."""
+    """Return ``setting`` with ``key`` applied to the operators of its decomposition rules."""
     given = setting.options.decompositions
     table = None if given.table is None else {key(operator): rule for operator, rule in given.table.items()}
     changed = replace(given, table=table, extra={key(operator): rule for operator, rule in given.extra.items()})

@@ -1,1 +1,1 @@
-"""How a compilation runs: the driver, and what it does when an operator is unsupported."""
+"""The compilation driver, and its handling of unsupported operators."""

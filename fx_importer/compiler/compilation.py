@@ -1,4 +1,4 @@
-"""One compilation: its options, and everything that is resolved from them before the work begins."""
+"""A compilation: its options, and everything resolved from them in advance."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from fx_importer.targets import Target, target_for
 
 @dataclass(frozen=True)
 class Compilation:
-    """What every step of a compilation is given."""
+    """Context of the steps of a compilation."""
 
     options: Options
     target: Target
     pipeline: Pipeline
     """The stages after the import."""
     rules: tuple[Lowerings, ...]
-    """The user's rules for operators, in the order in which they are asked."""
+    """The user's rules for operators, in order of precedence."""
     handlers: Mapping[Any, Handler]
     """How the importer handles operators with rules."""
     importing: ImportOptions
-    """How programs are imported, within what the output type can hold."""
+    """Import options, limited to the capabilities of the output type."""
 
     @classmethod
     def of(cls, options: Options) -> Compilation:
@@ -71,7 +71,7 @@ class Compilation:
 
 
 def _importing(options: Options, target: Target) -> ImportOptions:
-    """Return how programs are imported: without symbolic shapes where nothing lowers them.
+    """Return the import options, without symbolic shapes if the output type cannot hold them.
 
     Raises `UsageError` for assertions that the output type cannot hold: leaving them out silently would be wrong.
     """

@@ -1,4 +1,4 @@
-"""The result of a compilation: the module, its manifest, and the programs that it was made from."""
+"""Result of a compilation: the module, its manifest and its programs."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from fx_importer.options import DecompositionOptions, Options, Weights
 
 @dataclass(frozen=True)
 class Compiled:
-    """A lowered program, or several in one module, and the record of how they were lowered."""
+    """One or several lowered programs in one module, and the record of how they were lowered."""
 
     programs: Mapping[str, ExportedProgram]
-    """The programs, decomposed and canonical, by the names of their functions. What is imported may have other dtypes,
-    where the output type needs it."""
+    """The programs, decomposed and canonical, by the names of their functions. The imported ones may have other
+    dtypes if the output type requires it."""
     exported: Mapping[str, ExportedProgram]
-    """The programs as they were exported, before anything was decomposed. They share the weights."""
+    """The exported programs, before decomposition. They share the weights."""
     module: ir.Module
     manifest: Manifest
-    """What the functions take and return, and what is state; ``manifest.to_json()`` is for other tools."""
+    """Arguments, results and state of the functions; ``manifest.to_json()`` is for other tools."""
     trace: Trace
     options: Options
     recompile: Callable[[Any, Sequence[Any], DecompositionOptions | None], Compiled] = field(repr=False)
-    """Lowers another model or program with these options; with other decompositions, if there are any."""
+    """Lowers another model or program with these options, and with other decompositions if given."""
     operator_output_types: tuple[OperatorOutputType, ...] = ()
-    """With a fallback: the output type that each operator was lowered to, and why not to the requested one."""
+    """With a fallback: the output type to which each operator was lowered, and why not to the requested one."""
 
 
 class LazyPrograms(Mapping[str, ExportedProgram]):
-    """Programs whose names are known, and that are made when one is asked for."""
+    """Mapping with known names whose programs are created on first access."""
 
     def __init__(self, names: Iterable[str], make: Callable[[], Mapping[str, ExportedProgram]]):
         self._names = tuple(names)
@@ -61,7 +61,7 @@ class LazyPrograms(Mapping[str, ExportedProgram]):
 
 
 def manifest_of(imported: ImportResult, outcome: Outcome, compilation: Compilation) -> Manifest:
-    """Return the manifest of a module, lowered, that ``imported`` was."""
+    """Return the manifest of the lowered module of ``imported``."""
     options = compilation.options
     manifest = Manifest(
         options.output_type.value,
@@ -77,10 +77,10 @@ def manifest_of(imported: ImportResult, outcome: Outcome, compilation: Compilati
 
 
 def _weights(imported: ImportResult, policy: Weights) -> Mapping[str, Weight]:
-    """Return the weights that the module does not hold; of external ones, those that it still names.
+    """Return the weights outside the module. Of external ones, return those that the module still refers to.
 
-    A stage in another process may have given a resource another type. MLIR then takes it for a new one, and adds a
-    number to the name, with which it is that of no resource that was there before.
+    A stage in another process may have changed the type of a resource. MLIR then treats it as a new one, and appends a
+    number to the name to make it unique.
     """
     if policy is not Weights.EXTERNAL:
         return imported.weights

@@ -1,4 +1,4 @@
-"""Why a program fails to lower: the operators that the output type does not take, found by lowering each alone."""
+"""Diagnosis of failed lowerings: the unsupported operators, found by lowering each alone."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def prober_for(compilation: Compilation, store: Store | None = None) -> Prober:
 
 
 def causes_of(imported: ir.Operation, compilation: Compilation, prober: Prober) -> tuple[Cause, ...]:
-    """Return the operators of a module, as it was imported, that the output type does not take."""
+    """Return the operators of an imported module that the output type does not support."""
     target = compilation.target
     kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().keys()}
     return tuple(causes_in(imported, target.output_type, prober, kept))
 
 
 def expected_of(canonical: Programs, importer: FxImporter, compilation: Compilation, prober: Prober) -> Expected:
-    """Return what of canonical programs cannot be imported, and which operators then fail to lower."""
+    """Return everything in canonical programs that cannot be imported, and the operators that would fail to lower."""
 
     def imported(programs: Programs) -> ir.Operation:
         legal = legalize_programs(programs, compilation, Trace())
@@ -52,7 +52,7 @@ def all_unsupported(
         headline = f"{headline.removesuffix(':')} (unsupported='outline' is for what can be imported):"
     if not any(each.node for each in error.unsupported_nodes):
         return UnsupportedProgramError(headline, error.unsupported_nodes)
-    # Without outlined layers, what is unsupported is listed for each layer.
+    # Without outlined layers, unsupported operators are listed for each layer.
     inlined = replace(compilation, importing=replace(compilation.importing, outline_layers=False))
     found = expected_of(canonical, importer, inlined, prober_for(compilation))
     if headline == not_imported(len(error.unsupported_nodes)):

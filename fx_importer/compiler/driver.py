@@ -1,4 +1,4 @@
-"""Export, decompose, canonicalize, legalize, import, lower: the order of the steps."""
+"""Driver of the steps: export, decompose, canonicalize, legalize, import, lower."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def compile_programs(
     report: bool = True,
     trace: Trace | None = None,
 ) -> Compiled:
-    """Export models and lower them to functions of one module, or take the outcome from the cache.
+    """Export models and lower them to functions of one module, or read the result from the cache.
 
     Args:
         calls: models and their example inputs, by the names of functions.
-        importer: its module is filled.
+        importer: the importer, into whose module the programs are imported.
         options: for the whole compilation.
-        report: whether failures are explained, and written to a report.
-        trace: the record to add the stages to. It then decides what is reported and explained, and nothing is cached.
+        report: whether failures are diagnosed and written to a report.
+        trace: the record to add the stages to, which then controls reports and diagnosis. Nothing is cached then.
 
     Raises:
         FxImporterError: as `fx_importer.lower` does.
@@ -71,8 +71,8 @@ def lower_exported(
 ) -> Compiled:
     """Lower exported programs to functions of one module.
 
-    ``report`` completes an error that lists what cannot be imported with what would fail later. The weights numbered
-    in ``elided`` are left out of the module.
+    With ``report``, an error that lists unsupported nodes also lists operators that would fail to lower. The weights
+    numbered in ``elided`` are left out of the module.
     """
     options = compilation.options
     run = stage_runner(importer.module, options.running)
@@ -89,7 +89,7 @@ def lower_exported(
             raise
         raise all_unsupported(error, canonical, importer, compilation) from None
     outcome = lower_imported(imported, compilation, trace, run)
-    trace.imported = None  # it was there to find out what failed
+    trace.imported = None  # it was only kept for diagnosis
     manifest = manifest_of(imported, outcome, compilation)
     recompile = _recompiler(importer, options)
     return Compiled(
@@ -98,7 +98,7 @@ def lower_exported(
 
 
 def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace) -> Compiled:
-    """Take the outcome from the cache; if it is not there, lower the programs and keep it, if it can be kept."""
+    """Return the result from the cache, or lower the programs and cache the result if possible."""
     with trace.stage("cache") as record:
         place = place_of(exported, importer, compilation.options, record.remarks.append)
         manifest = place.read(importer.module) if place else None
@@ -120,8 +120,8 @@ def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Co
 def _lower_and_keep(
     place: Place, exported: Programs, importer: FxImporter, compilation: Compilation, trace: Trace
 ) -> Compiled:
-    """Lower programs without the values of their weights, keep the outcome, and link the weights into it."""
-    # Of an attempt that fails, no report is written: it would have no weights.
+    """Lower programs with elided weights, cache the result, and link the weights into it."""
+    # No report is written for a failed attempt, since it would lack the weights.
     attempt = replace(trace, reporter=None, investigate=None, stages=[*trace.stages])
     try:
         compiled = lower_exported(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)

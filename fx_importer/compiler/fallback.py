@@ -1,4 +1,4 @@
-"""Operators that an output type refuses, lowered to others: a function each, which then goes where it is called."""
+"""Lowering of unsupported operators to fallback output types, as functions that are then inlined."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from fx_importer.pipelines.isolated_runner import stage_runner
 from fx_importer.pipelines.runner import run_text
 
 _INLINE = "builtin.module(inline{default-pipeline=},symbol-dce)"
-"""Nothing is simplified on the way: what the stages have put in order stays so."""
+"""Inlining without simplification, which preserves the form that the stages established."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What the fallback takes of what was refused."""
+    """The unsupported operators that the fallback supports."""
 
     modules: Mapping[str, ir.Module]
-    """The function of an operator, lowered, by its name."""
+    """Lowered functions of operators, by name."""
     operator_output_types: tuple[OperatorOutputType, ...]
     left: frozenset[str]
-    """The calls that no output type of it takes."""
+    """The calls that no fallback output type supports."""
 
 
 @dataclass
 class Fallback:
-    """The output types that operators go to which are refused."""
+    """Output types for operators that the requested one does not support."""
 
     compilation: Compilation
     modules: dict[str, ir.Module] = field(default_factory=dict[str, ir.Module])
-    """What it has taken: the function of an operator, lowered, by its name."""
+    """Lowered functions of the operators taken so far, by name."""
     operator_output_types: list[OperatorOutputType] = field(default_factory=list[OperatorOutputType])
 
     def taking(self, defined: Mapping[str, StubDefinition], causes: Mapping[str, Cause]) -> Taken:
-        """Lower the functions of operators; ``causes``, by call, say why that has to be."""
+        """Lower the functions of operators. ``causes`` has the reason for each call."""
         modules: dict[str, ir.Module] = {}
         operator_output_types: list[OperatorOutputType] = []
         left: set[str] = set()
@@ -60,12 +60,12 @@ class Fallback:
         return Taken(modules, tuple(operator_output_types), frozenset(left))
 
     def take(self, taken: Taken) -> None:
-        """Have what was lowered stand where it is called: see `link`."""
+        """Link the lowered functions into their calls with `link`."""
         self.modules |= taken.modules
         self.operator_output_types += taken.operator_output_types
 
     def take_defined(self, defined: Mapping[str, StubDefinition], module: ir.Operation) -> None:
-        """Lower functions that rules of the user's made, which ``module`` calls. Raises as `run_pipeline` does."""
+        """Lower functions from user rules that ``module`` calls. Raises the errors of `run_pipeline`."""
         if not defined:
             return
         places = places_of_calls(module)
@@ -78,14 +78,14 @@ class Fallback:
             self.operator_output_types.append(OperatorOutputType(each.call, each.into, len(found), reason, found))
 
     def _lowered(self, defined: ir.Module) -> tuple[OutputType, ir.Module] | None:
-        """Return the first output type that takes a function, and the function lowered."""
+        """Return the first output type that supports a function, and the lowered function."""
         for output_type in self.compilation.options.lowering.fallback:
             with suppress(StageFailed, CrashedError):
                 return output_type, self._run(defined, output_type, Trace())
         return None
 
     def _run(self, defined: ir.Module, output_type: OutputType, trace: Trace) -> ir.Module:
-        """Return a function of the torch dialect lowered."""
+        """Return the lowered form of a function in the torch dialect."""
         module = copy_module(defined.operation)
         pipeline = self.compilation.pipeline_of(output_type)
         if self.compilation.rules:
@@ -94,7 +94,7 @@ class Fallback:
         return module
 
     def link(self, module: ir.Module) -> None:
-        """Put what the fallback took in the places where ``module``, lowered, calls it."""
+        """Inline the functions that the fallback lowered into their calls in the lowered ``module``."""
         if not self.modules:
             return
         declared = functions_of(module)

@@ -1,4 +1,4 @@
-"""A module in the torch dialect, lowered: whole, or but for the operators that the output type refuses."""
+"""Lowering of a module in the torch dialect, with unsupported operators outlined if the options allow it."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from fx_importer.pipelines.isolated_runner import RunStage, stage_runner
 from fx_importer.probing import outline
 
 _ROUNDS = 4
-"""How often a module is lowered at most: what fails only once its neighbours are gone takes another time."""
+"""Maximum number of lowering attempts. Some operators fail only after others have been outlined."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a lowering left undone, or did in another way."""
+    """Stubs and fallbacks of a lowering."""
 
     operator_stubs: Mapping[str, OperatorStub]
-    """What the functions stand for that the module declares."""
+    """Definitions of the stubs that the module declares."""
     operator_output_types: tuple[OperatorOutputType, ...] = ()
-    """Which operators went where, with a fallback."""
+    """Output types of operators, with a fallback."""
 
     @property
     def fallback(self) -> tuple[str, ...]:
-        """The output types of the fallback that took something."""
+        """The fallback output types that were used."""
         return tuple(dict.fromkeys(each.output_type.value for each in self.operator_output_types if each.reason))
 
 
 def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trace, run: RunStage) -> Outcome:
-    """Lower the module in place. Operators that fail are left to the fallback or to PyTorch, if the options say so.
+    """Lower the module in place. Operators that fail go to the fallback or to PyTorch if the options allow it.
 
-    ``run`` runs stages on the module, in the process that the options ask for.
+    ``run`` runs stages on the module, in the process that the options select.
 
     Raises:
-        StageFailed: if a stage fails, and nothing that can be outlined is the cause.
+        StageFailed: if a stage fails for another cause than an operator that can be outlined.
         CrashedError: if a stage ends its own process; likewise.
     """
     module, options = imported.module, compilation.options
@@ -56,7 +56,7 @@ def lower_imported(imported: ImportResult, compilation: Compilation, trace: Trac
     fallback.take_defined(imported.defined, module.operation)
     pipeline = compilation.pipeline
     if options.lowering.lowerings or options.importing.outline_layers or stubs_in(module.operation):
-        pipeline = pipeline.without_passes(*VERIFIERS)  # which refuse calls, and what rules emit is ours to judge
+        pipeline = pipeline.without_passes(*VERIFIERS)  # which reject calls, and the contract checks what rules emit
     if options.lowering.fallback or options.lowering.unsupported is Unsupported.OUTLINE:
         _lower_in_rounds(module, pipeline, fallback, compilation, trace, run)
     else:
@@ -83,7 +83,7 @@ def _lower_in_rounds(
     options = compilation.options
     outlines = options.lowering.unsupported is Unsupported.OUTLINE
     for _ in range(_ROUNDS):
-        # Of an attempt that fails, no report is written.
+        # No report is written for a failed attempt.
         investigate = investigator(compilation)
         attempt = replace(trace, reporter=None, investigate=investigate, stages=[*trace.stages], imported=None)
         try:
@@ -105,9 +105,9 @@ def _lower_in_rounds(
 def _outlined(
     imported: ir.Operation, causes: Sequence[Cause], fallback: Fallback, outlines: bool
 ) -> ir.Operation | None:
-    """Return a copy of ``imported`` where functions stand for what is refused; None if they can for nothing.
+    """Return a copy of ``imported`` with unsupported operators outlined, or None if none can be outlined.
 
-    Unless all that can be is outlined, they stand for what the fallback takes.
+    Without ``unsupported="outline"``, only operators that the fallback supports are outlined.
     """
     by_call = {cause.call: cause for cause in causes}
     again = imported.clone()

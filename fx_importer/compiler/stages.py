@@ -1,4 +1,4 @@
-"""How the stages of a pipeline run on a module: timed, printed, dumped, and reported when they fail."""
+"""Execution of the stages of a pipeline on a module, with timing, printing, dumps and failure reports."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SILENT = PrintOptions()
 
 
 def new_trace(options: Options, planned: Sequence[str], investigate: Investigator | None = None) -> Trace:
-    """Return a record that reports failures, and writes dumps where ``options`` ask for them."""
+    """Return a record that reports failures and writes the dumps that ``options`` select."""
     dumps = None if options.running.dump_ir is None else Dumps(options.running)
     return Trace(Reporter(options), investigate, dumps, tuple(planned))
 
 
 def admit(output_type: OutputType, context: ir.Context) -> None:
-    """Let ``context`` hold operations that it does not know, if ``output_type`` may hold some."""
+    """Allow unregistered operations in ``context`` if ``output_type`` allows them."""
     if output_type.allows:
         load_dialects(context)
         for dialect in {each.partition(".")[0] for each in output_type.allows}:
@@ -38,7 +38,7 @@ def admit(output_type: OutputType, context: ir.Context) -> None:
 def run_pipeline(
     pipeline: Pipeline, module: ir.Module, trace: Trace, run: RunStage, printing: PrintOptions = SILENT
 ) -> None:
-    """Run the stages of ``pipeline`` on ``module`` in place; ``run`` is what runs stages on it."""
+    """Run the stages of ``pipeline`` on ``module`` in place, using ``run``."""
     first = module.operation.clone()
     trace.imported = trace.imported or first
     for number, stage in enumerate(pipeline.stages):
@@ -47,12 +47,12 @@ def run_pipeline(
             run(stage, print_passes=printing.passes)
         if printing.stages:
             print(f"// ----- after stage '{stage.name}'")
-            # Local scope leaves out the resource section, which would spell every weight in hexadecimal.
+            # Local scope omits the resource section, which has all weights in hexadecimal.
             print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
 
 
 def _after(stages: Sequence[Stage], first: ir.Operation) -> ir.Operation:
-    """Return what ``stages``, which passed, make of ``first``: a copy before each stage would cost every success."""
+    """Rerun ``stages``, which passed, on ``first``. This avoids a copy before each stage in the successful case."""
     module = ir.Module.create(first.location)
     replace_contents(module, first.clone())
     with warnings.catch_warnings():

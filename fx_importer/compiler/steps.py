@@ -1,4 +1,4 @@
-"""The steps from models to a module in the torch dialect, each timed and recorded as a stage."""
+"""Steps from models to a module in the torch dialect, each timed and recorded as a stage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
 
 @without_collections()
 def decompose_programs(exported: Programs, compilation: Compilation, trace: Trace) -> Programs:
-    """Decompose what the output type does not take; fold sizes that depend on constants."""
+    """Decompose operators that the output type does not support, and fold sizes that depend on constants."""
     programs: dict[str, ExportedProgram] = {}
     with trace.stage("decompose") as record:
         for name, program in exported.items():
@@ -65,9 +65,9 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
 def canonicalize_programs(
     decomposed: Programs, exported: Programs, compilation: Compilation, trace: Trace
 ) -> dict[str, ExportedProgram]:
-    """Return the programs in the normal form that the importer reads.
+    """Return the programs in the canonical form that the importer expects.
 
-    Their graphs are changed in place, apart from those that are still ``exported`` ones: these are the user's.
+    Graphs are changed in place, except for those still shared with the user's ``exported`` programs.
     """
     asserts = compilation.importing.runtime_asserts
     with trace.stage("canonicalize") as record:
@@ -81,11 +81,11 @@ def canonicalize_programs(
 
 @without_collections()
 def legalize_programs(canonical: Programs, compilation: Compilation, trace: Trace) -> Programs:
-    """Return the programs in dtypes that the output type can hold.
+    """Return the programs with dtypes that the output type supports.
 
     Raises:
-        UsageError: if the programs overwrite memory, and the output type cannot.
-        UnsupportedProgramError: listing what has a dtype that the output type cannot hold.
+        UsageError: if the programs overwrite memory and the output type does not support it.
+        UnsupportedProgramError: listing values with dtypes that the output type does not support.
     """
     target = compilation.target
     if compilation.importing.mutation is Mutation.MUTABLE and not target.memory:
@@ -103,10 +103,10 @@ def import_legal(
     trace: Trace,
     elided: Mapping[object, int] | None = None,
 ) -> ImportResult:
-    """Import programs as functions of one module. The weights numbered in ``elided`` are only named in it.
+    """Import programs as functions of one module, in which weights numbered in ``elided`` are handles.
 
     Raises:
-        UnsupportedProgramError: listing what cannot be imported.
+        UnsupportedProgramError: listing everything that cannot be imported.
     """
     options, target = compilation.importing, compilation.target
     with trace.stage("import", importer.module):

@@ -1,4 +1,4 @@
-"""What each output type is made of: a record in a file of its own; those of users are made from these."""
+"""Targets of the output types, one per file. User-defined targets derive from them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ TARGETS = {target.output_type: target for target in (RAW, TORCH, LINALG_ON_TENSO
 
 @functools.cache
 def target_for(output_type: OutputType) -> Target:
-    """Return the record of ``output_type``: for a user's own, that of its base with the decompositions that it changes.
+    """Return the target of ``output_type``. A user-defined one has the target of its base with its decompositions.
 
     Raises:
-        UsageError: if the decompositions of a user's output type are not a table.
+        UsageError: if the decompositions of a user-defined output type are not a table.
     """
     if output_type.base is None:
         return TARGETS[output_type]

@@ -1,4 +1,4 @@
-"""What an output type is made of, as a record."""
+"""Target: decompositions, data types and capabilities of an output type."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Target:
     decompositions: DecompositionTable
     dtypes: Dtypes
     library_operators: bool = True
-    """Whether operators of libraries are decomposed too: composite ones, and those of quantization."""
+    """Whether operators of libraries are decomposed too: composite and quantization ones."""
     memory: bool = True
     """Whether a module can overwrite memory, as ``mutation="mutable"`` asks for."""
     scalars: bool = True
-    """Whether a module computes with scalars, such as what ``item()`` reads; if not, they become rank-0 tensors."""
+    """Whether a module computes with scalars, such as results of ``item()``. Otherwise they become rank-0 tensors."""
     assertions: bool = True
     """Whether a module can hold assertions."""
     symbolic_shapes: bool = False
     """Whether a module can hold ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
     folds_constants: bool = False
-    """Whether what depends on no input is computed before the import."""
+    """Whether expressions without inputs are folded before the import."""
     tensors_only: bool = False
-    """Whether functions take and return nothing but tensors, and no empty ones."""
+    """Whether functions take and return only non-empty tensors."""
     narrows_integers: bool = False
-    """Whether the pipeline can give integers 32 bits in the place of 64."""
+    """Whether the pipeline can narrow 64-bit integers to 32 bits."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
     portable_artifacts: bool = False
@@ -49,9 +49,9 @@ class Target:
     def table(
         self, options: Options, rules: Sequence[Lowerings], program: ExportedProgram | None = None
     ) -> DecompositionTable:
-        """Return the decompositions before the import, with those of libraries' composite operators in ``program``.
+        """Return the decompositions before the import, with those of composite library operators in ``program``.
 
-        Operators in ``backend_legal_ops``, and those with ``rules`` of the user's, are kept.
+        Operators in ``backend_legal_ops`` and those with user ``rules`` are kept.
 
         Raises:
             UsageError: for a table, or changes to it, that are invalid.

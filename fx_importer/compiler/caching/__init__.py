@@ -1,4 +1,4 @@
-"""What lowerings gave, kept on disk for the next that would give the same."""
+"""On-disk cache of the results of lowerings."""
 
 from __future__ import annotations
 

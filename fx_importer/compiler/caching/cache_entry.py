@@ -1,4 +1,4 @@
-"""A lowering's place in the cache: what is there, and what is put there."""
+"""Cache entry of a lowering."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from fx_importer.options import Options
 
 @dataclass(frozen=True)
 class Place:
-    """Where the outcome of one lowering is kept."""
+    """Entry for the result of one lowering."""
 
     store: Store
     key: str
     elided: ElidedWeights
 
     def read(self, module: ir.Module) -> Manifest | None:
-        """Fill ``module``, which is empty, with what is kept, and return its manifest; None if there is nothing."""
+        """Fill the empty ``module`` with the cached one, and return its manifest, or None if the entry is missing."""
         data = self.store.get(self.key)
         if data is None:
             return None
@@ -40,7 +40,7 @@ class Place:
             manifest = Manifest.from_json(json.loads(header))
             found = ir.Module.parse(bytecode, module.context)
             link_elided(found, self.elided.weights)
-        except Exception:  # an entry that cannot be used is none, whatever is the matter
+        except Exception:  # an unusable entry counts as missing, for any reason
             return None
         replace_contents(module, found.operation)
         return manifest
@@ -52,13 +52,13 @@ class Place:
         return f"'{self.store.directory}', {self.key}"
 
     def write(self, module: ir.Module, manifest: Manifest) -> str:
-        """Keep ``module``, whose weights are still elided; return the outcome in words."""
+        """Store ``module``, whose weights are still elided. Return a remark on the outcome."""
         try:
             text = manifest.to_json()
             if Manifest.from_json(text) != manifest:
                 return "not kept: JSON cannot hold its manifest"
             module.operation.write_bytecode(bytecode := io.BytesIO())
-        except Exception as error:  # a lowering can do without being kept
+        except Exception as error:  # failing to store the result is not an error of the lowering
             return f"not kept: {type(error).__name__}: {error}"
         header = json.dumps(text).encode()
         if not self.store.put(self.key, header + b"\n" + bytecode.getvalue()):
@@ -69,10 +69,10 @@ class Place:
 def place_of(
     programs: Mapping[str, ExportedProgram], importer: FxImporter, options: Options, remark: Callable[[str], None]
 ) -> Place | None:
-    """Return the place of lowering ``programs`` with ``importer``; None, if it has none: ``remark`` is told why.
+    """Return the entry of lowering ``programs`` with ``importer``, or None after calling ``remark`` with the reason.
 
     Raises:
-        UsageError: if the environment says of the cache what cannot be.
+        UsageError: if an environment variable of the cache is invalid.
     """
     store = users_store()
     try:
@@ -81,6 +81,6 @@ def place_of(
         return Place(store, *key_of(programs, options))
     except NotCached as reason:
         remark(f"not cached: {reason}")
-    except Exception as error:  # of another torch, for one; a lowering can do without the cache
+    except Exception as error:  # such as from another torch; the lowering continues without the cache
         remark(f"not cached: {type(error).__name__}: {error}")
     return None

@@ -1,7 +1,7 @@
-"""The key of a lowering: all that its outcome depends on. What is not understood here is not kept.
+"""Cache key of a lowering: everything that its result depends on. Other lowerings are not cached.
 
-What is equal has to be equal in the key; what differs may be anything but equal. So keys are of texts that tell every
-value from every other: ``repr`` of what has a faithful one.
+Inputs that may give different results must have different keys. Keys are therefore made of texts that distinguish all
+values: ``repr`` of types with a faithful one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from fx_importer.options import Options
 
 
 def key_of(programs: Mapping[str, ExportedProgram], options: Options) -> tuple[str, ElidedWeights]:
-    """Return the key of lowering ``programs`` so, and the weights that count by their types only.
+    """Return the key of this lowering of ``programs``, and the weights of which only the types are in the key.
 
     Raises:
-        NotCached: for what the key cannot hold.
+        NotCached: if the key cannot represent an input.
     """
     digest = Digest()
     digest.add(versions(), settings(), options_text(options))

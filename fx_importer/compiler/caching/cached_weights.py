@@ -1,4 +1,4 @@
-"""The choice of weights that a cached lowering elides; `fx_importer.mlir.elided_weights` has their handles."""
+"""Selection of the weights that a cached lowering elides; `fx_importer.mlir.elided_weights` has their handles."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fx_importer.mlir.tensor_elements import as_array
 class ElidedWeights:
     """The elided weights of a lowering, by number: floating-point tensors.
 
-    Splats are not elided, since they are imported as such; nor are integers, whose ranges are computed.
+    Splats are not elided, since they are imported as such, and neither are integers, whose ranges are computed.
     """
 
     weights: list[ElidedWeight] = field(default_factory=list[ElidedWeight])
     numbers: dict[object, int] = field(default_factory=dict[object, int])
-    """By the place of a tensor in memory and its name, and by its place: tied weights have the name of the first that
-    is imported."""
+    """Numbers by memory location and name, and by memory location alone: tied weights have the name of the first one
+    imported."""
 
     def elide(self, tensor: Tensor, spec: InputSpec) -> bool:
-        """Give ``tensor`` a number if it is to be elided, and return whether it is."""
+        """Assign ``tensor`` a number if it can be elided, and return whether it can."""
         name, place = spec.target or "", storage_view_key(tensor)
         if not tensor.is_floating_point() or not tensor.numel() or not any(tensor.stride()):
             return False
@@ -42,5 +42,5 @@ class ElidedWeights:
 
     @staticmethod
     def is_unread(spec: InputSpec) -> bool:
-        """Whether no stage before the import reads the elements either; buffers and constants are folded there."""
+        """Return whether no stage before the import reads the elements. Buffers and constants are folded there."""
         return spec.kind is InputKind.PARAMETER

@@ -1,4 +1,4 @@
-"""A directory of entries: whole or not there, as many as fit, the least recently used ones first to go."""
+"""On-disk store with atomic writes, a size limit and eviction of the least recently used entries."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _NEW = ".new"
 _MAGIC = b"fx_importer lowered 1\n"
 _DEFAULT_LIMIT = 2 << 30
 _LARGEST_PART = 8
-"""An entry takes at most this part of the limit, so that one does not drive out all others."""
+"""Largest fraction of the limit that one entry may take, so that it does not evict all others."""
 _ABANDONED = 3600.0
-"""Seconds after which a file that nobody finished is removed."""
+"""Seconds after which an unfinished file is removed."""
 
 
 @dataclass(frozen=True)
 class Store:
     """Entries by key, as files. Any number of processes may use it at once.
 
-    What cannot be read is not there, and what cannot be written is not kept: no error comes of either.
+    Unreadable entries count as missing, and failures to write are ignored.
     """
 
     directory: Path
     limit: int
-    """In bytes."""
+    """Limit in bytes."""
 
     def get(self, key: str) -> bytes | None:
-        """Return an entry, which has been used then."""
+        """Return an entry and mark it as recently used."""
         path = self._path(key)
         try:
             found = path.read_bytes()
@@ -56,7 +56,7 @@ class Store:
         return data
 
     def put(self, key: str, data: bytes) -> bool:
-        """Keep an entry; return whether that could be done."""
+        """Store an entry. Return whether that succeeded."""
         if len(data) > self.limit // _LARGEST_PART:
             return False
         try:
@@ -78,7 +78,7 @@ class Store:
         return sorted(self._files(_SUFFIX), key=lambda each: each[1].st_mtime_ns)
 
     def clear(self) -> int:
-        """Remove all entries; return how many there were.
+        """Remove all entries and return their number.
 
         Raises:
             UsageError: if one cannot be removed.
@@ -120,7 +120,7 @@ def _remove(path: Path) -> None:
 
 
 def users_store() -> Store:
-    """Return the store where ``FX_IMPORTER_CACHE_DIR`` says, or else the user's caches are.
+    """Return the store in ``FX_IMPORTER_CACHE_DIR``, or in the user's cache directory by default.
 
     Raises:
         UsageError: if ``FX_IMPORTER_CACHE_BYTES`` is not a number.

@@ -1,4 +1,4 @@
-"""Options as they count in a key: in full, or a reason why they have none."""
+"""Options in a cache key."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fx_importer.targets import TARGETS
 
 
 def options_text(options: Options) -> str:
-    """Return the options in full, but for those that change nothing in the outcome.
+    """Return the text of all options that affect the result.
 
     Raises:
-        NotCached: for functions of the user's, whose sources do not tell what they do, and for what is told on the way.
+        NotCached: for user functions, whose sources do not determine their behaviour, and for options that print, dump or warn.
     """
     lowering, given = options.lowering, options.decompositions
     reasons = {
@@ -44,10 +44,10 @@ def options_text(options: Options) -> str:
 
 @functools.cache
 def _is_stock(output_type: OutputType) -> bool:
-    """Whether all rules for torch's own operators are torch's, or of this package."""
+    """Return whether all rules for torch's own operators come from torch or this package."""
     table = TARGETS[output_type].decompositions if output_type in TARGETS else {}
     rules = [rule for operator, rule in table.items() if getattr(operator, "namespace", "aten") in LIBRARIES]
-    # what is composite has the partial of a function of torch's
+    # composite operators have a partial of a torch function
     homes = [getattr(rule, "func", rule).__module__.partition(".")[0] for rule in rules]
     return set(homes) <= {"torch", "fx_importer"}
 

@@ -1,4 +1,4 @@
-"""Programs as they count in a key: a hash of all in them that an outcome depends on."""
+"""Digest of programs for a cache key: a hash of everything that affects the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fx_importer.mlir.tensor_elements import as_array
 
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None)))
 _FAITHFUL = PLAIN | {torch.dtype, torch.device, torch.layout, torch.memory_format}
-"""The types whose ``repr`` tells one value from another."""
+"""Types whose ``repr`` distinguishes all values."""
 
 _KNOWN = frozenset(
     (
@@ -34,10 +34,10 @@ _KNOWN = frozenset(
         *("fwd_nn_module_stack", "fwd_source_fn_stack", "partitioner_tag", "autograd_backward", "partition_names"),
     )
 )
-"""Of a node's metadata: what the key has of it, and, behind that, what no stage looks at."""
+"""Node metadata in the key, followed by the metadata that no stage reads."""
 
 LIBRARIES = frozenset(("aten", "prims", "higher_order"))
-"""Whose operators are torch's own: its version says what they are. Those of others may be defined in Python."""
+"""Namespaces of torch's operators, which its version identifies. Other operators may be defined in Python."""
 _MODULES = ("_operator", "math", "torch")
 _HIGHER_ORDER = frozenset(
     (
@@ -45,10 +45,10 @@ _HIGHER_ORDER = frozenset(
         *("wrap_with_set_grad_enabled", "wrap_with_autocast", "hints_wrapper"),
     )
 )
-"""Operators that are what their graphs are. Others may number what lies elsewhere in the process: Triton's kernels."""
+"""Operators defined by their graphs. Others may index state of the process, such as Triton's kernels."""
 
 _LARGEST_READ = 1 << 28
-"""In bytes, of all tensors whose elements the key has, which are in the entry too."""
+"""Limit in bytes for all tensors whose elements are in the key, and so in the entry."""
 
 _ENVIRONMENT = (
     *("backed_var_to_val", "var_to_range", "var_to_hint_override", "replacements", "unbacked_renamings", "divisible"),
@@ -57,7 +57,7 @@ _ENVIRONMENT = (
 
 
 class Digest:
-    """A hash of programs, to which one is added after the other."""
+    """Hash of programs that are added one by one."""
 
     def __init__(self) -> None:
         self.elided = ElidedWeights()
@@ -72,7 +72,7 @@ class Digest:
         return self._hash.hexdigest()
 
     def add(self, *values: Any) -> None:
-        """Add values of faithful types, and tuples and lists of them."""
+        """Add values of types with a faithful ``repr``, and tuples and lists of them."""
         self._hash.update(repr(values).encode("utf-8", "surrogatepass"))
 
     def program(self, program: ExportedProgram) -> None:
@@ -93,7 +93,7 @@ class Digest:
                 self._held(spec, held_value(program, spec))
 
     def graph(self, module: fx.GraphModule) -> None:
-        """Add the nodes of a graph, in order, and what they name."""
+        """Add the nodes of a graph, in order, and the attributes that they read."""
         named: list[Any] = []
         for node in module.graph.nodes:
             target = self._target(node)
@@ -127,7 +127,7 @@ class Digest:
         return found
 
     def _value(self, value: Any) -> Any:
-        """Return what the key has of the example value of a node."""
+        """Return the part of the example value of a node that is in the key."""
         if type(value) is FakeTensor:
             shape, strided = tuple(value.shape), value.layout is torch.strided
             stride = value.stride() if strided else None
@@ -150,7 +150,7 @@ class Digest:
         return type(size).__name__, str(size.node.expr), str(size.node.hint) if size.node.has_hint() else None
 
     def environments(self) -> None:
-        """Add what is known of symbols, when all programs were added."""
+        """Add the ranges and values of symbols, after all programs were added."""
         for environment in self._environments.values():
             for name in _ENVIRONMENT:
                 value = getattr(environment, name)
@@ -177,7 +177,7 @@ class Digest:
         self._tensor(value, spec)
 
     def _tensor(self, tensor: Any, spec: InputSpec | None) -> None:
-        """Add a tensor: its elements too, unless the tensor is an elided weight."""
+        """Add a tensor, including its elements unless it is an elided weight."""
         if not _is_plain(tensor):
             raise NotCached(f"the program holds a {type(tensor).__name__} that is no plain tensor")
         storage = self._storages.setdefault(tensor.untyped_storage().data_ptr(), len(self._storages))
@@ -194,7 +194,7 @@ class Digest:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether ``value`` is a tensor with memory on the CPU and no class of its own."""
+    """Return whether ``value`` is a tensor with memory on the CPU, not of a subclass."""
     if type(value) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return False
     return value.layout is torch.strided and value.device.type == "cpu" and not value.is_quantized

@@ -1,5 +1,5 @@
-"""Why a lowering is not kept."""
+"""Exception for lowerings that are not cached."""
 
 
 class NotCached(Exception):
-    """What cannot be taken from the cache, or put there, and why."""
+    """The lowering cannot be cached; the message says why."""

@@ -1,4 +1,4 @@
-"""What a lowering depends on beside the program and its options: versions, sources, and settings of torch."""
+"""Dependencies of a lowering besides program and options: versions, sources, and settings of torch."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fx_importer.process import load_time
 
 _PACKAGES = ("torch", "torch-mlir", "numpy", "sympy")
 _MARGIN = 2.0
-"""Seconds: file systems and clocks are only so exact."""
+"""Tolerance in seconds for file times, given the resolution of file systems and clocks."""
 
 
 @functools.cache
 def versions() -> str:
-    """Return a name for the code that lowers: versions, and what stands in the sources of this package.
+    """Return an identifier of the lowering code: versions, and the contents of this package's sources.
 
     Raises:
-        NotCached: if they were changed since this process began to import them: it may run what stood there before.
+        NotCached: if they changed since this process began to import them, since it may run the old code.
     """
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
@@ -41,7 +41,7 @@ def versions() -> str:
 
 
 def settings() -> str:
-    """Return the settings of torch that tracing looks at."""
+    """Return the settings of torch that affect tracing."""
     return repr(
         (
             torch.get_default_dtype(),
