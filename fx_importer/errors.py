@@ -1,4 +1,4 @@
-"""Everything this package raises on purpose. Each error is one or more plain sentences and carries its subject."""
+"""Exceptions and warnings of this package."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class FxImporterError(Exception):
-    """The base of every error that this package raises on purpose. It pickles, with what it carries."""
+    """Base class of the package's exceptions, which can be pickled with their attributes."""
 
     def __reduce__(self) -> tuple[Callable[..., Exception], tuple[type, tuple[object, ...], dict[str, object]]]:
         return _again, (type(self), self.args, vars(self))
 
 
 def _again(kind: type[Exception], arguments: tuple[object, ...], carried: dict[str, object]) -> Exception:
-    """Return an error as it was pickled. Its class takes other arguments than its message."""
+    """Rebuild a pickled error, whose class takes other arguments than the message."""
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(carried)
     return error
@@ -33,15 +33,15 @@ def warn_renamed(old: str, new: str) -> None:
 
 
 class ContractWarning(UserWarning):
-    """A module holds an operation that its output type may not hold, and that was to be no error."""
+    """Warning about an operation that the output type does not allow, with ``contract="warn"``."""
 
 
 class UsageError(FxImporterError, ValueError):
-    """A call that cannot be carried out as it was made: an option, a name, a path, an input."""
+    """Invalid use of the package: an option, name, path or input."""
 
 
 class ExportError(FxImporterError):
-    """torch.export could not capture the model. Its own exception is the ``__cause__``."""
+    """Failure of torch.export to capture the model. The original exception is the ``__cause__``."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class UnsupportedNode:
     """A node, weight or argument of a program that cannot be imported."""
 
     subject: str
-    """The FX node, weight or argument, by its name."""
+    """The name of the FX node, weight or argument."""
     reason: str
     where: str | None = None
     """``file:line`` in the user's code."""
     source: str | None = None
     """The text of that line."""
     node: str | None = None
-    """The name of the FX node, if it is one."""
+    """The name of the FX node, if the subject is one."""
 
     def __str__(self) -> str:
         lines = [f"{self.subject}: {self.reason}"]
@@ -66,9 +66,9 @@ class UnsupportedNode:
 
 
 class UnsupportedProgramError(FxImporterError):
-    """A program holds nodes, weights or arguments that cannot be imported: ``unsupported_nodes`` lists all of them.
+    """A program with nodes, weights or arguments that cannot be imported; ``unsupported_nodes`` lists all of them.
 
-    ``causes`` lists the operators that could be imported, but would fail to lower.
+    ``causes`` lists the operators that can be imported but would fail to lower.
     """
 
     def __init__(self, headline: str, unsupported_nodes: Sequence[UnsupportedNode], causes: Sequence[Cause] = ()):
@@ -88,18 +88,18 @@ class UnsupportedProgramError(FxImporterError):
 
 
 def not_imported(count: int) -> str:
-    """Return the headline of a program that holds ``count`` things that the importer refuses."""
+    """Return the first line of the message for ``count`` unsupported nodes, weights or arguments."""
     things = "1 thing" if count == 1 else f"{count} things"
     return f"{things} in the program cannot be imported:"
 
 
 class StageFailed(FxImporterError):
-    """A stage of the compilation failed.
+    """Failure of a stage of the compilation.
 
     Attributes:
         stage: the stage's name, as ``fx-importer pipelines`` lists it.
-        causes: each operator that was refused, with its lines; empty where none is refused alone.
-        diagnostics: what MLIR said, with locations; empty where the failure is not MLIR's.
+        causes: each unsupported operator with its source lines; empty if none fails alone.
+        diagnostics: MLIR's diagnostics with locations; empty if the failure is not MLIR's.
         report: the directory that reproduces the failure, if one could be written.
     """
 
@@ -120,7 +120,7 @@ class StageFailed(FxImporterError):
 
 
 class NotInstalledError(UsageError):
-    """An optional package is missing. ``extra`` is what to install: ``pip install 'fx-importer[extra]'``."""
+    """Missing optional package. ``extra`` is the extra to install: ``pip install 'fx-importer[extra]'``."""
 
     def __init__(self, what: str, packages: str, extra: str):
         self.extra = extra
@@ -128,15 +128,15 @@ class NotInstalledError(UsageError):
 
 
 class CrashedError(FxImporterError):
-    """What ran in a process of its own ended that process, or had to be ended with it.
+    """Crash or forced termination of another process that ran a request.
 
     Attributes:
-        signal: the name of the signal, such as ``"SIGABRT"``; None if it ended with an exit code, or at a limit.
-        limit: the limit that it reached, such as ``"time limit of 2 s"``; None if it was none.
-        said: the end of what it wrote to standard error.
-        stage: the stage of the compilation that ran, if it was one.
-        pass_name: the pass of the stage that ran, in MLIR's syntax, if it had come to one.
-        causes: the operators that fail alone, if it was a stage of a lowering.
+        signal: the name of the signal, such as ``"SIGABRT"``; None if it ended with an exit code or at a limit.
+        limit: the exceeded limit, such as ``"time limit of 2 s"``, or None.
+        said: the end of its standard error.
+        stage: the stage of the compilation that ran, if any.
+        pass_name: the pass of the stage that ran, in MLIR's syntax, if one had started.
+        causes: the operators that fail alone, for a stage of a lowering.
         report: the directory that reproduces the crash, if there is one.
     """
 
@@ -167,7 +167,7 @@ class CrashedError(FxImporterError):
 
 
 def __getattr__(name: str) -> object:
-    """Return what a name of version 0.1 is called now."""
+    """Return the object that a name of version 0.1 stands for now."""
     if name == "Refusal":
         warn_renamed("fx_importer.errors.Refusal", "UnsupportedNode")
         return UnsupportedNode

@@ -1,4 +1,4 @@
-"""The options of a compilation: frozen records, changed with `dataclasses.replace`, and their text form."""
+"""Options of a compilation: frozen dataclasses and their text form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _Policy(Enum):
     @classmethod
     def get(cls, spec: str | Self) -> Self:
-        """Parse ``spec``; raises `UsageError` with the accepted spellings."""
+        """Parse ``spec``. Raises `UsageError` with the accepted spellings."""
         try:
             return cls(spec)
         except ValueError:
@@ -29,48 +29,48 @@ class _Policy(Enum):
 
 
 class Mutation(_Policy):
-    """What becomes of the buffers and inputs that a program mutates."""
+    """Representation of the buffers and inputs that a program mutates."""
 
     ERROR = "error"
-    """Refuse the program, naming what it mutates."""
+    """Raise an error that names the mutated buffers and inputs."""
     FUNCTIONAL = "functional"
-    """State in, state out: mutated buffers become arguments; new state comes first among the results."""
+    """Functional state: mutated buffers become arguments, and their new values are the first results."""
     MUTABLE = "mutable"
     """Mutated inputs are ``!torch.tensor`` arguments that are overwritten in place."""
 
 
 class Weights(_Policy):
-    """Where parameters and buffers are: those in the state dict, and others that have no memory."""
+    """Location of parameters and buffers: those in the state dict, and others that have no memory."""
 
     INLINE = "inline"
     """In the module, which shares their memory."""
     EXTERNAL = "external"
-    """Elsewhere: the module names them, and the manifest says what they are. `link` puts them in."""
+    """Outside the module, which refers to them by name. The manifest describes them, and `link` adds them."""
     ARGS = "args"
-    """Elsewhere: each is an argument of the functions, before the inputs."""
+    """Outside the module: each is an argument of the functions, before the inputs."""
 
 
 class Contract(_Policy):
-    """What becomes of a module that holds what its output type may not hold."""
+    """Handling of operations that the output type does not allow."""
 
     ERROR = "error"
-    """The lowering fails, naming every operation."""
+    """Raise an error that names every such operation."""
     WARN = "warn"
-    """A `ContractWarning` for each kind of operation."""
+    """Emit a `ContractWarning` for each kind of operation."""
 
 
 class Unsupported(_Policy):
-    """What becomes of an operator that the output type cannot take."""
+    """Handling of operators that the output type does not support."""
 
     ERROR = "error"
-    """The lowering fails, naming every one of them."""
+    """Raise an error that names every such operator."""
     OUTLINE = "outline"
-    """It becomes a call of a stub: a function that the module declares and PyTorch runs."""
+    """Replace the operator by a call of a stub: a function that the module declares and PyTorch runs."""
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """For `torch.export.export`."""
+    """Options of `torch.export.export`."""
 
     dynamic_shapes: Any = None
     strict: bool = False
@@ -78,19 +78,19 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class DecompositionOptions:
-    """For the decompositions that come before the import."""
+    """Options of the decompositions before the import."""
 
     table: Mapping[Any, Callable[..., Any]] | None = None
-    """A table to use instead of the output type's own; empty means: decompose nothing."""
+    """A table to use instead of the output type's own. An empty one decomposes nothing."""
     keep: tuple[str, ...] = ()
-    """Operators, spelled ``aten.foo`` or ``aten.foo.default``, that the table must leave whole."""
+    """Operators, as ``aten.foo`` or ``aten.foo.default``, that are not decomposed."""
     extra: Mapping[Any, Callable[..., Any]] = field(default_factory=dict[Any, Callable[..., Any]])
-    """Rules by operator that go before the table's."""
+    """Rules by operator that take precedence over the table's."""
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """For the importer."""
+    """Options of the importer."""
 
     func_name: str = "main"
     func_visibility: str | None = None
@@ -98,45 +98,45 @@ class ImportOptions:
     symbolic_shapes: bool = False
     """Emit ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``. Only the torch dialect can hold them."""
     runtime_asserts: bool = False
-    """Emit what the program asserts, and what export took for granted of its inputs' sizes, as assertions."""
+    """Emit the assertions of the program and export's guards on input sizes."""
     weights: Weights = Weights.INLINE
-    """Where parameters and buffers are. Unless they are inline, nothing that is made depends on their values."""
+    """Location of parameters and buffers. Unless they are inline, the result does not depend on their values."""
     outline_layers: bool = False
-    """Make a function of submodules that compute the same, which is called for each: transformer layers, say."""
+    """Outline submodules that compute the same, such as transformer layers, into one function."""
 
 
 @dataclass(frozen=True)
 class LoweringOptions:
-    """For the pass pipelines."""
+    """Options of the pass pipelines."""
 
     backend_legal_ops: tuple[str, ...] = ()
-    """Torch ops, spelled ``aten.foo`` or ``torch.aten.foo``, that the torch backend stage must leave whole."""
+    """Torch ops, as ``aten.foo`` or ``torch.aten.foo``, that the torch backend stage does not decompose."""
     allow_non_finites: bool = True
-    """Whether a lowering may emit infinities (as the initial value of a maximum, say)."""
+    """Whether a lowering may emit infinities, for example as the initial value of a maximum."""
     contract: Contract = Contract.ERROR
-    """What becomes of a module that holds what its output type may not hold."""
+    """Handling of operations that the output type does not allow."""
     unsupported: Unsupported = Unsupported.ERROR
-    """What becomes of an operator that the output type cannot take."""
+    """Handling of operators that the output type does not support."""
     lowerings: tuple[Any, ...] = ()
-    """Rules for operators, registries of them, and names of such: `fx_importer.lowerings.layers` reads them."""
+    """Rules for operators, registries of them, and names of registries, resolved by `fx_importer.lowerings.layers`."""
     fallback: tuple[OutputType, ...] = ()
-    """Output types that take, in this order, what the one that is asked for cannot. The module is of all of them."""
+    """Output types to try, in this order, for unsupported operators. The module holds the dialects of all of them."""
     narrow_integers: bool = False
-    """For TOSA: no integers of 64 bits, arguments and results included."""
+    """For TOSA: no 64-bit integers, including arguments and results."""
     tosa_target: TosaTarget | None = None
-    """What TOSA is valid for; without it, `TosaTarget`'s defaults, or `NARROW_TOSA` with narrow integers."""
+    """Target that TOSA is validated against; by default `TosaTarget()`, or `NARROW_TOSA` with narrow integers."""
     pipeline: Any = None
-    """A `Pipeline` to run instead of the output type's; or a function that takes that one and returns one."""
+    """A `Pipeline` to run instead of the output type's, or a function that takes that one and returns another."""
 
     @property
     def valid_for(self) -> TosaTarget:
-        """What TOSA is held against."""
+        """The target that TOSA is validated against."""
         return self.tosa_target or (NARROW_TOSA if self.narrow_integers else TosaTarget())
 
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """What is printed on the way, weights elided. All off: nothing is, and nothing is spent on it."""
+    """Options of printing, with weights elided. Nothing is printed by default."""
 
     graph: bool = False
     """The FX graph that is imported, to standard output."""
@@ -148,11 +148,11 @@ class PrintOptions:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process of its own may take for a request: a stage, or a call."""
+    """Limits of another process for a request: a stage or a call."""
 
     seconds: float | None = None
     memory: int | None = None
-    """Bytes that it has to itself. The files that it maps, as it does weights, do not count."""
+    """Bytes of private memory, not counting mapped files such as weights."""
 
     @property
     def of_time(self) -> str:
@@ -165,24 +165,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the stages run, and what they write to disk. The module that they produce does not depend on it.
+    """Options of the execution of stages and of dumps. The resulting module does not depend on them.
 
     Raises `UsageError` for invalid or contradictory values.
     """
 
     isolate: bool = False
-    """Run the passes in a process of their own, where a crash is a `CrashedError`."""
+    """Run the passes in another process, so that a crash raises a `CrashedError`."""
     time_limit: float | None = None
     """Seconds that a stage of passes may take. For ``isolate``."""
     memory_limit: int | None = None
-    """Bytes that the process may have to itself, weights that it maps apart. For ``isolate``."""
+    """Bytes of private memory of the process, not counting mapped weights. For ``isolate``."""
     dump_dir: str | None = None
-    """Where reports and dumps go, each in a new directory; without it, ``FX_IMPORTER_DUMP_DIR`` says it."""
+    """Directory of reports and dumps, each in a new subdirectory; by default ``FX_IMPORTER_DUMP_DIR``."""
     dump_ir: str | None = None
-    """A regular expression: the module is dumped before and after each stage whose name matches it."""
+    """Regular expression of stage names: the module is dumped before and after each match."""
     cache: bool | None = None
-    """Take the outcome from the cache if it is there, and keep it if not; None does so where ``FX_IMPORTER_CACHE_DIR``
-    is set."""
+    """Read the result from the cache, or store it if missing. None does so if ``FX_IMPORTER_CACHE_DIR`` is set."""
 
     def __post_init__(self) -> None:
         for name, limit in (("time_limit", self.time_limit), ("memory_limit", self.memory_limit)):
@@ -206,7 +205,7 @@ class RunOptions:
 
     @property
     def directory(self) -> Path | None:
-        """The directory of reports and dumps, which need not exist yet; None for that of temporary files."""
+        """The directory of reports and dumps, which may not exist yet; None for the directory of temporary files."""
         chosen = self.dump_dir or os.environ.get("FX_IMPORTER_DUMP_DIR")
         return Path(chosen) if chosen else None
 
@@ -231,11 +230,11 @@ GROUPS = {
     "lowering": LoweringOptions,
     "running": RunOptions,
 }
-"""The fields of `Options` with a text form, for the command line and for reports, and their classes. No two of these
-fields share a name."""
+"""The fields of `Options` with a text form, for the command line and for reports, and their classes. Names of these
+fields are unique."""
 
 WITHOUT_TEXT = {
-    "dynamic_shapes",  # a Python value; an exported program (.pt2) carries its own
+    "dynamic_shapes",  # a Python value; an exported program (.pt2) has its own
     *("table", "extra", "pipeline"),  # of Python functions
     "func_visibility",  # for a module of several functions; the command line imports one
 }
@@ -247,7 +246,7 @@ def fields_with_text(group: type) -> list[str]:
 
 
 def options_from_text(values: Mapping[str, Any]) -> Options:
-    """Return the options with the ``values`` of these fields, and defaults for the others: `options_to_text` reversed.
+    """Return the options with the ``values`` of these fields, and defaults for the others.
 
     Raises:
         UsageError: for an invalid value.
@@ -271,7 +270,7 @@ def _read(given: Any, hint: Any) -> Any:
 
 
 def options_to_text(options: Options) -> dict[str, Any]:
-    """Return the values that differ from their defaults, by the names of fields, as JSON can hold them."""
+    """Return the values that differ from their defaults, by field name, as JSON values."""
     found: dict[str, Any] = {"output_type": options.output_type.value}
     for name, group in GROUPS.items():
         for each in fields_with_text(group):
@@ -288,5 +287,5 @@ def _to_text(value: Any) -> Any:
         return str(value)
     if not isinstance(value, tuple):
         return value
-    names = [_to_text(each) for each in value]  # rules in Python have no text form; names of them do
+    names = [_to_text(each) for each in value]  # rules in Python have no text form, but names of registries do
     return [each for each in names if isinstance(each, str)]

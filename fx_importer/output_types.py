@@ -1,4 +1,4 @@
-"""Output types: the package's five and those of users, with the parser of their names; and targets of TOSA."""
+"""Built-in and user-defined output types, and TOSA targets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from fx_importer.errors import UsageError
 
 ENTRY_POINTS = "fx_importer.output_types"
-"""The group of entry points by which other packages offer output types: the name, and the module that defines it."""
+"""Entry point group of output types of other packages: the name, and the module that defines it."""
 
 
 class _Kind(type):
-    """Makes the class itself look like an enumeration of the package's own."""
+    """Metaclass that makes the class iterable like an enumeration of the built-in output types."""
 
     def __iter__(cls) -> Iterator[OutputType]:
         return (each for each in _DEFINED.values() if each.base is None)
@@ -34,25 +34,25 @@ class _Kind(type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutputType(metaclass=_Kind):
-    """What ``export_and_import`` returns. There is one object of each name; iterating gives the package's own five."""
+    """Form of the lowered module. There is one object per name. Iterating yields the five built-in ones."""
 
     value: str
-    """The canonical spelling."""
+    """The canonical name."""
     base: OutputType | None = None
-    """What it is made of, if it is a user's own: that one's decompositions, dtypes and pipeline come first."""
+    """The base of a user-defined output type, which provides its decompositions, dtypes and pipeline."""
     pipeline: Any = None
-    """A `Pipeline` to run instead of the base's; or a function that takes that one and returns one."""
+    """A `Pipeline` to run instead of the base's, or a function that takes that one and returns another."""
     allows: frozenset[str] = frozenset()
-    """The dialects, and single operations, that a module may hold; if there are none, what the base may hold."""
+    """The dialects and single operations that a module may hold; by default those of the base."""
     decompositions: Any = None
-    """A table to use instead of the base's; or a function that takes that one and returns one."""
+    """A table to use instead of the base's, or a function that takes that one and returns another."""
     where: str = ""
-    """Where it was defined."""
+    """The source location of the definition."""
 
     RAW: ClassVar[OutputType]
     """The torch dialect as imported, before any pass."""
     TORCH: ClassVar[OutputType]
-    """The torch dialect in backend form: inlined, canonical, decomposed where no backend takes an op whole."""
+    """The torch dialect in backend form: inlined, canonical, with ops decomposed that no backend supports."""
     LINALG_ON_TENSORS: ClassVar[OutputType]
     """``linalg``, ``tensor``, ``arith``, ``math``, ``scf`` on builtin tensors."""
     TOSA: ClassVar[OutputType]
@@ -62,12 +62,12 @@ class OutputType(metaclass=_Kind):
 
     @property
     def name(self) -> str:
-        """The canonical spelling as an identifier: ``LINALG_ON_TENSORS``."""
+        """The canonical name as an identifier: ``LINALG_ON_TENSORS``."""
         return self.value.upper().replace("-", "_")
 
     @property
     def root(self) -> OutputType:
-        """Which of the package's own it is made of in the end; itself, if it is one of them."""
+        """The built-in output type that it derives from, or itself if it is built-in."""
         return self if self.base is None else self.base.root
 
     @classmethod
@@ -75,11 +75,11 @@ class OutputType(metaclass=_Kind):
         """Return the output type that ``spec`` names.
 
         ``spec`` is an output type, a member of an enumeration with the same names (torch-mlir's), or any spelling of a
-        name: case, ``-``, ``_`` and spaces do not matter, and ``linalg`` is short for ``linalg-on-tensors``. A name
-        that is not known is looked for among the entry points `ENTRY_POINTS` of installed packages.
+        name: case, ``-``, ``_`` and spaces are ignored, and ``linalg`` is short for ``linalg-on-tensors``. Unknown
+        names are looked up in the entry points `ENTRY_POINTS` of installed packages.
 
         Raises:
-            UsageError: (a ``ValueError``) if nothing is named so; the message lists what is accepted.
+            UsageError: (a ``ValueError``) for an unknown name; the message lists the accepted ones.
         """
         if isinstance(spec, OutputType):
             return spec
@@ -104,20 +104,20 @@ class OutputType(metaclass=_Kind):
         allows: Iterable[str] = (),
         decompositions: Mapping[Any, Callable[..., Any]] | Callable[..., Mapping[Any, Any]] | None = None,
     ) -> OutputType:
-        """Define an output type of one's own, made of another, and return it; from now on its name names it.
+        """Define an output type based on another, register it under its name, and return it.
 
         Args:
-            name: what it is called: letters, digits, ``-`` and ``_``.
-            base: the output type whose decompositions, dtypes and pipeline it begins with.
+            name: its name: letters, digits, ``-`` and ``_``.
+            base: the output type whose decompositions, dtypes and pipeline it starts from.
             pipeline: a function that takes the base's `Pipeline` and returns another, ``lambda pipeline:
-                pipeline.before("contract", my_pass)``; or a whole one. What leaves no stage ``contract`` gets it last.
+                pipeline.before("contract", my_pass)``; or a whole one. A stage ``contract`` is appended if missing.
             allows: the dialects that its modules may hold beside ``builtin`` and ``func``, and operations of others,
-                ``{"npu", "tosa", "arith.constant"}``. A dialect that MLIR does not know is of unregistered operations.
-                Without it the contract is the base's.
+                ``{"npu", "tosa", "arith.constant"}``. Operations of a dialect unknown to MLIR are
+                unregistered. By default, the contract is the base's.
             decompositions: a function that takes the base's table and returns another, or a whole table.
 
         Raises:
-            UsageError: if the name is taken or none, there is no such base, or an argument is not what it has to be.
+            UsageError: if the name is taken or invalid, the base is unknown, or an argument is invalid.
         """
         caller = sys._getframe(1)
         where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
@@ -142,7 +142,7 @@ class OutputType(metaclass=_Kind):
 
     @classmethod
     def forget(cls, name: str) -> None:
-        """Take away what `define` made, so that its name is free. Raises `UsageError` if it made nothing so called."""
+        """Unregister an output type of `define`. Raises `UsageError` if there is none of that name."""
         found = _find(name)
         if found is None or found.base is None:
             raise UsageError(f"no output type '{name}' was defined")
@@ -167,7 +167,7 @@ def _put(value: str, *rest: Any) -> OutputType:
 
 
 def _again(value: str, *rest: Any) -> OutputType:
-    """Return the output type as it was pickled: what it is here, if it is defined here."""
+    """Rebuild a pickled output type: the registered one of that name, if there is one."""
     return _find(value) or _put(value, *rest)
 
 
@@ -180,11 +180,11 @@ def _key(name: str) -> str:
 
 
 def _loaded(offer: EntryPoint) -> OutputType:
-    """Return what the module of an entry point defines."""
+    """Return the output type that the module of an entry point defines."""
     package = f"the package '{offer.dist.name}'" if offer.dist else "a package"
     try:
         offer.load()
-    except Exception as error:  # of any kind: it is other people's code
+    except Exception as error:  # third-party code may raise anything
         problem = f"{type(error).__name__}: {error}"
         raise UsageError(
             f"output type '{offer.name}' is of {package}, whose '{offer.value}' cannot be imported: {problem}"
@@ -227,10 +227,10 @@ class TosaTarget:
 
     @classmethod
     def get(cls, spec: str | TosaTarget) -> TosaTarget:
-        """Parse ``version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k``; what is left out has its default.
+        """Parse ``version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k``. Omitted keys have defaults.
 
         Raises:
-            UsageError: for a name or a value that is not one, with those that are accepted.
+            UsageError: for an invalid name or value, listing the accepted ones.
         """
         if isinstance(spec, TosaTarget):
             return spec
@@ -253,4 +253,4 @@ class TosaTarget:
 
 
 NARROW_TOSA = TosaTarget("1.0", extensions=("int16", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow"))
-"""What a module without 64-bit integers is validated against."""
+"""The target that a module without 64-bit integers is validated against."""

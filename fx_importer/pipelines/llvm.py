@@ -10,20 +10,20 @@ LLVM = Pipeline(
     (
         Stage(
             "fuse",
-            "One function; chains of elementwise ops are one op; every structured op is a linalg.generic.",
+            "There is one function. Chains of elementwise ops are fused, and all structured ops are linalg.generic.",
             (
                 Pass("inline"),
                 Pass("symbol-dce"),
                 on_functions("refback-generalize-tensor-pad", "refback-generalize-tensor-concat", "canonicalize"),
                 Pass("convert-elementwise-to-linalg"),  # arith and math on whole tensors, which rules of users may emit
-                # Before named ops are generalised: what is fused into a matmul is computed once per output column.
+                # Runs before generalization: ops fused into a matmul would be recomputed for each output column.
                 Pass("linalg-fuse-elementwise-ops"),
                 on_functions("linalg-generalize-named-ops", "canonicalize", "cse"),
             ),
         ),
         Stage(
             "bufferize",
-            "Tensors are buffers. Results belong to the caller, arguments are never written, temporaries are freed.",
+            "Tensors are buffers. The caller owns results, arguments are never written to, temporaries are freed.",
             (
                 Pass("eliminate-empty-tensors"),
                 Pass(
@@ -43,7 +43,7 @@ LLVM = Pipeline(
         ),
         Stage(
             "loops",
-            "Structured ops are loops over scalars. What is not certain before the run is asserted: sizes, and bounds.",
+            "Structured ops are loops over scalars. Sizes and bounds that are not static are asserted at run time.",
             (
                 Pass("generate-runtime-verification"),
                 on_functions(
@@ -57,14 +57,14 @@ LLVM = Pipeline(
         ),
         Stage(
             "scalars",
-            "Arithmetic is what LLVM and the C library have: f16 and bf16 compute in f32, complex numbers in pairs.",
+            "Arithmetic is legal for LLVM and the C library: f16 and bf16 compute in f32, complex numbers as pairs.",
             (
                 Pass("convert-complex-to-standard"),
                 Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16"), "target-type": "f32"}),
                 Pass("math-extend-to-supported-types"),
                 on_functions(
-                    Pass("math-expand-ops", {"ops": ("rsqrt",)}),  # the one function that libm does not have
-                    Pass("arith-expand", {"include-bf16": True}),  # not every CPU has an instruction for it
+                    Pass("math-expand-ops", {"ops": ("rsqrt",)}),  # the only function that libm lacks
+                    Pass("arith-expand", {"include-bf16": True}),  # not all CPUs have an instruction for bf16
                 ),
                 Pass("convert-math-to-funcs"),
                 Pass("convert-math-to-libm"),
@@ -72,13 +72,13 @@ LLVM = Pipeline(
         ),
         Stage(
             "llvm",
-            "Nothing but the LLVM dialect.",
+            "All operations are in the LLVM dialect.",
             (
                 Pass("convert-scf-to-cf"),
                 Pass("expand-strided-metadata"),
                 Pass("lower-affine"),
                 Pass("memref-expand"),
-                # What libm does not cover: bit counts, roundings. Its own log1p would be log(1 + x).
+                # Functions that libm lacks: bit counts, roundings. The approximate log1p would be log(1 + x).
                 Pass("convert-math-to-llvm", {"approximate-log1p": False}),
                 Pass("convert-complex-to-llvm"),
                 Pass("convert-index-to-llvm"),

@@ -104,7 +104,7 @@ def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefi
         for found in _results(result, () if len(schema.returns) == 1 else (position,))
     ]
     if site.dtypes is not None and any(map(_is_list, op.results)):
-        raise _NotOutlinable  # unused elements of the list have no dtype here
+        raise _NotOutlinable  # unused elements of the list have no recorded dtype
     returned = tuple(Returned(site.tensor(value), path) for value, path in results)
     stub = OperatorStub(name, arguments, tuple(site.takes), returned)
     stem = "fallback_" + re.sub(r"\W", "_", name)

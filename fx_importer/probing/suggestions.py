@@ -1,4 +1,4 @@
-"""Suggestions for unsupported operators; those that can be tried here have been."""
+"""Suggestions for unsupported operators, tried out if possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All expected failures of programs, also if the import fails."""
+"""Expected failures of programs, including those after a failed import."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def options_text(options: Options) -> str:
     """Return the text of all options that affect the result.
 
     Raises:
-        NotCached: for user functions, whose sources do not determine their behaviour, and for options that print, dump or warn.
+        NotCached: for user functions, whose sources do not determine their behaviour, and for options that print,
+            dump or warn.
     """
     lowering, given = options.lowering, options.decompositions
     reasons = {
