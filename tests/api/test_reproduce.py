@@ -17,6 +17,7 @@ from fx_importer import CrashedError, StageFailed, UsageError, lower, lower_mlir
 from fx_importer.api.reproduce import reproduce
 from fx_importer.cli import main
 from fx_importer.compiler import steps
+from fx_importer.compiler.compilation import Compilation
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import (
     Contract,
@@ -31,7 +32,7 @@ from fx_importer.options import (
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage
 from fx_importer.pipelines.python_passes import imported_step
-from fx_importer.targets import Target
+from fx_importer.targets import Target, target_for
 
 ROOT = Path(__file__).parents[2]
 X = torch.ones(2, 3)
@@ -60,18 +61,21 @@ class Poisson(Mlp):
 
 @pytest.fixture
 def inject(monkeypatch):
-    """Add a stage that runs a step of `tests.pipelines.faults` to the next lowering."""
+    """Add a stage that runs a step of `tests.pipelines.faults` to lowerings, but not to those of single operators."""
 
     def add(name: str) -> None:
         plain = Target.pipeline
-        faults = [Stage("faulty", "", (imported_step(f"tests.pipelines.faults:{name}"),))]
+        fault = Stage("faulty", "", (imported_step(f"tests.pipelines.faults:{name}"),))
 
         def pipeline(self: Target, options: LoweringOptions) -> Pipeline:
             given = plain(self, options)
-            added = [faults.pop() for _ in faults[:1]]
-            return Pipeline(given.name, (*given.stages[:1], *added, *given.stages[1:]))
+            return Pipeline(given.name, (*given.stages[:1], fault, *given.stages[1:]))
+
+        def plain_pipeline(self: Compilation, output_type: OutputType) -> Pipeline:
+            return plain(target_for(output_type), self.options.lowering)
 
         monkeypatch.setattr(Target, "pipeline", pipeline)
+        monkeypatch.setattr(Compilation, "pipeline_of", plain_pipeline)
 
     return add
 
