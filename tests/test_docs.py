@@ -136,7 +136,7 @@ def named_paths() -> list[str]:
 
 
 @pytest.mark.parametrize("name", named_paths())
-def test_a_path_in_the_architecture_exists(name: str):
+def test_paths_in_the_architecture_page_exist(name: str):
     assert (ROOT / name).exists() or (ROOT / "fx_importer" / name).exists()
 
 

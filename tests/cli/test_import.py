@@ -95,7 +95,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("name", ["args", "args_as_list", "kwargs"])
-def test_a_callable_returns_the_model_and_its_inputs(run: Run, name: str):
+def test_callable_returns_the_model_and_its_inputs(run: Run, name: str):
     code, out, err = run("import", f"models:{name}", "-o", "out.mlir")
     assert (code, err) == (0, "")
     assert "torch.aten.mul" in Path("out.mlir").read_text()
@@ -103,7 +103,7 @@ def test_a_callable_returns_the_model_and_its_inputs(run: Run, name: str):
     assert "import 0." in out
 
 
-def test_an_exported_program(run: Run):
+def test_exported_program_is_imported(run: Run):
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.tanh()
@@ -139,7 +139,7 @@ def test_options_reach_the_compilation(run: Run):
     assert text.count("!torch.vtensor<[],f32>") > 1
 
 
-def test_a_manifest(run: Run):
+def test_manifest_is_written(run: Run):
     flags = ["--mutation", "functional", "--manifest", "out.json"]
     assert run("import", "models:counts", "-o", "out.mlir", *flags)[0] == 0
     assert list(Manifest.from_json(Path("out.json").read_text()).state) == ["calls"]
@@ -180,7 +180,7 @@ def test_weights_that_cannot_be_written(run: Run, monkeypatch: pytest.MonkeyPatc
     assert not list(Path().glob("out*"))
 
 
-def test_an_artifact_names_no_weights(run: Run):
+def test_artifact_names_no_weights(run: Run):
     flags = ["--output-type", "stablehlo", "--weights", "external"]
     ran = run("import", "models:holds", "-o", "out.stablehlo", *flags, "--weights-file", "w.safetensors")
     assert_mistake(ran, 2, "and for external ones a .mlir or .mlirbc file")
@@ -188,12 +188,12 @@ def test_an_artifact_names_no_weights(run: Run):
     assert_mistake(ran, 2, "the suffix must be .mlir (text) or .mlirbc (bytecode)")
 
 
-def test_a_manifest_that_cannot_be_written(run: Run):
+def test_unwritable_manifest_is_an_error(run: Run):
     ran = run("import", "models:args", "-o", "out.mlir", "--manifest", "no/out.json")
     assert_mistake(ran, 2, "the directory 'no' does not exist")
 
 
-def test_an_existing_file_is_replaced(run: Run):
+def test_existing_file_is_replaced(run: Run):
     Path("out.mlir").write_text("old")
     assert run("import", "models:args", "-o", "out.mlir")[0] == 0
     assert Path("out.mlir").read_text().startswith("module")
@@ -285,7 +285,7 @@ def test_invalid_model(run: Run, model: str, sentence: str):
         ("/proc/out.mlir", "cannot save to '/proc/out.mlir': "),
     ],
 )
-def test_an_output_that_cannot_be_written(run: Run, output: str, sentence: str):
+def test_unwritable_output_is_an_error(run: Run, output: str, sentence: str):
     assert_mistake(run("import", "models:args", "-o", output), 2, sentence)
 
 
@@ -326,7 +326,7 @@ def test_the_output_must_be_named(run: Run):
         ("models:foreign", "tosa", "models.frobnicate"),
     ],
 )
-def test_a_model_that_cannot_be_lowered(run: Run, model: str, output_type: str, sentence: str):
+def test_model_that_cannot_be_lowered_is_an_error(run: Run, model: str, output_type: str, sentence: str):
     assert_mistake(run("import", model, "-o", "out.mlir", "--output-type", output_type), 1, sentence)
 
 

@@ -62,7 +62,7 @@ def test_every_pair_has_a_cell(matrix, tmp_path):
     assert rows["stablehlo"]["stablehlo"]["error"] < 1e-6
 
 
-def test_a_dynamic_program_at_several_sizes(matrix, tmp_path):
+def test_dynamic_program_runs_at_several_sizes(matrix, tmp_path):
     rows = torch.export.Dim("rows")
     program = torch.export.export(torch.nn.Tanh(), (torch.zeros(2, 3),), dynamic_shapes=({0: rows},))
     torch.export.save(program, tmp_path / "tanh.pt2")
@@ -79,7 +79,7 @@ def test_unsupported_model(matrix):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_a_crash_is_a_cell(matrix):
+def test_crash_is_reported_in_its_cell(matrix):
     code, out, _ = matrix("matrix_models:deadly", "--output-type", "linalg")
     assert code == 1
     assert "crashed" in out

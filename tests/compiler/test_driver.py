@@ -92,7 +92,7 @@ def test_program_function_and_module_lower_alike():
     assert len(texts) == 1
 
 
-def test_a_builtin_is_a_function_too():
+def test_builtin_is_accepted_as_a_function():
     assert "torch.aten.relu" in str(export_and_import(torch.relu, X))
 
 
@@ -139,7 +139,7 @@ def test_wrong_inputs_show_the_signature(args):
         export_and_import(Affine(), *args)
 
 
-def test_an_unknown_output_type():
+def test_unknown_output_type_is_an_error():
     with pytest.raises(UsageError, match="linalg-on-tensors"):
         export_and_import(Affine(), X, output_type="llvm")
 
@@ -182,7 +182,7 @@ def test_hooks_belong_to_the_importer():
         export_and_import(Affine(), X, fx_importer=FxImporter(), hooks=FxImporterHooks())
 
 
-def test_an_empty_decomposition_table_decomposes_nothing():
+def test_empty_decomposition_table_decomposes_nothing():
     module = export_and_import(torch.nn.LayerNorm(3), X, decomposition_table={})
     assert "torch.aten.layer_norm" in str(module)
 
@@ -236,7 +236,7 @@ def test_success_prints_nothing(monkeypatch):
     export_and_import(Affine(), X, output_type="linalg")
 
 
-def test_a_stateless_graph_lowers():
+def test_stateless_graph_lowers():
     graph = torch.export.export(torch.nn.Tanh(), (X,)).graph_module
     module = stateless_fx_import(graph, output_type="linalg", model_name="tanh")
     assert "func.func @tanh(%arg0: tensor<2x3xf32>)" in str(module)
@@ -304,7 +304,7 @@ def test_symbolic_shapes_stay_in_the_torch_dialect(output_type):
     assert ("torch.bind_symbolic_shape" in str(lowered.module)) is held
 
 
-def test_a_program_that_mutates_needs_a_policy():
+def test_mutating_program_needs_a_policy():
     class Counter(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -224,14 +224,14 @@ SMALL: dict[str, Any] = {
 }
 
 
-def test_a_bert():
+def test_bert_compiles():
     torch.manual_seed(0)
     model = BertModel(BertConfig(num_hidden_layers=1, **SMALL), add_pooling_layer=False).eval()
     text = imported(lambda ids: model(ids).last_hidden_state, torch.tensor([[1, 2, 3, 4]]))
     assert text.count("func.func") == 1
 
 
-def test_a_llama():
+def test_llama_compiles():
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, num_key_value_heads=1, **SMALL)).eval()
     imported(lambda ids: model(ids, use_cache=False).logits, torch.tensor([[1, 2, 3, 4]]))

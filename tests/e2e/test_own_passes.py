@@ -76,7 +76,7 @@ def stages(lowered: fx_importer.Lowered) -> list[str]:
 
 @pytest.mark.parametrize("isolate", [False, True])
 @pytest.mark.parametrize("importable", [False, True])
-def test_a_function_after_a_stage(isolate, importable):
+def test_function_runs_after_a_stage(isolate, importable):
     step = tanh_as_sigmoid if importable else (lambda module: tanh_as_sigmoid(module))
     lowered = lower(
         MODEL,
@@ -93,7 +93,7 @@ def test_a_function_after_a_stage(isolate, importable):
     assert all(record.seconds > 0 for record in lowered.trace.stages)
 
 
-def test_a_whole_pipeline():
+def test_given_pipeline_replaces_the_default():
     made = pipeline_for("linalg").without_stage("contract")
     whole = Pipeline("mine", (*made.stages, Stage("tidy", "It is tidy.", (Nested("func.func", (Pass("cse"),)),))))
     lowered = lower(MODEL, X, output_type="linalg", pipeline=whole)

@@ -133,7 +133,7 @@ def sizes():
 
 
 @pytest.mark.parametrize("n", [2, 5, 6, 8, 9, 14])
-def test_a_model(sizes, n):
+def test_model_agrees_at_several_sizes(sizes, n):
     x = torch.linspace(-1, 1, n)
     for result, expected in zip(sizes.run(x), Sizes()(x), strict=True):
         assert type(result) is type(expected)

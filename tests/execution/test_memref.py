@@ -77,7 +77,7 @@ def test_results_in_the_same_memory_are_freed_once(freed):
     assert freed == [whole[0]]
 
 
-def test_an_empty_result_is_freed_at_once(freed):
+def test_empty_result_is_freed_at_once(freed):
     descriptor = allocate(torch.empty(0, 3))
     (tensor,) = adopt([(descriptor, torch.float32)])
     gc.collect()

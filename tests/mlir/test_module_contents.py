@@ -16,7 +16,7 @@ def test_replaced_contents_and_attributes():
     assert not list(new.body.operations)
 
 
-def test_a_copy_is_independent_and_has_no_attributes():
+def test_copy_is_independent_and_has_no_attributes():
     module = ir.Module.parse("module @named { func.func private @a() }", new_context())
     copy = copy_module(module.operation)
     next(iter(copy.body.operations)).erase()

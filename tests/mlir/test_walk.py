@@ -32,7 +32,7 @@ def test_operations_in_regions_come_before_the_one_around_them():
     assert [op.name for op in found] == ["arith.constant"] * 2 + ["scf.if", "arith.constant"]
 
 
-def test_a_rewrite_of_the_module_takes_it():
+def test_module_rewrite_takes_the_module():
     seen: list[str] = []
 
     @rewrite("see")
@@ -45,7 +45,7 @@ def test_a_rewrite_of_the_module_takes_it():
     assert seen == ["builtin.module"]
 
 
-def test_a_rewrite_of_operations_may_emit_others_of_the_same_name():
+def test_rewrite_may_emit_operations_of_the_same_name():
     visited: list[int] = []
 
     @rewrite("double", ops=("arith.constant",), emitter=ArithOps)
@@ -60,7 +60,7 @@ def test_a_rewrite_of_operations_may_emit_others_of_the_same_name():
     assert [f"constant {value} : index" in str(given) for value in (2, 4, 6)] == [True] * 3
 
 
-def test_a_rewrite_without_an_emitter_takes_the_operation():
+def test_rewrite_without_an_emitter_takes_the_operation():
     names: list[str] = []
 
     @rewrite("names", ops=("scf.if",))

@@ -139,7 +139,7 @@ CRASHES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=pytest.mark.new_interpreter if each == "hog" else ()) for each in CRASHES]
 )
-def test_a_crash_is_an_exception(name):
+def test_crash_raises_an_exception(name):
     limits, signal, limit, expected = CRASHES[name]
     given = module()
     before = str(given)

@@ -23,7 +23,7 @@ time.sleep(60)
 """
 
 
-def test_a_fork_ends_with_its_parent():
+def test_fork_ends_with_its_parent():
     with subprocess.Popen(python_command(FORKS), env=child_environment(), stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

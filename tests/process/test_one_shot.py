@@ -23,7 +23,7 @@ def fail() -> None:
     raise ValueError("this is the reason")
 
 
-def test_a_function_without_torch(tmp_path):
+def test_function_runs_in_a_process_without_torch(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("def write_modules(path):\n    import sys\n    open(path, 'w').write(' '.join(sys.modules))\n")
     namespace: dict = {}
@@ -34,7 +34,7 @@ def test_a_function_without_torch(tmp_path):
     assert "fx_importer" not in modules
 
 
-def test_a_signal_has_a_name():
+def test_signal_is_reported_by_name():
     with pytest.raises(CrashedError, match="(?s)^the victim was ended by the signal SIGABRT.*about to abort") as raised:
         run_isolated("the victim", abort)
     assert raised.value.signal == "SIGABRT"

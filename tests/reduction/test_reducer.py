@@ -59,7 +59,7 @@ def test_unsupported_operator_among_100(tmp_path: Path, reducer: Child):
     assert module.strip() in page
 
 
-def test_a_wrong_rule(tmp_path: Path):
+def test_wrong_rule_is_reduced_to_its_operator(tmp_path: Path):
     model, inputs = models.with_gelu(3)
     lowered: Lowered = lower(model, *inputs, output_type="linalg", extra={torch.ops.aten.gelu.default: faults.wrong})
     found = reduce(lowered, tmp_path / "out", backend="jit")
@@ -73,7 +73,7 @@ def test_a_wrong_rule(tmp_path: Path):
     assert "float32[1x1]" in str(found)
 
 
-def test_a_crash(tmp_path: Path, reducer: Child):
+def test_crash_is_reduced_to_its_operator(tmp_path: Path, reducer: Child):
     this = job(tmp_path, *models.with_gelu(2), extra={GELU: faults.abort}, stage="decompose")
     found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
     assert found.nodes == 1

@@ -54,7 +54,7 @@ def seed(monkeypatch, tmp_path):
     monkeypatch.setenv("FX_IMPORTER_DUMP_DIR", str(tmp_path))
 
 
-def test_a_wrong_rule_in_a_deep_model_is_located_and_its_script_fails(tmp_path):
+def test_wrong_rule_in_a_deep_model_is_located_and_its_script_fails(tmp_path):
     program = torch.export.export(Deep().eval(), (torch.randn(2, 3, 8),))
     assert sum(node.op == "call_function" for node in program.graph.nodes) >= 200
     found = compare_decompositions(program, decomposition_table=TABLE)

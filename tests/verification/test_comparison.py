@@ -23,7 +23,7 @@ def test_equal_values_pass_in_every_dtype(dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-def test_a_wrong_element_is_found_in_every_dtype(dtype):
+def test_wrong_element_is_found_in_every_dtype(dtype):
     expected = torch.tensor([0.0, 1.0, 0.5, 2.0]).to(dtype)
     actual = torch.tensor([0.0, 1.0, 1.0, 2.0]).to(dtype)
     found = compare(actual, expected)

@@ -31,12 +31,12 @@ def exported(function, *inputs: torch.Tensor, dynamic: bool = False) -> Exported
     return export(Model(), inputs, dynamic_shapes=shapes, strict=False)
 
 
-def test_an_empty_table_decomposes_nothing() -> None:
+def test_empty_table_decomposes_nothing() -> None:
     program = exported(lambda x: F.silu(x).view(-1), torch.ones(2, 3))
     assert decompose(program, {}) is program
 
 
-def test_an_operator_is_replaced() -> None:
+def test_rule_replaces_its_operator() -> None:
     program = exported(F.silu, torch.ones(2))
     assert operators(decompose(program, {aten.silu.default: lambda x: x * x.sigmoid()})) == [
         aten.sigmoid.default,
@@ -85,7 +85,7 @@ def test_write_through_a_view() -> None:
     assert aten.mul_.Tensor not in operators(decomposed)
 
 
-def test_a_view_in_a_branch() -> None:
+def test_view_in_a_branch_is_decomposed() -> None:
     def choose(x):
         return torch.cond(x.sum() > 0, lambda x: F.silu(x).view(-1), lambda x: x.view(-1) + 1, (x,))
 

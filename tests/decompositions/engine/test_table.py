@@ -25,7 +25,7 @@ def another_square(x):
     return x**2
 
 
-def test_a_decomposition_is_its_rule() -> None:
+def test_decomposition_calls_its_rule() -> None:
     assert square.operators == (aten.square.default,)
     assert square(3) == 9
 
