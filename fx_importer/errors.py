@@ -133,7 +133,7 @@ class CrashedError(FxImporterError):
     Attributes:
         signal: the name of the signal, such as ``"SIGABRT"``; None if it ended with an exit code or at a limit.
         limit: the exceeded limit, such as ``"time limit of 2 s"``, or None.
-        said: the end of its standard error.
+        output: the end of its standard error; of a worker process, also of its standard output.
         stage: the stage of the compilation that ran, if any.
         pass_name: the pass of the stage that ran, in MLIR's syntax, if one had started.
         causes: the operators that fail alone, for a stage of a lowering.
@@ -144,7 +144,7 @@ class CrashedError(FxImporterError):
         self,
         what: str,
         signal: str | None,
-        said: str,
+        output: str,
         *,
         limit: str | None = None,
         stage: str | None = None,
@@ -152,14 +152,20 @@ class CrashedError(FxImporterError):
     ):
         self.signal = signal
         self.limit = limit
-        self.said = said
+        self.output = output
         self.stage = stage
         self.pass_name = pass_name
         self.causes: tuple[Cause, ...] = ()
         self.report: Path | None = None
         how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
-        lines = [line for line in said.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
-        super().__init__("\n  ".join([f"{what} {how}" + (", and said:" if lines else ""), *lines]))
+        lines = [line for line in output.splitlines() if line and not line.startswith((" ", "Traceback"))][-5:]
+        super().__init__("\n  ".join([f"{what} {how}" + (", with the output:" if lines else ""), *lines]))
+
+    @property
+    def said(self) -> str:
+        """Deprecated name of `output`."""
+        warn_renamed("CrashedError.said", "CrashedError.output")
+        return self.output
 
     def __str__(self) -> str:
         lines = [super().__str__(), *(f"  {line}" for cause in self.causes for line in str(cause).splitlines())]

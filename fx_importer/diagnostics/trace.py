@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-IMPORTED = "fx-importer-call{"
+IMPORTED_FUNCTION = "fx-importer-call{"
 """Prefix of the text of a pipeline step that is an importable Python function."""
 
-HERE = "fx-importer-python{"
+LOCAL_FUNCTION = "fx-importer-python{"
 """Prefix of the text of a pipeline step that is a Python function of this process, which others cannot import."""
 
 

@@ -100,7 +100,7 @@ def _compile(command: Sequence[str | Path]) -> None:
     try:
         run_command("iree-compile", command)
     except CrashedError as error:
-        found = [line.partition("error: ")[2] for line in error.said.splitlines() if "error: " in line]
+        found = [line.partition("error: ")[2] for line in error.output.splitlines() if "error: " in line]
         if error.signal or not found:
             raise
         raise ValueError("; ".join(dict.fromkeys(found))) from error

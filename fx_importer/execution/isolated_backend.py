@@ -12,6 +12,7 @@ import torch
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.module_functions import function_named
 from fx_importer.mlir.bindings import ir
+from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 
@@ -40,37 +41,32 @@ class IsolatedBackend:
         scratch = Scratch()
         path = scratch.path / "module.mlirbc"
         module.operation.write_bytecode(str(path))
-        key = process.ask(self.name, ("load", self.name, str(path), func_name))
+        key = process.request(self.name, "load", self.name, str(path), func_name)
         function = _Function(self.name, process, key, written)
         weakref.finalize(function, process.dropped.append, key)
         return function
 
 
-class Worker:
-    """At most one child process, started on demand and restarted after a crash."""
-
-    def __init__(self) -> None:
-        self._process: _Process | None = None
-
-    def running(self) -> _Process:
-        if self._process is None or not self._process.child.alive:
-            self._process = _Process()
-        return self._process
-
-
-class _Process:
+class _Process(Child):
     """A child process with loaded functions."""
 
     def __init__(self) -> None:
-        self.child = Child("fx_importer.execution.isolated_backend_child:Functions")
+        super().__init__("fx_importer.execution.isolated_backend_child:Functions")
         self.dropped: list[int] = []
         """Keys of functions without references, which the next request drops."""
 
-    def ask(self, what: str, request: tuple[Any, ...]) -> Any:
+    def request(self, what: str, *request: Any) -> Any:
         """Return the answer to a request; raise what the child raised."""
         dropped = self.dropped.copy()
         del self.dropped[: len(dropped)]
-        return self.child.ask(what, (dropped, request))
+        return self.ask(what, (dropped, request))
+
+
+class Worker(RestartingWorker[_Process]):
+    """The child process that compiles and runs functions, started on demand and restarted after a crash."""
+
+    def __init__(self) -> None:
+        super().__init__(_Process)
 
 
 @dataclass(frozen=True)
@@ -84,8 +80,8 @@ class _Function:
     """The positions of the arguments that it writes to."""
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        request = ("call", self.key, [_without_extra_storage(each) for each in arguments], self.written)
-        results, written = self.process.ask(self.name, request)
+        given = [_without_extra_storage(each) for each in arguments]
+        results, written = self.process.request(self.name, "call", self.key, given, self.written)
         for position, value in zip(self.written, written, strict=True):
             argument = arguments[position]
             assert isinstance(argument, torch.Tensor)

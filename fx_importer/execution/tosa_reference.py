@@ -76,7 +76,7 @@ def _serialize(module: ir.Module, folder: Path) -> None:
     try:
         run_command("tosa-opt", command)
     except CrashedError as error:
-        found = [line.partition("error: ")[2] for line in error.said.splitlines() if " error: " in line]
+        found = [line.partition("error: ")[2] for line in error.output.splitlines() if " error: " in line]
         if error.signal or not found:
             raise
         raise UsageError("\n  ".join([f"the module is not TOSA of {TARGET}:", *found])) from error

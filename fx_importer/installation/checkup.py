@@ -24,6 +24,7 @@ from fx_importer.installation.other_mlir_packages import Neighbour, neighbours, 
 from fx_importer.installation.package_versions import DISTRIBUTION, Package, packages
 from fx_importer.options import Limits
 from fx_importer.output_types import OutputType
+from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.worker import Child
 
 BACKENDS = ("jit", "stablehlo", "tosa_reference", "iree", "xla")
@@ -84,7 +85,7 @@ class Checkup:
             table.add_section()
             for each in findings:
                 style = "" if each.works else "yellow" if each.extra else "bold red"
-                table.add_row(each.name, title, Text(each.verdict, style), Text(each.said))
+                table.add_row(each.name, title, Text(each.verdict, style), Text(each.message))
         table.add_section()
         for each in self.neighbours:
             table.add_row(each.name, "other MLIR", "imported" if each.loaded else "installed", each.where)
@@ -132,29 +133,26 @@ def doctor() -> Checkup:
 
 
 class _Trials:
-    """A process that runs checks, restarted when it has ended."""
+    """Checks in a worker process."""
 
     def __init__(self, broken: str = "") -> None:
         self._broken = broken
-        self._child: Child | None = None
+        self._worker = RestartingWorker(lambda: Child("fx_importer.installation.smoke_test:Trial"))
 
     def start(self) -> str:
         """Return why no process can be started, which is then the finding of every check; empty if one can."""
-        self._child = Child("fx_importer.installation.smoke_test:Trial")
         try:
-            self._child.ask("the process", ("start",), _LIMITS)
+            self._worker.running().ask("the process", ("start",), _LIMITS)
         except CrashedError as error:
-            self._broken = (error.said.splitlines() or [str(error)])[-1]
+            self._broken = (error.output.splitlines() or [str(error)])[-1]
         return self._broken
 
     def findings(self, name: str, *request: str) -> tuple[Finding, ...]:
         """Return the answer to ``request``; if there is none, a finding that ``name`` ended the process."""
         if self._broken:
             return (Finding(name, False, self._broken),)
-        if self._child is None or not self._child.alive:
-            self._child = Child("fx_importer.installation.smoke_test:Trial")
         try:
-            return self._child.ask(name, request, _LIMITS)
+            return self._worker.running().ask(name, request, _LIMITS)
         except CrashedError as error:
             return (Finding(name, False, str(error)),)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fx_importer.errors import warn_renamed
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -11,10 +13,16 @@ class Finding:
 
     name: str
     works: bool
-    said: str = ""
+    message: str = ""
     """What was found, or what went wrong."""
     extra: str | None = None
     """The extra that installs it, if it is not installed."""
+
+    @property
+    def said(self) -> str:
+        """Deprecated name of `message`."""
+        warn_renamed("Finding.said", "Finding.message")
+        return self.message
 
     @property
     def verdict(self) -> str:

@@ -44,8 +44,8 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
     except NotInstalledError as error:
         return Finding(name, False, str(error), error.extra)
     except Exception as error:
-        said = str(error) if isinstance(error, FxImporterError) else f"{type(error).__name__}: {error}"
-        return Finding(name, False, said)
+        message = str(error) if isinstance(error, FxImporterError) else f"{type(error).__name__}: {error}"
+        return Finding(name, False, message)
 
 
 def _passes() -> str:

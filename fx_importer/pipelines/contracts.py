@@ -60,10 +60,10 @@ class Dialects:
         if found and self.sometimes and _any(module, self.when):
             allowed |= self.sometimes
             found = _operations_outside(module, allowed)
-        said = ", ".join(sorted(allowed - {"builtin"}))
+        dialects = ", ".join(sorted(allowed - {"builtin"}))
         for name, (count, location) in found.items():
             times = f", {count} times" if count > 1 else ""
-            yield location, f"{self.output_type} may not hold '{name}'{times}: its dialects are {said}"
+            yield location, f"{self.output_type} may not hold '{name}'{times}: its dialects are {dialects}"
 
 
 def _operations_outside(module: ir.Operation, allowed: frozenset[str]) -> dict[str, tuple[int, ir.Location]]:
@@ -113,8 +113,8 @@ class Portable(Dialects):
             passmanager.PassManager.parse(legalize, module.context).run(_with_zero_weights(copy.operation))
         except ir.MLIRError as error:
             for found in error.error_diagnostics:
-                said = found.message.partition(': "')[0]  # the operation follows
-                yield found.location, f"{self.output_type} {release} cannot hold it: {said}"
+                reason = found.message.partition(': "')[0]  # the operation follows
+                yield found.location, f"{self.output_type} {release} cannot hold it: {reason}"
 
 
 def _with_zero_weights(module: ir.Operation) -> ir.Operation:

@@ -25,6 +25,7 @@ from fx_importer.pipelines.module_transfer import ModuleTransfer
 from fx_importer.pipelines.pipeline_parser import is_known, parse_steps
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import RewriteStep, Stage
+from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child, check_memory_can_be_watched
 
@@ -102,7 +103,7 @@ class IsolatedStages:
         request = ("run", sent, stage.name, str(stage), made, print_passes, context.allow_unregistered_dialects)
         (warned, failure), context.allow_unregistered_dialects = _ask_child(self._child, request, self._limits)
         if print_passes:
-            sys.stderr.write(self._child.said())
+            sys.stderr.write(self._child.output())
         _replay_outcome(warned, failure)
         replace_contents(self._module, self._transfer.read(made).operation)
 
@@ -132,7 +133,8 @@ class Prober:
     def __init__(self, limits: Limits = NO_LIMITS):
         """Start the process. ``limits`` apply to each module. Raises `UsageError` as `IsolatedStages` does."""
         self._limits = limits
-        self._child = _start_child(limits)
+        self._worker = RestartingWorker(functools.partial(_start_child, limits))
+        self._worker.running()
 
     def run(self, module: str | bytes, stages: Sequence[Stage] | str, *, result: bool = False) -> Outcome:
         """Run ``stages``, or a pipeline in MLIR's syntax, on ``module``, given as text or bytecode.
@@ -154,11 +156,9 @@ class Prober:
         return Outcome(None, text if result and not isinstance(text, str) else None)
 
     def _run_in_child(self, module: str | bytes, stages: Sequence[Stage], result: bool) -> Outcome:
-        if not self._child.alive:
-            self._child = Child(_RUNNER)
         request = ("probe", module, [(stage.name, str(stage)) for stage in stages], result)
         try:
-            stage, warned, failure, made = _ask_child(self._child, request, self._limits)
+            stage, warned, failure, made = _ask_child(self._worker.running(), request, self._limits)
         except CrashedError as error:
             return Outcome(error, None)
         try:
@@ -196,7 +196,7 @@ def _ask_child(child: Child, request: Any, limits: Limits) -> Any:
             raise
         what = f"stage '{stage}'" + (f", in the pass '{name}'," if name else "")
         raise CrashedError(
-            what, error.signal, error.said, limit=error.limit, stage=stage, pass_name=name or None
+            what, error.signal, error.output, limit=error.limit, stage=stage, pass_name=name or None
         ) from None
 
 

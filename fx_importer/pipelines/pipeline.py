@@ -134,8 +134,8 @@ def as_stage(step: Insertable) -> Stage:
         _check_passes(step)
         steps, name = (step,), ",".join(_pass_names(step))
     elif callable(step):
-        said = description_of(step)
-        return Stage(name_of(step), said or f"'{name_of(step)}' has run.", (function_step(step),))
+        description = description_of(step)
+        return Stage(name_of(step), description or f"'{name_of(step)}' has run.", (function_step(step),))
     else:
         raise UsageError(
             f"{step!r} is no step of a pipeline: one is a function that takes the module's operation, the name of a "

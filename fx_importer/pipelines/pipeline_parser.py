@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fx_importer.diagnostics.trace import HERE, IMPORTED
+from fx_importer.diagnostics.trace import IMPORTED_FUNCTION, LOCAL_FUNCTION
 from fx_importer.errors import UsageError
 from fx_importer.pipelines.contracts import CHECKS, parse_user_contract_check
 from fx_importer.pipelines.python_passes import imported_step
@@ -31,10 +31,10 @@ _NEST = re.compile(r"([\w.\-]+)\s*\((.*)\)", re.DOTALL)
 
 
 def _step(text: str) -> Step:
-    if text.startswith(IMPORTED):
-        return imported_step(text.removeprefix(IMPORTED).removesuffix("}"))
-    if text.startswith(HERE):
-        name = text.removeprefix(HERE).removesuffix("}")
+    if text.startswith(IMPORTED_FUNCTION):
+        return imported_step(text.removeprefix(IMPORTED_FUNCTION).removesuffix("}"))
+    if text.startswith(LOCAL_FUNCTION):
+        name = text.removeprefix(LOCAL_FUNCTION).removesuffix("}")
         raise UsageError(
             f"a pipeline calls the Python function '{name}' of another process, which no text can hold: define it at "
             "the top of a module that can be imported"
@@ -45,7 +45,9 @@ def _step(text: str) -> Step:
 def is_known(step: RewriteStep) -> bool:
     """Whether `parse_steps` returns ``step`` for its name, also in another process."""
     return (
-        step.name in _PYTHON_STEPS or step.name.startswith(IMPORTED) or parse_user_contract_check(step.name) is not None
+        step.name in _PYTHON_STEPS
+        or step.name.startswith(IMPORTED_FUNCTION)
+        or parse_user_contract_check(step.name) is not None
     )
 
 

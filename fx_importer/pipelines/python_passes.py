@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from fx_importer.diagnostics.mlir_diagnostics import PassError, reason_of
-from fx_importer.diagnostics.trace import HERE, IMPORTED
+from fx_importer.diagnostics.trace import IMPORTED_FUNCTION, LOCAL_FUNCTION
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir
 from fx_importer.pipelines.stage import RewriteStep
@@ -57,7 +57,7 @@ def function_step(function: Callable[[ir.Operation], None]) -> RewriteStep:
     If the function can be imported, the text of the step is its path, which other processes can parse.
     """
     path = _path(function)
-    text = f"{HERE}{name_of(function)}}}" if path is None else f"{IMPORTED}{path}}}"
+    text = f"{LOCAL_FUNCTION}{name_of(function)}}}" if path is None else f"{IMPORTED_FUNCTION}{path}}}"
     return RewriteStep(text, PythonPass(function))
 
 
@@ -72,12 +72,12 @@ def imported_step(path: str) -> RewriteStep:
         function = operator.attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"a pipeline calls '{path}', which is no package.module:function here: {error}") from error
-    return RewriteStep(f"{IMPORTED}{path}}}", PythonPass(function))
+    return RewriteStep(f"{IMPORTED_FUNCTION}{path}}}", PythonPass(function))
 
 
 def calls_functions(pipeline: str) -> bool:
     """Whether the text of a pipeline has functions of users."""
-    return IMPORTED in pipeline or HERE in pipeline
+    return IMPORTED_FUNCTION in pipeline or LOCAL_FUNCTION in pipeline
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -117,10 +117,10 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 
 def _error_text(error: Exception) -> str:
     """Return the type and text of ``error``, and the line that raised it: the last one outside of site-packages."""
-    said = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
+    message = f"MLIRError:\n{reason_of(error)}" if isinstance(error, ir.MLIRError) else reason_of(error)
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
     frames = [each for each in frames if "/site-packages/" not in each.filename] or frames
     if not frames:
-        return said
+        return message
     at = frames[-1]
-    return f"{said}\n  at {at.filename}:{at.lineno}" + (f": {at.line}" if at.line else "")
+    return f"{message}\n  at {at.filename}:{at.lineno}" + (f": {at.line}" if at.line else "")

@@ -40,7 +40,7 @@ class Child:
         """
         requests, to_child = os.pipe()
         from_child, replies = os.pipe()
-        self._said, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
+        self._output, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
         passed = (requests, replies, self._noted.fileno())
         try:
             self._child = subprocess.Popen(
@@ -48,8 +48,8 @@ class Child:
                 env=child_environment(),
                 pass_fds=passed,
                 stdin=subprocess.PIPE,  # the lifeline of `end_with_parent`: nothing is written to it
-                stdout=self._said,
-                stderr=self._said,
+                stdout=self._output,
+                stderr=self._output,
             )
         finally:
             os.close(requests)
@@ -59,7 +59,7 @@ class Child:
         self.noted = ""
         """The last note of a crashed child."""
         self._ready = False
-        self._end = weakref.finalize(self, _end, self._child, self._to, self._from, self._said, self._noted)
+        self._end = weakref.finalize(self, _end, self._child, self._to, self._from, self._output, self._noted)
 
     @property
     def pid(self) -> int:
@@ -89,16 +89,16 @@ class Child:
             return answer
         raise answer
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the output of the child, from Python and native code, since the last request."""
-        return os.pread(self._said.fileno(), self._size(), 0).decode(errors="replace")
+        return os.pread(self._output.fileno(), self._size(), 0).decode(errors="replace")
 
     def _size(self) -> int:
-        return os.fstat(self._said.fileno()).st_size
+        return os.fstat(self._output.fileno()).st_size
 
     def _forget(self) -> None:
-        self._said.seek(0)  # also moves the child's position: the file description is shared
-        self._said.truncate()
+        self._output.seek(0)  # also moves the child's position: the file description is shared
+        self._output.truncate()
         self._noted.truncate(0)
 
     def _wait(self, limits: Limits) -> str | None:
@@ -117,10 +117,10 @@ class Child:
     def _crashed(self, what: str, limit: str | None = None) -> CrashedError:
         self.alive = False
         code = self._child.wait()
-        said = os.pread(self._said.fileno(), _TAIL, max(0, self._size() - _TAIL)).decode(errors="replace")
+        output = os.pread(self._output.fileno(), _TAIL, max(0, self._size() - _TAIL)).decode(errors="replace")
         self.noted = os.pread(self._noted.fileno(), _TAIL, 0).decode()
         self._end()
-        return CrashedError(what, None if limit else signal_name(-code), said, limit=limit)
+        return CrashedError(what, None if limit else signal_name(-code), output, limit=limit)
 
 
 def _end(child: subprocess.Popen[bytes], *files: Any) -> None:

@@ -106,7 +106,7 @@ class Search:
         if first is None:
             raise UsageError("it does not fail here: there is nothing to reduce")
         if expected is not None and first.stage != expected:
-            raise UsageError(f"it failed in the stage '{expected}', and here it fails otherwise: {first.said}")
+            raise UsageError(f"it failed in the stage '{expected}', and here it fails otherwise: {first.message}")
         if first.kind is Kind.TIMED_OUT:
             self.trials.patience = min(self.trials.patience, max(PATIENCE, 10 * self.trials.slowest))
         unclear = first.kind is Kind.FAILED and not first.is_telling
@@ -257,7 +257,7 @@ def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    said = normalized(ran.stdout + ran.stderr)
+    output = normalized(ran.stdout + ran.stderr)
     match symptom.kind:
         case Kind.FAILED:
             telling = next(iter((*symptom.operators, *symptom.reasons)), "")  # the failure may have no message
@@ -267,4 +267,4 @@ def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
             telling = "had not ended"
         case Kind.MISMATCH:
             telling = "mismatch"
-    return ran.returncode == 1 and telling in said
+    return ran.returncode == 1 and telling in output

@@ -12,7 +12,7 @@ from fx_importer.reduction.symptom import Symptom
 
 def page(symptom: Symptom, steps: Sequence[Step], script: str, case: Case | None, *, confirmed: bool) -> str:
     """Return the page in Markdown."""
-    lines = [f"# {_heading(symptom)}", "", "```text", symptom.said.strip(), "```", "", "## Python", ""]
+    lines = [f"# {_heading(symptom)}", "", "```text", symptom.message.strip(), "```", "", "## Python", ""]
     if not confirmed:
         lines += ["This was run, and did not fail in this way: beside it, other things matter here.", ""]
     lines += ["```python", script.rstrip(), "```", ""]

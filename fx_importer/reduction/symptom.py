@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of
-from fx_importer.errors import FxImporterError, StageFailed, UnsupportedProgramError
+from fx_importer.errors import FxImporterError, StageFailed, UnsupportedProgramError, warn_renamed
 from fx_importer.mlir.bindings import ir
 from fx_importer.verification import Comparison, MismatchError, Status
 
@@ -43,7 +43,7 @@ class Symptom:
     """The place of the failure: a stage of the lowering, or ``on`` a backend."""
     reasons: tuple[str, ...] = ()
     """The reasons, most specific first; empty if there is no message. Without operators, the first has to persist."""
-    said: str = field(default="", compare=False)
+    message: str = field(default="", compare=False)
     """The original messages, for display."""
     severity: float = field(default=0.0, compare=False)
     """For a mismatch: the largest difference divided by the largest magnitude; infinite if that is not meaningful."""
@@ -51,6 +51,12 @@ class Symptom:
     """``(file, line)`` of the stack frames that the failure names."""
     operators: tuple[str, ...] = ()
     """Overloads that are unsupported on their own, such as ``aten.unfold.default``. The first has to persist."""
+
+    @property
+    def said(self) -> str:
+        """Deprecated name of `message`."""
+        warn_renamed("Symptom.said", "Symptom.message")
+        return self.message
 
     def is_same_as(self, original: Symptom) -> bool:
         """Return whether this is the same failure as ``original``, possibly of a smaller program."""
@@ -80,7 +86,7 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
         case MismatchError():
             return _mismatch(error, stage)
         case StageFailed(diagnostics=[_, *_]):
-            found = _refused(error.stage, error.diagnostics, str(error))
+            found = _stage_failure(error.stage, error.diagnostics, str(error))
             places = tuple((each.file or "", each.line or 0) for cause in error.causes for each in cause.places)
             operators = _once(cause.op for cause in error.causes)
             return dataclasses.replace(found, operators=operators, places=places or found.places)
@@ -89,7 +95,7 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             return Symptom(Kind.FAILED, error.stage, (_reason(cause),), str(error))
         case ir.MLIRError():
             diagnostics = diagnostics_of(error)
-            return _refused(stage, diagnostics, "\n".join(map(str, diagnostics)))
+            return _stage_failure(stage, diagnostics, "\n".join(map(str, diagnostics)))
         case UnsupportedProgramError():
             reasons = (f"{each.subject.partition(' = ')[2]}: {each.reason}" for each in error.unsupported_nodes)
             places = (each.where.rpartition(":") for each in error.unsupported_nodes if each.where)
@@ -99,20 +105,20 @@ def symptom_of(error: Exception, stage: str) -> Symptom:
             return Symptom(Kind.FAILED, stage, (_reason(error),), str(error))
 
 
-def crash(stage: str, how: str, said: str) -> Symptom:
+def crash(stage: str, how: str, output: str) -> Symptom:
     """Return the symptom of a process crash.
 
-    ``how`` is the signal; the output ``said`` distinguishes one abort from another.
+    ``how`` is the signal; ``output`` distinguishes one abort from another.
     """
-    telling = [line for line in said.splitlines() if "LLVM ERROR" in line or "Assertion" in line]
-    return Symptom(Kind.CRASHED, stage, (" ".join([how, *map(normalized, telling[:1])]),), said.strip() or how)
+    telling = [line for line in output.splitlines() if "LLVM ERROR" in line or "Assertion" in line]
+    return Symptom(Kind.CRASHED, stage, (" ".join([how, *map(normalized, telling[:1])]),), output.strip() or how)
 
 
-def _refused(stage: str, diagnostics: Iterable[Diagnostic], said: str) -> Symptom:
+def _stage_failure(stage: str, diagnostics: Iterable[Diagnostic], message: str) -> Symptom:
     errors = [each for each in diagnostics if each.severity == "error"]
     reasons = _once(normalized(each.message) for each in errors)
     places = tuple(frame for each in errors for frame in each.frames)
-    return Symptom(Kind.FAILED, stage, reasons, said, places=places)
+    return Symptom(Kind.FAILED, stage, reasons, message, places=places)
 
 
 def _reason(error: BaseException) -> str:

@@ -51,23 +51,23 @@ class Trials:
         self.count += 1
         progress.enter(f"trial {self.count:,}")
         receiving, sending = Pipe(duplex=False)
-        with tempfile.TemporaryFile(dir=self._scratch.path) as said:
+        with tempfile.TemporaryFile(dir=self._scratch.path) as output:
             sys.stdout.flush()
             sys.stderr.flush()
             lifeline, held = os.pipe()
             child = _fork()
             if child == 0:
                 os.close(held)
-                _serve(attempt, sending, said, self._scratch.path, lifeline)
+                _serve(attempt, sending, output, self._scratch.path, lifeline)
             sending.close()
             os.close(lifeline)
             try:
                 with receiving:
-                    return self._answer(child, receiving, said, self.patience if seconds is None else seconds)
+                    return self._answer(child, receiving, output, self.patience if seconds is None else seconds)
             finally:
                 os.close(held)
 
-    def _answer(self, child: int, receiving: Connection, said: IO[bytes], patience: float) -> Symptom | None:
+    def _answer(self, child: int, receiving: Connection, output: IO[bytes], patience: float) -> Symptom | None:
         stage = "start"
         begun = time.monotonic()
         try:
@@ -77,14 +77,14 @@ class Trials:
                 if not isinstance(message, str):
                     return message
                 stage, begun = message, time.monotonic()
-            return Symptom(Kind.TIMED_OUT, stage, said=f"{stage} had not ended after {patience:.0f} seconds")
+            return Symptom(Kind.TIMED_OUT, stage, message=f"{stage} had not ended after {patience:.0f} seconds")
         except (EOFError, OSError):
             _, status = os.waitpid(child, 0)
             child = 0
             code = os.waitstatus_to_exitcode(status)
-            said.seek(0)
+            output.seek(0)
             how = signal_name(-code) or f"exit code {code}"
-            return crash(stage, how, said.read().decode(errors="replace"))
+            return crash(stage, how, output.read().decode(errors="replace"))
         finally:
             if child:
                 _end(child)
@@ -104,7 +104,7 @@ def _end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path, lifeline: int) -> NoReturn:
+def _serve(attempt: Attempt, sending: Connection, output: IO[bytes], scratch: Path, lifeline: int) -> NoReturn:
     """Run the attempt in the fork, which exits without the exit handlers of this process."""
     try:
         progress.stop_reporting()
@@ -112,7 +112,7 @@ def _serve(attempt: Attempt, sending: Connection, said: IO[bytes], scratch: Path
         end_with_parent(lifeline)
         faulthandler.disable()  # crashes are expected here
         for stream in (1, 2):
-            os.dup2(said.fileno(), stream)
+            os.dup2(output.fileno(), stream)
         tempfile.tempdir = str(scratch)  # so that this process removes the fork's temporary files
         stage = "start"
 

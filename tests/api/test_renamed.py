@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import fx_importer
-from fx_importer import UnsupportedNode, UnsupportedNodeError, UnsupportedProgramError, errors, importing
+from fx_importer import CrashedError, UnsupportedNode, UnsupportedNodeError, UnsupportedProgramError, errors, importing
 from fx_importer.api import renamed
+from fx_importer.installation.findings import Finding
+from fx_importer.reduction import Kind, Symptom
 
 
 @pytest.mark.parametrize("old, new", renamed.MODULES.items())
@@ -48,6 +50,20 @@ def test_refusals_is_a_deprecated_alias():
 def test_renamed_class_warns(module, old, new):
     with pytest.warns(DeprecationWarning, match=f"{old} is deprecated"):
         assert getattr(module, old) is new
+
+
+@pytest.mark.parametrize(
+    "carrier, new",
+    [
+        (CrashedError("the pass", None, "abort"), "output"),
+        (Symptom(Kind.CRASHED, "linalg", message="abort"), "message"),
+        (Finding("jit", False, "abort"), "message"),
+    ],
+    ids=["CrashedError", "Symptom", "Finding"],
+)
+def test_said_is_a_deprecated_alias(carrier, new: str):
+    with pytest.warns(DeprecationWarning, match=f"{type(carrier).__name__}.said is deprecated: .*{new} now"):
+        assert carrier.said == getattr(carrier, new) == "abort"
 
 
 @pytest.mark.parametrize("old, new", [("holes", "operator_stubs"), ("census", "operator_output_types")])

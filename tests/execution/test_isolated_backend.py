@@ -19,7 +19,7 @@ class Endless(torch.nn.Module):
         return torch.while_loop(lambda x: x.sum() < 1e30, lambda x: (x + 1,), (x,))[0]
 
 run = lower(Endless(), torch.ones(2), output_type="linalg").caller(backend=(backend := IsolatedBackend("jit")))
-print(backend.worker.running().child.pid, flush=True)
+print(backend.worker.running().pid, flush=True)
 run(torch.ones(2))
 """
 

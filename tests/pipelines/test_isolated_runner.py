@@ -150,7 +150,7 @@ def test_crash_raises_an_exception(name):
     assert (error.stage, error.pass_name, error.signal, error.limit) == ("faulty", step, signal, limit)
     how = f"was ended by the signal {signal}" if signal else f"was ended at its {limit}" if limit else "failed"
     assert str(error).startswith(f"stage 'faulty', in the pass '{step}', {how}")
-    assert expected in error.said
+    assert expected in error.output
     assert str(given) == before
 
 

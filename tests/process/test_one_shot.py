@@ -47,7 +47,7 @@ def test_exception_is_reported():
 
 
 def test_exit_code_is_reported():
-    with pytest.raises(CrashedError, match="^sh failed, and said:\n  no$"):
+    with pytest.raises(CrashedError, match="^sh failed, with the output:\n  no$"):
         run_command("sh", ["sh", "-c", "echo no >&2; exit 3"])
 
 

@@ -20,7 +20,7 @@ from fx_importer.diagnostics.reports.failure import Failure
 from fx_importer.diagnostics.reports.report_contents import readable, save_bytecode, save_program
 from fx_importer.diagnostics.reports.report_page import page
 from fx_importer.diagnostics.reports.repro_command import import_command, stage_command
-from fx_importer.diagnostics.trace import HERE, StageRecord, Trace
+from fx_importer.diagnostics.trace import LOCAL_FUNCTION, StageRecord, Trace
 from fx_importer.errors import CrashedError, StageFailed
 from fx_importer.options import DecompositionOptions, Options, Weights, options_to_text
 
@@ -104,7 +104,7 @@ def _file_of(name: str, trace: Trace) -> str:
 
 
 def _command(record: StageRecord, directory: Path, facts: dict[str, Any]) -> str | None:
-    if HERE in record.pipeline:
+    if LOCAL_FUNCTION in record.pipeline:
         return None
     if BYTECODE in facts["files"]:
         return stage_command(directory / BYTECODE, record.pipeline)
@@ -163,7 +163,7 @@ def _not_recorded(options: Options) -> list[str]:
 
 
 def _crash(error: CrashedError) -> dict[str, Any]:
-    return {"signal": error.signal, "limit": error.limit, "pass": error.pass_name, "output": error.said}
+    return {"signal": error.signal, "limit": error.limit, "pass": error.pass_name, "output": error.output}
 
 
 def _traceback(error: Exception) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fx_importer.diagnostics.trace import HERE, IMPORTED
+from fx_importer.diagnostics.trace import IMPORTED_FUNCTION, LOCAL_FUNCTION
 
 
 def page(facts: Mapping[str, Any]) -> str:
@@ -66,11 +66,11 @@ def _reproduce(facts: Mapping[str, Any]) -> list[str]:
             *_fenced(facts["command"], "sh"),
             "",
         ]
-    elif HERE in facts["pipeline"]:
+    elif LOCAL_FUNCTION in facts["pipeline"]:
         lines += [f"There is no reproducer: `{facts['pipeline']}` calls a Python function that cannot be imported.", ""]
     else:
         lines += ["There is no reproducer: the failure came before the export.", ""]
-    if IMPORTED in facts["pipeline"]:
+    if IMPORTED_FUNCTION in facts["pipeline"]:
         lines += ["It calls a Python function, which must be importable (`PYTHONPATH`).", ""]
     lines += [f"- {sentence}" for sentence in facts["files"].values()]
     if facts["not_recorded"]:
