@@ -21,9 +21,6 @@ from fx_importer.verification import compare
 
 OUTPUT_TYPES = ("linalg-on-tensors", "tosa", "stablehlo")
 
-STATUSES = ("pass", "export", "import", "lower", "contract", "run", "mismatch", "crash", "timeout", "skip")
-"""The outcomes of a case. ``export``: torch.export rejects it; ``skip``: there is nothing to compare with."""
-
 PREFERRED = (torch.float32, torch.int64, torch.bool, torch.complex64)
 """An operator is tried with the first of these that it takes, unless a dtype is given."""
 

@@ -77,7 +77,7 @@ class UnsupportedProgramError(FxImporterError):
         self.causes = tuple(causes)
         lines = [headline, *(f"  {each}".replace("\n", "\n  ") for each in self.unsupported_nodes)]
         if causes:
-            lines += ["what comes after that would refuse", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
+            lines += ["the lowering would then fail at", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
         super().__init__("\n".join(lines))
 
     @property

@@ -204,6 +204,6 @@ def _constant(value_type: ir.Type, value: int) -> ir.Value:
 
 
 def _compare(predicate: int, left: ir.Value, right: ir.Value) -> ir.Value:
-    truth = ir.IntegerType.get_signless(1)
+    i1 = ir.IntegerType.get_signless(1)
     attributes = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
-    return ir.Operation.create("arith.cmpi", results=[truth], operands=[left, right], attributes=attributes).result
+    return ir.Operation.create("arith.cmpi", results=[i1], operands=[left, right], attributes=attributes).result

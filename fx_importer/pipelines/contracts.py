@@ -196,7 +196,7 @@ def contract(output_type: OutputType, policy: Contract) -> Stage:
         if output_type.allows
         else CHECKS[output_type, policy]
     )
-    return Stage(CONTRACT, "Nothing is left that the output type may not hold.", (step,))
+    return Stage(CONTRACT, "Every op is legal for the output type.", (step,))
 
 
 @cache

@@ -25,13 +25,13 @@ def linalg(options: LoweringOptions) -> Pipeline:
         "linalg-on-tensors",
         (
             control_flow(
-                "Conditional loops are scf.while, around torch ops; state is values.",
+                "Conditional loops are scf.while with torch ops in their regions; mutable state has value semantics.",
                 conditional_loops_to_scf,
                 state_to_values,
             ),
             Stage(
                 "linalg",
-                "Torch ops have become linalg, tensor, arith, math and scf.",
+                "Torch ops are lowered to linalg, tensor, arith, math and scf.",
                 (
                     on_functions(
                         "torch-restructure-non-constant-axes",
@@ -55,13 +55,13 @@ def linalg(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "loops",
-                "Scans, scatters and sorts are loops in scf; NaN is kept; nothing is left that changes nothing.",
+                "Scans, scatters and sorts are scf loops; NaN propagates; no-ops are folded.",
                 (
                     *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops),
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
                 ),
             ),
-            Stage("in-place", "State that a function overwrites is in memrefs.", (values_to_memory,)),
+            Stage("in-place", "State that a function mutates is passed in memrefs.", (values_to_memory,)),
             contract(OutputType.LINALG_ON_TENSORS, options.contract),
         ),
     )

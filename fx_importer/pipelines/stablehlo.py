@@ -29,14 +29,14 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
         "stablehlo",
         (
             control_flow(
-                "Branches, loops, complex parts, pools and sorts are StableHLO's.",
+                "Branches, loops, real and imaginary parts, pools and sorts are lowered to StableHLO.",
                 control_flow_to_stablehlo,
                 complex_parts_to_stablehlo,
                 operators_to_stablehlo,
             ),
             Stage(
                 "stablehlo",
-                "Torch ops have become StableHLO ops.",
+                "Torch ops are lowered to StableHLO.",
                 (
                     on_functions(
                         Pass("convert-torch-to-stablehlo", finite),
@@ -58,7 +58,7 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "stablehlo-shapes",
-                "Shapes that can be known are static, deprecated ops are gone, and constant tensors are StableHLO's.",
+                "Inferable shapes are static, deprecated ops are replaced, tensor constants are stablehlo.constant.",
                 (
                     allow_inlining,
                     on_functions(Pass("stablehlo-legalize-deprecated-ops", {"fail-on-unused": False})),

@@ -58,7 +58,7 @@ BACKEND_TYPES = "backend-types"
 
 def backend_types(*passes: Step) -> Stage:
     """Return the stage `BACKEND_TYPES` with ``passes``."""
-    return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; nothing of torch is left.", passes)
+    return Stage(BACKEND_TYPES, "Functions take and return builtin tensors; no torch ops or types are left.", passes)
 
 
 def control_flow(description: str, *steps: RewriteStep) -> Stage:

@@ -10,7 +10,7 @@ from fx_importer.rewrites import dynamic_sizes_to_tensor
 TO_LINALG: Mapping[str, Stage] = {
     "tosa": Stage(
         "tosa-to-linalg",
-        "TOSA ops have become linalg, tensor, arith, math and scf.",
+        "TOSA ops are lowered to linalg, tensor, arith, math and scf.",
         (
             on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
@@ -19,7 +19,7 @@ TO_LINALG: Mapping[str, Stage] = {
     ),
     "stablehlo": Stage(
         "stablehlo-to-linalg",
-        "StableHLO ops have become linalg, tensor, arith, math and scf.",
+        "StableHLO ops are lowered to linalg, tensor, arith, math and scf.",
         (
             dynamic_sizes_to_tensor,
             on_functions("stablehlo-legalize-to-linalg"),

@@ -24,12 +24,12 @@ def torch_backend(options: LoweringOptions) -> Pipeline:
         (
             Stage(
                 "torch-backend",
-                "Calls are inlined, and what no backend takes whole is decomposed.",
+                "Calls are inlined; torch ops without a lowering of their own are decomposed.",
                 (
                     on_functions("torch-match-quantized-custom-ops"),
                     Pass("inline"),  # and canonicalize each function
                     # No torch-reduce-op-variants: it turns ops on mutable tensors into ops on values, and an imported
-                    # program has no others; but it refuses every torch.operator.
+                    # program has no others; but it fails on every torch.operator.
                     on_functions(
                         Pass("torch-decompose-complex-ops", {"legal-ops": legal} if legal else {}),
                         "torch-recompose-complex-ops",

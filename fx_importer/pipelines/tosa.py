@@ -34,11 +34,13 @@ def tosa(options: LoweringOptions) -> Pipeline:
         "tosa",
         (
             control_flow(
-                "Branches, loops and sums of 64-bit integers are TOSA's.", control_flow_to_tosa, i64_sums_to_tosa
+                "Branches, loops and sums of 64-bit integers are lowered to TOSA.",
+                control_flow_to_tosa,
+                i64_sums_to_tosa,
             ),
             Stage(
                 "tosa",
-                "Torch ops have become TOSA ops.",
+                "Torch ops are lowered to TOSA.",
                 (
                     on_functions(
                         "torch-fuse-quantized-ops",
@@ -49,7 +51,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "tosa-simplify",
-                "Constants are folded, transposes moved and merged, and equal expressions computed once.",
+                "Constants are folded, transposes are moved and merged, common subexpressions are eliminated.",
                 (
                     transpose_tosa_weights,
                     on_functions(
@@ -69,7 +71,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "tosa-integers",
-                "Constants are TOSA's, as functions want them; integers have 32 bits where they fit, or everywhere.",
+                "Constants are tosa.const; 64-bit integers are narrowed to 32 bits where they fit, or everywhere.",
                 (
                     allow_inlining,
                     constants_to_tosa,
@@ -80,7 +82,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "tosa-regions",
-                "Regions have inputs and constants, and read nothing from outside.",
+                "Regions are isolated from above: captured values are inputs, constants are copied.",
                 (isolate_tosa_regions,),
             ),
             tosa_contract(options.valid_for, options.contract),

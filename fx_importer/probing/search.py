@@ -42,17 +42,17 @@ def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept:
         failed[probe.text] = any(failed[each.text] for each in probe.inside)
         if failed[probe.text]:
             continue  # because of an operator in its regions
-        refused = lower(probe.text, output_type)
-        failed[probe.text] = refused is not None
-        if refused is None:
+        failure = lower(probe.text, output_type)
+        failed[probe.text] = failure is not None
+        if failure is None:
             continue
         numbers = probe.fixed and lower(probe.fixed, output_type) is None
         for call in probe.numbers if numbers else probe.calls:
             text = call_of(call)  # one of several results suffices
             if text not in causes:
                 tried = tuple(suggestions(probe, overload(call), output_type, lower, kept))
-                reason = _data_dependent_remark(text) + refused.reason + _no_match_reason(call)
-                causes[text] = Cause(overload(call), text, (), refused.stage, reason, tried), {}
+                reason = _data_dependent_remark(text) + failure.reason + _no_match_reason(call)
+                causes[text] = Cause(overload(call), text, (), failure.stage, reason, tried), {}
             causes[text][1][call] = None
     return [replace(cause, places=tuple(Place.of(call.location) for call in calls)) for cause, calls in causes.values()]
 

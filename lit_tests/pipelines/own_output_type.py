@@ -30,10 +30,10 @@ for stage in pipeline_for("npu").stages:
 print(export_and_import(lambda x: torch.tanh(x) + 1, torch.ones(2), output_type="npu"))
 
 # CHECK: torch-backend:
-# CHECK: tosa: Torch ops have become TOSA ops.
+# CHECK: tosa: Torch ops are lowered to TOSA.
 # CHECK-NEXT: tanh_to_npu: Rewrite tosa.tanh to npu.tanh. builtin.module(fx-importer-python{tanh_to_npu})
 # CHECK-NEXT: tosa-simplify:
-# CHECK: contract: Nothing is left that the output type may not hold. builtin.module(fx-importer-check-npu-contract{npu,tosa})
+# CHECK: contract: Every op is legal for the output type. builtin.module(fx-importer-check-npu-contract{npu,tosa})
 
 # CHECK: func.func @main(%[[X:.*]]: tensor<2xf32>{{.*}}) -> tensor<2xf32>
 # CHECK: %[[TANH:.*]] = "npu.tanh"(%[[X]]) : (tensor<2xf32>) -> tensor<2xf32>

@@ -119,14 +119,14 @@ def test_unsupported_operators_are_listed_together():
     def function(z, w):
         return torch.randn_like(z), (z * w).sum(), torch.special.zeta(z.real, w.real), torch.unique_consecutive(z)
 
-    with pytest.raises(UnsupportedProgramError) as refused:
+    with pytest.raises(UnsupportedProgramError) as raised:
         legalize(program(function, Z, W), PAIRS)
-    assert len(refused.value.unsupported_nodes) == 2
-    assert "unique_consecutive" in str(refused.value)
+    assert len(raised.value.unsupported_nodes) == 2
+    assert "unique_consecutive" in str(raised.value)
     assert "it computes with tensors of torch.complex64, and has no emulation by pairs of real tensors" in str(
-        refused.value
+        raised.value
     )
-    assert __file__ in str(refused.value)
+    assert __file__ in str(raised.value)
 
 
 def test_given_program_is_unchanged():

@@ -130,12 +130,12 @@ def test_every_tensor_of_an_unsupported_dtype_is_named():
             return x * self.phases + 1, y * 2j
 
     lacking = Dtypes("an output", lacks=frozenset((torch.complex64,)))
-    with pytest.raises(UnsupportedProgramError) as refused:
+    with pytest.raises(UnsupportedProgramError) as raised:
         legalize(export(Model(), (torch.ones(3, dtype=torch.complex64), torch.ones(3))), lacking)
-    subjects = [refusal.subject.split(" ")[0] for refusal in refused.value.unsupported_nodes]
+    subjects = [unsupported.subject.split(" ")[0] for unsupported in raised.value.unsupported_nodes]
     assert subjects == ["b_phases", "x", "mul_1"]  # and not what is computed from them
-    assert "'phases' is a tensor of torch.complex64, which an output does not have" in str(refused.value)
-    assert __file__ in str(refused.value)
+    assert "'phases' is a tensor of torch.complex64, which an output does not have" in str(raised.value)
+    assert __file__ in str(raised.value)
 
 
 def test_storage_only_dtype_is_not_computed_with():

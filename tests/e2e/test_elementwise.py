@@ -71,7 +71,7 @@ def test_activations(case, output_type):
         "reciprocal_of_zero",
         lambda: (torch.reciprocal, (EDGES,)),
     ),
-    Case("arithmetic_of_truths", lambda: (lambda x: ((x > 0) * (x < 1), (x > 0) + (x < -1), (x > 0) * x), (EDGES,))),
+    Case("arithmetic_of_bools", lambda: (lambda x: ((x > 0) * (x < 1), (x > 0) + (x < -1), (x > 0) * x), (EDGES,))),
     Case("classification", lambda: (lambda x: (x.isnan(), x.isinf()), (EDGES,))),
     Case(
         "isfinite",

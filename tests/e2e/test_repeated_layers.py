@@ -162,7 +162,7 @@ def test_import_errors_are_reported_per_layer():
     importer = FxImporter(handlers={torch.ops.aten.sin.default: refuse})
     with pytest.raises(UnsupportedProgramError) as failed:
         lower(stack(Feed), torch.randn(4, WIDTH), fx_importer=importer, outline_layers=True)
-    assert [refusal.reason for refusal in failed.value.unsupported_nodes] == ["no sines"] * DEPTH
+    assert [unsupported.reason for unsupported in failed.value.unsupported_nodes] == ["no sines"] * DEPTH
     assert str(failed.value).startswith("3 things in the program cannot be imported")
     assert not list(importer.module.body)
 

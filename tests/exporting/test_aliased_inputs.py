@@ -58,7 +58,7 @@ def test_all_mutated_shared_inputs_are_listed():
 
     with pytest.raises(UnsupportedProgramError) as raised:
         lower(write_both, ZEROS, ZEROS, mutation="functional")
-    assert [refusal.subject for refusal in raised.value.unsupported_nodes] == ["a", "b"]
+    assert [unsupported.subject for unsupported in raised.value.unsupported_nodes] == ["a", "b"]
 
 
 def test_disjoint_views_are_not_aliases():

@@ -30,7 +30,7 @@ def test_all_weights_without_values_are_listed_in_one_error():
     program = export(Two("meta"), (torch.rand(1, 2, device="meta"),))
     with pytest.raises(UnsupportedProgramError) as error:
         import_program(program, ImportOptions())
-    assert [refusal.reason.split("'")[1] for refusal in error.value.unsupported_nodes] == [
+    assert [unsupported.reason.split("'")[1] for unsupported in error.value.unsupported_nodes] == [
         "a.weight",
         "a.bias",
         "b.weight",
@@ -72,8 +72,8 @@ def test_every_unknown_node_is_listed_with_its_source_line():
         importer.import_frozen_program(program)
     unsupported_nodes = error.value.unsupported_nodes
     assert len(unsupported_nodes) == 3
-    assert all("repeat has no handler" in refusal.reason for refusal in unsupported_nodes)
-    assert all(refusal.where and __file__ in refusal.where for refusal in unsupported_nodes)
+    assert all("repeat has no handler" in unsupported.reason for unsupported in unsupported_nodes)
+    assert all(unsupported.where and __file__ in unsupported.where for unsupported in unsupported_nodes)
     assert "first = repeat(" in str(error.value)
     assert "func.func" not in str(importer.module)
 
@@ -118,7 +118,7 @@ def test_unknown_nodes_in_branches_are_listed_with_their_lines():
         FxImporter().import_frozen_program(export(Branches(), (torch.rand(3, dtype=torch.complex64),)))
     unsupported_nodes = error.value.unsupported_nodes
     # torch.export records the line of the operator, and a line of its generated code for a branch.
-    assert [refusal.source for refusal in unsupported_nodes] == [
+    assert [unsupported.source for unsupported in unsupported_nodes] == [
         "return torch.cond(x.abs().sum() > 0, one, other, (x,))"
     ] * 2
     assert "takes (1+2j)" in unsupported_nodes[0].reason  # the inner branches use it

@@ -84,7 +84,7 @@ ROWS = [
         lambda a, b: a.float() + b,
         (ints, ints > 1),
     ),
-    Row("to_truths", lambda e, a: e.cast(a, "i1"), lambda a: a.bool(), (ints,)),
+    Row("to_bools", lambda e, a: e.cast(a, "i1"), lambda a: a.bool(), (ints,)),
     Row("to_half", lambda e, a: e.cast(a, "f16"), lambda a: a.half(), (x,)),
     Row(
         "constant",

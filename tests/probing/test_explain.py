@@ -33,7 +33,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def unsupported(found: fx_importer.Explanation, output_type: str) -> set[str]:
     each = found[output_type]
-    return {cause.op for cause in each.causes} | {refusal.subject.split(" = ")[1] for refusal in each.unsupported_nodes}
+    return {cause.op for cause in each.causes} | {node.subject.split(" = ")[1] for node in each.unsupported_nodes}
 
 
 def test_unsupported_operators_per_output_type() -> None:
@@ -46,7 +46,7 @@ def test_unsupported_operators_per_output_type() -> None:
 
 
 def test_import_error_lists_operators_unsupported_later() -> None:
-    with pytest.raises(fx_importer.UnsupportedProgramError, match="what comes after that would refuse") as raised:
+    with pytest.raises(fx_importer.UnsupportedProgramError, match="the lowering would then fail at") as raised:
         fx_importer.lower(Mixed(), torch.rand(3, 3), output_type="tosa")
     assert [each.subject for each in raised.value.unsupported_nodes] == ["randn_like = aten.randn_like.default"]
     assert {each.op for each in raised.value.causes} == {"aten.poisson.default", "aten.nonzero.default"}

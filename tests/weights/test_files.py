@@ -16,7 +16,7 @@ from fx_importer.weights import save_weights, stored_in
 TENSORS = {
     "w.bf16": torch.arange(6).reshape(2, 3).bfloat16(),
     "f8": torch.arange(5.0).to(torch.float8_e5m2),
-    "truth": torch.tensor([True, False, True]),
+    "bools": torch.tensor([True, False, True]),
     "number": torch.tensor(7, dtype=torch.int64),
     "c": torch.view_as_complex(torch.rand(3, 2)),
 }
