@@ -9,10 +9,44 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
 from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.function_signature import (
+    Argument,
+    Fixed,
+    Function,
+    Leaf,
+    Result,
+    Tree,
+    ValueType,
+    check_dtype,
+    fields_from_json,
+    function_from_json,
+    type_from_json,
+)
+
+__all__ = [
+    "FORMAT",
+    "NARROW",
+    "STUB_ATTRIBUTE",
+    "Argument",
+    "File",
+    "Fixed",
+    "Function",
+    "Held",
+    "HeldKind",
+    "Leaf",
+    "Manifest",
+    "OperatorArgument",
+    "OperatorStub",
+    "Passed",
+    "Result",
+    "Returned",
+    "Tree",
+    "ValueType",
+    "Weight",
+]
 
 FORMAT = 1
 """The version of the JSON format, which changes when readers of the previous version would break."""
@@ -20,91 +54,7 @@ FORMAT = 1
 NARROW = {"int64": "int32", "uint64": "int32"}
 """The dtypes that 64-bit integers are passed as, to functions without 64-bit integers."""
 
-Fixed = bool | int | float | str | None
 HeldKind = Literal["parameter", "buffer", "constant"]
-
-
-@dataclass(frozen=True)
-class ValueType:
-    """The type of a tensor or a number."""
-
-    dtype: str
-    """The torch name of the dtype, such as ``"float32"``; for a number, ``"int"``, ``"float"`` or ``"bool"``."""
-    shape: tuple[int | str, ...] | None = None
-    """None for a number. A string is a symbolic dimension: one of ``Function.symbols``, or an expression of them."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The shape of a static tensor, such as a weight."""
-        return tuple(map(int, self.shape or ()))
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf of the nested inputs or outputs of the model."""
-
-    path: str
-    """A Python expression: ``args[0]['mask']``, ``kwargs['scale']``, ``output.logits``."""
-    type: ValueType | None = None
-    """None for leaves without a run-time value: None and strings."""
-    fixed: bool = False
-    """Whether the program is specialized to one value of it."""
-    value: Fixed = None
-    """The value that the program is specialized to."""
-
-
-@dataclass(frozen=True)
-class Tree:
-    """The nested inputs, ``(args, kwargs)``, or outputs of the model."""
-
-    spec: pytree.TreeSpec | None
-    """None if it was read from a file and contains a type without a serialized name."""
-    leaves: tuple[Leaf, ...]
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An argument of a function."""
-
-    kind: Literal["input", "state", "weight"]
-    name: str
-    """For an input, the placeholder's name; for state and weights, the name in the state dict."""
-    type: ValueType
-    leaf: int | None = None
-    """For an input: its index among the leaves of the inputs."""
-    overwritten: bool = False
-    """Whether the function mutates it in place."""
-    passed_as: str | None = None
-    """The dtype that the function takes, if it differs from the model's. With narrow integers, ``"int32"``: values are
-    converted, and have to fit. For complex numbers, the dtype of their real and imaginary parts, which form an
-    additional last axis of size two, as in `torch.view_as_real`; ``type`` does not include this axis."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A result of a function."""
-
-    kind: Literal["output", "state", "input", "gradient"]
-    """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input."""
-    name: str
-    """For an output, its path; otherwise the name of the tensor whose new value or gradient it is."""
-    type: ValueType
-    leaf: int | None = None
-    """For an output: its index among the leaves of the outputs. For an input: among the leaves of the inputs."""
-    passed_as: str | None = None
-    """The dtype that the function returns, if it differs from the model's; see `Argument`."""
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function of the module: an entry point of the program."""
-
-    inputs: Tree
-    outputs: Tree
-    arguments: tuple[Argument, ...]
-    results: tuple[Result, ...]
-    symbols: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    """Symbolic dimensions with their minimum and maximum sizes, inclusive; None means unbounded."""
 
 
 @dataclass(frozen=True)
@@ -281,22 +231,12 @@ def _manifest(found: Any) -> Manifest:
         raise ValueError(f"this one is of format {found['format']}")
     return Manifest(
         found["output_type"],
-        {name: _function(each) for name, each in found["functions"].items()},
-        {name: Held(**_typed(each)) for name, each in found["state"].items()},
-        {name: Held(**_typed(each)) for name, each in found["constants"].items()},
+        {name: function_from_json(each) for name, each in found["functions"].items()},
+        {name: Held(**fields_from_json(each)) for name, each in found["state"].items()},
+        {name: Held(**fields_from_json(each)) for name, each in found["constants"].items()},
         {name: _operator_stub(each) for name, each in stubs.items()},
         tuple(found.get("fallback", ())),
         {name: _weight(each) for name, each in found.get("weights", {}).items()},
-    )
-
-
-def _function(found: Any) -> Function:
-    return Function(
-        _tree(found["inputs"]),
-        _tree(found["outputs"]),
-        tuple(Argument(**_typed(each)) for each in found["arguments"]),
-        tuple(Result(**_typed(each)) for each in found["results"]),
-        {name: (least, greatest) for name, (least, greatest) in found.get("symbols", {}).items()},
     )
 
 
@@ -304,20 +244,20 @@ def _operator_stub(found: Any) -> OperatorStub:
     return OperatorStub(
         found["operator"],
         tuple(map(_operator_argument, found["arguments"])),
-        tuple(_type(each) for each in found["takes"]),
-        tuple(Returned(_type(each["type"]), tuple(each.get("path", ()))) for each in found["returns"]),
+        tuple(type_from_json(each) for each in found["takes"]),
+        tuple(Returned(type_from_json(each["type"]), tuple(each.get("path", ()))) for each in found["returns"]),
         tuple(found.get("places", ())),
     )
 
 
 def _weight(found: Any) -> Weight:
-    fields = _typed(found)
+    fields = fields_from_json(found)
     file = fields.get("file")
     weight = Weight(**fields | {"also": tuple(fields.get("also", ())), "file": None if file is None else _file(file)})
     if weight.type.shape is None or any(isinstance(size, str) for size in weight.type.shape):
         raise ValueError(f"the shape of '{weight.name}' is not known")
     if weight.passed_as is not None:
-        _check_dtype(weight.passed_as)
+        check_dtype(weight.passed_as)
     return weight
 
 
@@ -332,32 +272,3 @@ def _operator_argument(found: Any) -> OperatorArgument:
     if isinstance(found, list):
         return tuple(map(_operator_argument, found))
     return Passed(**found) if isinstance(found, dict) else found
-
-
-def _tree(found: Any) -> Tree:
-    spec = None if found["spec"] is None else pytree.treespec_loads(json.dumps(found["spec"]))
-    return Tree(spec, tuple(Leaf(**_typed(each)) for each in found["leaves"]))
-
-
-def _typed(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a JSON object, with its type parsed."""
-    fields = dict(found)
-    if (type_ := fields.get("type")) is not None:
-        fields["type"] = _type(type_)
-    return fields
-
-
-def _type(found: Mapping[str, Any]) -> ValueType:
-    dtype, shape = found["dtype"], found.get("shape")
-    _check_dtype(dtype)
-    if shape is None:
-        return ValueType(dtype)
-    sizes: tuple[Any, ...] = tuple(shape) if isinstance(shape, list) else (None,)
-    if not all(isinstance(size, str) or (type(size) is int and size >= 0) for size in sizes):
-        raise ValueError(f"{shape!r} is no shape")
-    return ValueType(dtype, sizes)
-
-
-def _check_dtype(name: str) -> None:
-    if not isinstance(getattr(torch, name, None), torch.dtype):  # also true for numbers, since torch.int is a dtype
-        raise ValueError(f"{name!r} is no dtype")
