@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,14 +21,18 @@ from fx_importer.verification.divergence_script import write_script
 from fx_importer.verification.eager_reference import Observer, Reference
 from fx_importer.verification.intermediate_outputs import intermediate_tensors, with_intermediate_outputs
 from fx_importer.verification.single_op_program import NodeCall, Relower, SingleOpProgram
+from fx_importer.verification.suspect_nodes import (
+    Compared,
+    first_wrong_output_node,
+    nodes_by_name,
+    source_node,
+    suspect_nodes,
+)
 from fx_importer.verification.verdict import Check, Status
 from fx_importer.verification.verifier import Chosen, Inputs, Subject, call_named, chosen, expected_results, named, run
 
 CHUNK = 1 << 30
 """Bytes of intermediate values per lowering."""
-
-Compared = Mapping[str, Comparison]
-"""Comparisons of intermediate values by node name, in order."""
 
 
 def bisect(
@@ -64,7 +67,7 @@ def bisect(
         search.remarks.append(f"the program with its intermediate values as outputs fails: {' '.join(reason[:2])}")
         compared = {}
     wrong = [name for name, each in compared.items() if not each.passed]
-    suspects = _suspects(search.program, compared) if wrong else []
+    suspects = suspect_nodes(search.program, compared) if wrong else []
     found = search.first_wrong_single_op(suspects) or search.first_wrong_single_op(wrong)
     if found is None and not wrong:
         if compared:
@@ -74,8 +77,8 @@ def bisect(
         found = search.first_wrong_single_op([node.name for node in search.program.graph.nodes])
     if found is not None:
         return search.divergence(found, Cause.ITSELF, compared)
-    name = suspects[0] if suspects else _output_node(search.program, check)
-    node = _source(_nodes(search.program)[name])
+    name = suspects[0] if suspects else first_wrong_output_node(search.program, check)
+    node = source_node(nodes_by_name(search.program)[name])
     unknown = node.name in search.not_lowered
     cause = Cause.UNKNOWN if unknown else Cause.ACCUMULATED if wrong else Cause.CONTEXT
     return search.divergence(search.observed(node.name), cause, compared, _mismatch(check))
@@ -164,8 +167,8 @@ class _Search:
 
     def first_wrong_single_op(self, names: Iterable[str]) -> _ObservedNode | None:
         """Return the first of the nodes ``names`` that is wrong when lowered alone, with eager's inputs."""
-        nodes = _nodes(self.program)
-        wanted = {_source(nodes[name]).name for name in names} - self.not_lowered
+        nodes = nodes_by_name(self.program)
+        wanted = {source_node(nodes[name]).name for name in names} - self.not_lowered
 
         def attempt(node: fx.Node, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> None:
             if node.name not in wanted or not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
@@ -204,8 +207,8 @@ class _Search:
         self, observed: _ObservedNode, cause: Cause, compared: Compared, otherwise: Comparison | None = None
     ) -> Divergence:
         """Return the `Divergence` of a node."""
-        nodes = _nodes(self.program)
-        own = [each for name, each in compared.items() if _source(nodes[name]) is nodes[observed.node.name]]
+        nodes = nodes_by_name(self.program)
+        own = [each for name, each in compared.items() if source_node(nodes[name]) is nodes[observed.node.name]]
         inside = next((each for each in own if not each.passed), None)
         comparison = inside or observed.single_op or otherwise
         assert comparison is not None
@@ -249,44 +252,8 @@ def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _nodes(program: ExportedProgram) -> dict[str, fx.Node]:
-    return {node.name: node for node in program.graph.nodes}
-
-
-def _source(node: fx.Node) -> fx.Node:
-    """Return the node whose results ``node`` selects from with ``getitem``, or ``node``."""
-    while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-        node = node.args[0]
-    return node
-
-
-def _suspects(program: ExportedProgram, compared: Compared) -> list[str]:
-    """Return the nodes with wrong values and right inputs."""
-    tainted: set[str] = set()
-    suspects: list[str] = []
-    for node in program.graph.nodes:
-        from_wrong = any(each.name in tainted for each in node.all_input_nodes)
-        known = compared.get(node.name)
-        if (from_wrong and known is None) or (known is not None and not known.passed):
-            tainted.add(node.name)
-        if known is not None and not known.passed and not from_wrong:
-            suspects.append(node.name)
-    return suspects
-
-
 def _mismatch(check: Check) -> Comparison:
     return next(each.comparison for each in check.outputs if not each.comparison.passed)
-
-
-def _output_node(program: ExportedProgram, check: Check) -> str:
-    """Return the node of the first wrong output; for other results, the last node."""
-    position = next(i for i, each in enumerate(check.outputs) if not each.comparison.passed)
-    returned = program.graph.output_node().args[0]
-    assert isinstance(returned, list | tuple)
-    node = returned[position] if position < len(returned) else None
-    if isinstance(node, fx.Node) and node.op == "call_function":
-        return node.name
-    return [node.name for node in program.graph.nodes if node.op == "call_function"][-1]
 
 
 def _recording(
