@@ -32,14 +32,14 @@ from fx_importer.options import (
     Weights,
 )
 from fx_importer.output_types import OutputType
-from fx_importer.probing import BACKENDS, Prober, Store
-from fx_importer.targets import target_for
+from fx_importer.probing import Prober, Store
+from fx_importer.targets import EXECUTABLE, target_for
 
 
 def explain(
     f: torch.nn.Module | ExportedProgram | Callable[..., Any],
     *args: Any,
-    output_types: Sequence[str | OutputType] = BACKENDS,
+    output_types: Sequence[str | OutputType] = EXECUTABLE,
     dynamic_shapes: Any = None,
     strict: bool = False,
     mutation: str | Mutation = Mutation.ERROR,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from fx_importer import pipelines
 from fx_importer.compiler.stages import admit, new_trace, run_pipeline
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Contract, LoweringOptions, Options, PrintOptions, RunOptions, TosaTarget
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline, Stage, parse_steps, pipeline_from_torch
+from fx_importer.pipelines import Pipeline, Stage, parse_steps
 from fx_importer.pipelines.isolated_runner import stage_runner
+from fx_importer.targets import target_for
 
 IN_THIS_PROCESS = RunOptions()
 
@@ -77,7 +77,7 @@ def pipeline_for(
         narrow_integers=narrow_integers,
         tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
     )
-    return pipelines.pipeline_for(OutputType.get(output_type), options)
+    return target_for(OutputType.get(output_type)).pipeline(options)
 
 
 def lower_mlir_module(
@@ -101,7 +101,7 @@ def lower_mlir_module(
     if not isinstance(options, LoweringOptions):
         options = LoweringOptions(allow_non_finites=options.allow_non_finites)
     kind = OutputType.get(output_type)
-    pipeline = pipeline_from_torch(kind, options)
+    pipeline = target_for(kind).pipeline_from_torch(options)
     admit(kind, module.context)
     whole = Options(output_type=kind, lowering=options, running=running)
     trace = new_trace(whole, [stage.name for stage in pipeline.stages])

@@ -10,9 +10,12 @@ import torch
 
 from fx_importer.api.held_tensors import weight_values
 from fx_importer.errors import UsageError
-from fx_importer.execution import Backend, Caller, EagerBackend, backend_named, default_for
+from fx_importer.execution import STUB_BACKEND, Backend, Caller, EagerBackend, backend_named
 from fx_importer.execution.iree import IreeBackend
+from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
+from fx_importer.output_types import OutputType
+from fx_importer.targets import EXECUTABLE, target_for
 from fx_importer.verification import Divergence, Inputs, Tolerance, Verdict, bisect, example_inputs, verify
 from fx_importer.weights import as_passed
 
@@ -28,7 +31,7 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         UsageError: if the backend cannot run the module, or a part of the state is missing.
     """
     if backend is None:
-        backend = default_for(lowered.manifest)
+        backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
         eager = backend == "eager"
         programs, manifest = lowered.programs, lowered.manifest
@@ -61,7 +64,13 @@ def verify_lowered(
     if given and inputs:
         raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
     weight_values(lowered)  # without values, there is nothing to compare
-    return verify(lowered, [given] if given else inputs, backends, tolerance, isolate)
+    if isinstance(backends, str):
+        backends = [backends]
+    required = None
+    if backends is None:
+        backends = _default_backends(lowered.manifest)
+        required = backends[0]
+    return verify(lowered, [given] if given else inputs, backends, tolerance, isolate, required)
 
 
 def bisect_lowered(
@@ -81,8 +90,27 @@ def bisect_lowered(
         raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
     weight_values(lowered)
     chosen = inputs or given or example_inputs(lowered.exported)[0]
-    backend = default_for(lowered.manifest) if backend is None else backend
+    backend = default_backend(lowered.manifest) if backend is None else backend
     return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
+
+
+def default_backend(manifest: Manifest) -> str:
+    """Return the name of the default backend of a module. Raises `UsageError` if there is none."""
+    output_type = OutputType.get(manifest.output_type)
+    default = target_for(output_type).default_backend
+    if default is None:
+        runs = ", ".join(sorted(each.value for each in EXECUTABLE))
+        raise UsageError(
+            f"no backend runs {output_type.value} by itself: lower to one of {runs}, or pass backend='eager' to run "
+            "the program in PyTorch"
+        )
+    return STUB_BACKEND if manifest.operator_stubs or manifest.fallback else default
+
+
+def _default_backends(manifest: Manifest) -> tuple[str, ...]:
+    """Return the backends that run a module, the default one first. Raises `UsageError` if there is none."""
+    runs = target_for(OutputType.get(manifest.output_type)).backends
+    return (() if manifest.operator_stubs or manifest.fallback else runs) or (default_backend(manifest),)
 
 
 def inputs_given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs | None:

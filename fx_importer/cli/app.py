@@ -190,9 +190,9 @@ def explain(
 ) -> None:
     """Report unsupported operators before lowering, with locations and advice; the exit code is 1 if any are found."""
     from fx_importer.cli.commands.explain import explain_model
-    from fx_importer.probing import BACKENDS
+    from fx_importer.targets import EXECUTABLE
 
-    if not explain_model(model, options, [OutputType.get(each) for each in output_type or BACKENDS], json):
+    if not explain_model(model, options, [OutputType.get(each) for each in output_type or EXECUTABLE], json):
         raise typer.Exit(1)
 
 

@@ -15,8 +15,7 @@ from fx_importer.lowerings import Lowerings, handlers_for, layers
 from fx_importer.options import ImportOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
-from fx_importer.probing import BACKENDS
-from fx_importer.targets import Target, target_for
+from fx_importer.targets import EXECUTABLE, Target, target_for
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,9 @@ def _importing(options: Options, target: Target) -> ImportOptions:
 
 def _check_fallback(options: Options) -> None:
     """Raise `UsageError` unless the output types of the fallback, and the one they help, can be mixed."""
-    given, able = options.lowering.fallback, ", ".join(each.value for each in BACKENDS)
-    if wrong := [each.value for each in (*given, options.output_type) if given and each.root not in BACKENDS]:
+    given, able = options.lowering.fallback, ", ".join(each.value for each in EXECUTABLE)
+    mixed = (*given, options.output_type) if given else ()
+    if wrong := [each.value for each in mixed if target_for(each).default_backend is None]:
         raise UsageError(f"fallback: parts of a module can be of {able}, and not of {', '.join(wrong)}")
     if options.output_type in given:
         raise UsageError(f"fallback: {options.output_type.value} is what is asked for, and cannot be its own fallback")

@@ -14,6 +14,7 @@ from fx_importer.importing import FxImporter
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Unsupported
 from fx_importer.probing import Prober, Store, causes_in, expected
+from fx_importer.targets import EXECUTABLE
 
 
 def investigator(compilation: Compilation) -> Investigator:
@@ -30,7 +31,7 @@ def causes_of(imported: ir.Operation, compilation: Compilation, prober: Prober) 
     """Return the operators of an imported module that the output type does not support."""
     target = compilation.target
     kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().keys()}
-    return tuple(causes_in(imported, target.output_type, prober, kept))
+    return tuple(causes_in(imported, target.output_type, prober, kept, EXECUTABLE))
 
 
 def expected_of(canonical: Programs, importer: FxImporter, compilation: Compilation, prober: Prober) -> Expected:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fx_importer.api.keywords import KEYWORDS
 from fx_importer.errors import UsageError
-from fx_importer.execution import DEFAULTS, Backend, backend_named, backends_for
+from fx_importer.execution import Backend, backend_named
 from fx_importer.output_types import OutputType
 from fx_importer.targets import target_for
 
@@ -76,10 +76,11 @@ class Settings:
 
 
 def _check_runs(execution: Any, output_type: OutputType) -> None:
-    runs = (*backends_for(output_type), "eager")
+    target = target_for(output_type)
+    runs = (*target.backends, "eager")
     said = f"{', '.join(map(repr, runs))}"
     if execution is None:
-        if output_type.root not in DEFAULTS:
+        if target.default_backend is None:
             raise UsageError(
                 f"nothing runs {output_type.value} by itself: pass the option 'execution', which for it may be {said}"
             )

@@ -3,13 +3,9 @@
 from fx_importer.execution.backend import Backend, Loaded, Value
 from fx_importer.execution.backend_table import (
     BACKENDS,
-    DEFAULTS,
     ISOLATED,
-    RUNS,
     STUB_BACKEND,
     backend_named,
-    backends_for,
-    default_for,
 )
 from fx_importer.execution.caller import Caller
 from fx_importer.execution.eager import EagerBackend
@@ -22,9 +18,7 @@ from fx_importer.execution.xla import XlaBackend
 
 __all__ = [
     "BACKENDS",
-    "DEFAULTS",
     "ISOLATED",
-    "RUNS",
     "STUB_BACKEND",
     "Backend",
     "Caller",
@@ -39,6 +33,4 @@ __all__ = [
     "Worker",
     "XlaBackend",
     "backend_named",
-    "backends_for",
-    "default_for",
 ]

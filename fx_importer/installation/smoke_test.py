@@ -10,13 +10,13 @@ import torch
 from fx_importer.api.lower import lower
 from fx_importer.diagnostics.reports.repro_command import torch_mlir_opt
 from fx_importer.errors import FxImporterError, NotInstalledError
-from fx_importer.execution import RUNS
 from fx_importer.installation.findings import Finding
 from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager, portable_artifact, stablehlo_version
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import PIPELINES, Nested, Pass, Step
 from fx_importer.pipelines.to_linalg import TO_LINALG
 from fx_importer.process.worker import Note
+from fx_importer.targets import EXECUTABLE, target_for
 
 
 class Trial:
@@ -128,7 +128,7 @@ def _lowers(output_type: str) -> str:
 
 
 def _runs(backend: str) -> str:
-    output_type = next(each for each, backends in RUNS.items() if backend in backends)
+    output_type = next(each for each in EXECUTABLE if backend in target_for(each).backends)
     model = _Tiny()
     found = lower(model, *_INPUT, output_type=output_type).caller(backend=backend)(*_INPUT)
     difference = float((found - model(*_INPUT)).abs().max().detach())

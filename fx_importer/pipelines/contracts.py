@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Protocol
 
 from fx_importer.diagnostics.mlir_diagnostics import emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
@@ -23,24 +22,6 @@ def _takes_memref(op: ir.Operation) -> bool:
     """Whether ``op`` is a function with memref arguments, which are state to overwrite."""
     arguments = op.regions[0].blocks[0].arguments if op.name == "func.func" and op.regions[0].blocks else []
     return any(isinstance(argument.type, ir.MemRefType) for argument in arguments)
-
-
-class ContractRules(Protocol):
-    """The rules of a contract."""
-
-    def violations(self, module: ir.Operation) -> Iterator[tuple[ir.Location, str]]:
-        """Yield the location and a sentence for each violation. ``module`` does not change."""
-        ...
-
-
-def _check(rules: ContractRules, module: ir.Operation) -> None:
-    """Report every violation as an error."""
-    emit_errors(rules.violations(module))
-
-
-def _warn(rules: ContractRules, module: ir.Operation) -> None:
-    """Report every violation as a warning, with the source line of the user."""
-    emit_warnings(rules.violations(module))
 
 
 @dataclass(frozen=True)
@@ -166,6 +147,10 @@ class KnownTypes:
 _INCOMPLETE_TYPE = re.compile(r"!torch\.(any|v?tensor)(?!<\[)|!torch\.v?tensor<.*\bunk>")
 """Types without a rank or a dtype: ``!torch.vtensor<*,f32>``, ``!torch.tensor``; and lists of such."""
 
+ContractRules = Dialects | KnownTypes
+"""The rules of a contract. ``violations(module)`` yields the location and a sentence for each violation; it does not
+change the module."""
+
 TORCH = KnownTypes(OutputType.TORCH.value)
 LINALG = Dialects(
     OutputType.LINALG_ON_TENSORS.value,
@@ -176,35 +161,42 @@ LINALG = Dialects(
 TOSA = Dialects(OutputType.TOSA.value, frozenset(("tosa",)))
 STABLEHLO = Portable(OutputType.STABLEHLO.value, frozenset(("stablehlo",)))
 
-CONTRACTS: Mapping[OutputType, ContractRules] = {
-    OutputType.get(rules.output_type): rules for rules in (TORCH, LINALG, TOSA, STABLEHLO)
-}
+
+def _check(rules: ContractRules, module: ir.Operation) -> None:
+    """Report every violation as an error."""
+    emit_errors(rules.violations(module))
+
+
+def _warn(rules: ContractRules, module: ir.Operation) -> None:
+    """Report every violation as a warning, with the source line of the user."""
+    emit_warnings(rules.violations(module))
+
+
 _POLICIES = {Contract.ERROR: ("check", _check), Contract.WARN: ("warn-of", _warn)}
 CHECKS = {
-    (kind, policy): RewriteStep(f"fx-importer-{verb}-{kind.value}-contract", partial(run, rules))
-    for kind, rules in CONTRACTS.items()
+    (rules, policy): RewriteStep(f"fx-importer-{verb}-{rules.output_type}-contract", partial(run, rules))
+    for rules in (TORCH, LINALG, TOSA, STABLEHLO)
     for policy, (verb, run) in _POLICIES.items()
 }
 CONTRACT = "contract"
 """The name of the stage that checks the contract."""
 
 
-def contract(output_type: OutputType, policy: Contract) -> Stage:
-    """Return the stage that checks the contract of ``output_type``. It does not change the module."""
-    step = (
-        user_contract_check(output_type.value, output_type.allows, policy)
-        if output_type.allows
-        else CHECKS[output_type, policy]
-    )
+def contract(rules: ContractRules, policy: Contract) -> Stage:
+    """Return the stage that checks that a module complies with ``rules``. It does not change the module."""
+    step = CHECKS.get((rules, policy))
+    if step is None:
+        assert isinstance(rules, Dialects)  # of a user-defined output type
+        step = user_contract_check(rules, policy)
     return Stage(CONTRACT, "Every op is legal for the output type.", (step,))
 
 
 @cache
-def user_contract_check(name: str, allows: frozenset[str], policy: Contract) -> RewriteStep:
-    """Return the step that checks the contract of a user's output type. Its text has all that defines it."""
+def user_contract_check(rules: Dialects, policy: Contract) -> RewriteStep:
+    """Return the step that checks the contract of a user-defined output type. Its text lists the legal dialects."""
     verb, run = _POLICIES[policy]
-    text = f"fx-importer-{verb}-{name}-contract{{{','.join(sorted(allows))}}}"
-    return RewriteStep(text, partial(run, Dialects(name, allows)))
+    text = f"fx-importer-{verb}-{rules.output_type}-contract{{{','.join(sorted(rules.always))}}}"
+    return RewriteStep(text, partial(run, rules))
 
 
 def parse_user_contract_check(text: str) -> RewriteStep | None:
@@ -212,7 +204,7 @@ def parse_user_contract_check(text: str) -> RewriteStep | None:
     if not (found := _USER_CHECK.fullmatch(text)):
         return None
     policy = next(policy for policy, (verb, _) in _POLICIES.items() if verb == found[1])
-    return user_contract_check(found[2], frozenset(each.strip() for each in found[3].split(",")), policy)
+    return user_contract_check(Dialects(found[2], frozenset(each.strip() for each in found[3].split(","))), policy)
 
 
 _USER_CHECK = re.compile(r"fx-importer-(check|warn-of)-([\w-]+)-contract\{(.*)\}")

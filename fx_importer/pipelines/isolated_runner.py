@@ -124,7 +124,7 @@ class Prober:
     Stages with functions that another process cannot import run in this one.
 
         prober = Prober(Limits(seconds=10))
-        outcome = prober.run("func.func @main() { return }", pipeline_for(OutputType.TOSA, LoweringOptions()).stages)
+        outcome = prober.run("func.func @main() { return }", pipeline_for("tosa").stages)
         outcome.error  # None, or a StageFailed with .stage and .diagnostics, or a CrashedError with .pass_name, .signal
 
     It is not thread-safe: each thread needs its own.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.output_types import OutputType
-from fx_importer.pipelines.contracts import contract
+from fx_importer.pipelines.contracts import LINALG, contract
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow, on_functions
 from fx_importer.rewrites import (
@@ -62,6 +61,6 @@ def linalg(options: LoweringOptions) -> Pipeline:
                 ),
             ),
             Stage("in-place", "State that a function mutates is passed in memrefs.", (values_to_memory,)),
-            contract(OutputType.LINALG_ON_TENSORS, options.contract),
+            contract(LINALG, options.contract),
         ),
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fx_importer.options import LoweringOptions
-from fx_importer.output_types import OutputType
-from fx_importer.pipelines.contracts import contract
+from fx_importer.pipelines.contracts import STABLEHLO, contract
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow, on_functions
 from fx_importer.rewrites import (
@@ -72,6 +71,6 @@ def stablehlo(options: LoweringOptions) -> Pipeline:
                     on_functions("canonicalize", "cse"),
                 ),
             ),
-            contract(OutputType.STABLEHLO, options.contract),
+            contract(STABLEHLO, options.contract),
         ),
     )

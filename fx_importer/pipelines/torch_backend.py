@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import torch_d
 from fx_importer.options import LoweringOptions
+from fx_importer.pipelines.contracts import TORCH, contract
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
 
@@ -39,6 +40,11 @@ def torch_backend(options: LoweringOptions) -> Pipeline:
             ),
         ),
     )
+
+
+def torch_contract(options: LoweringOptions) -> Pipeline:
+    """Return the pipeline that checks the contract of the torch dialect in backend form."""
+    return Pipeline("torch", (contract(TORCH, options.contract),))
 
 
 def _legal_names(ops: Iterable[str]) -> tuple[str, ...]:

@@ -9,8 +9,7 @@ from fx_importer.diagnostics.mlir_diagnostics import deduplicated, emit_errors, 
 from fx_importer.mlir.bindings import ir, passmanager
 from fx_importer.mlir.emit import producer
 from fx_importer.options import Contract, TosaTarget
-from fx_importer.output_types import OutputType
-from fx_importer.pipelines.contracts import contract
+from fx_importer.pipelines.contracts import TOSA, contract
 from fx_importer.pipelines.stage import Pass, RewriteStep, Stage
 
 _TARGET = "tosa.target_env"
@@ -108,7 +107,7 @@ WARN = RewriteStep("fx-importer-warn-of-tosa-target", warn_of_invalidity)
 
 def tosa_contract(target: TosaTarget, policy: Contract) -> Stage:
     """Return the stage that checks that a module is TOSA, valid for ``target``. It does not change the module."""
-    dialects = contract(OutputType.TOSA, policy)
+    dialects = contract(TOSA, policy)
     attach = Pass(
         "tosa-attach-target",
         {

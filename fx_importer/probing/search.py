@@ -31,10 +31,17 @@ Lower = Callable[[str, OutputType], Failure | None]
 """Lowers the text of a module in the torch dialect; returns None if that succeeds."""
 
 
-def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept: Collection[str] = ()) -> list[Cause]:
+def causes_in(
+    module: ir.Operation,
+    output_type: OutputType,
+    lower: Lower,
+    kept: Collection[str] = (),
+    alternatives: Collection[OutputType] = (),
+) -> list[Cause]:
     """Return the operators of ``module``, which is in the torch dialect, that ``output_type`` does not support.
 
-    Each distinct call of an operator is lowered alone. ``kept`` are operators that were kept from decomposition.
+    Each distinct call of an operator is lowered alone. ``kept`` are operators that were kept from decomposition,
+    ``alternatives`` the output types that suggestions try.
     """
     failed: dict[str, bool] = {}
     causes: dict[str, tuple[Cause, dict[ir.Operation, None]]] = {}
@@ -50,7 +57,7 @@ def causes_in(module: ir.Operation, output_type: OutputType, lower: Lower, kept:
         for call in probe.numbers if numbers else probe.calls:
             text = call_of(call)  # one of several results suffices
             if text not in causes:
-                tried = tuple(suggestions(probe, overload(call), output_type, lower, kept))
+                tried = tuple(suggestions(probe, overload(call), output_type, lower, kept, alternatives))
                 reason = _data_dependent_remark(text) + failure.reason + _no_match_reason(call)
                 causes[text] = Cause(overload(call), text, (), failure.stage, reason, tried), {}
             causes[text][1][call] = None

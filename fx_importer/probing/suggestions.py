@@ -9,22 +9,25 @@ from typing import Any
 from fx_importer.output_types import OutputType
 from fx_importer.probing.operator_modules import Probe
 
-BACKENDS = (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
-
 
 def suggestions(
-    probe: Probe, op: str, output_type: OutputType, lower: Callable[[str, OutputType], Any], kept: Collection[str]
+    probe: Probe,
+    op: str,
+    output_type: OutputType,
+    lower: Callable[[str, OutputType], Any],
+    kept: Collection[str],
+    alternatives: Collection[OutputType],
 ) -> Iterator[str]:
     """Yield changes with which the operator ``op`` of ``probe`` lowers, or may lower.
 
-    ``lower`` returns None for the text of a module that lowers.
+    ``lower`` returns None for the text of a module that lowers. ``alternatives`` are output types to try instead.
     """
     if op in kept:
         yield f"without keep={op!r}: it has a decomposition"
     for changed, saying in _variants(probe.text):
         if changed != probe.text and lower(changed, output_type) is None:
             yield saying
-    others = [each for each in BACKENDS if each is not output_type and lower(probe.text, each) is None]
+    others = [each for each in alternatives if each is not output_type and lower(probe.text, each) is None]
     if others:
         yield " or ".join(f"output_type={each.value!r}" for each in others) + ", which supports it"
     if op not in kept and not op.startswith("prim") and op == probe.op:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from fx_importer import decompositions
+from fx_importer import decompositions, pipelines
 from fx_importer.canonicalization import Dtypes
 from fx_importer.fx_graph.operators import aten
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Target
 
 _FOURIER_TRANSFORMS = frozenset(
@@ -27,4 +28,11 @@ LINALG_ON_TENSORS = Target(
         | {aten.view_as_real.default, aten.view_as_complex.default, aten.real.default, aten.imag.default},
         unsigned=False,
     ),
+    pipelines=(pipelines.TORCH_BACKEND, pipelines.LINALG),
+    contract=contracts.LINALG,
+    backends=(
+        "jit",
+        "iree",
+    ),
+    default_backend="jit",
 )

@@ -1,4 +1,4 @@
-"""RAW: the torch dialect as imported."""
+"""RAW: the torch dialect as imported, without a pipeline, a contract or a backend."""
 
 from __future__ import annotations
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from fx_importer import decompositions
+from fx_importer import decompositions, pipelines
 from fx_importer.canonicalization import Dtypes
 from fx_importer.fx_graph.operators import aten
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Target
 
 STABLEHLO = Target(
@@ -21,6 +22,15 @@ STABLEHLO = Target(
             (aten.mm.default, aten.bmm.default, aten.neg.default, aten.complex.default, aten.view_as_real.default)
         ),
     ),
+    pipelines=(pipelines.TORCH_BACKEND, pipelines.STABLEHLO),
+    contract=contracts.STABLEHLO,
+    backends=(
+        "stablehlo",
+        "jit",
+        "xla",
+        "iree",
+    ),
+    default_backend="stablehlo",
     memory=False,
     scalars=False,
     assertions=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch.export import ExportedProgram
@@ -14,17 +14,24 @@ from fx_importer.decompositions.nn.quantization import quantization_rules
 from fx_importer.lowerings import Lowerings, table_with
 from fx_importer.options import LoweringOptions, Options
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pipeline, pipeline_for
+from fx_importer.pipelines import TORCH_BACKEND, ContractRules, Pipeline, changed
 
 
 @dataclass(frozen=True)
 class Target:
-    """An output type's decompositions, data types and capabilities. Its pipeline, which ends with its contract, is in
-    `fx_importer.pipelines`, and the backends that run it in `fx_importer.execution.backend_table`."""
+    """Everything that an output type consists of."""
 
     output_type: OutputType
     decompositions: DecompositionTable
     dtypes: Dtypes
+    pipelines: tuple[Callable[[LoweringOptions], Pipeline], ...] = ()
+    """The pipelines that follow the import, in order. The last stage of the last one checks the contract."""
+    contract: ContractRules | None = None
+    """The legality of operations and types in a lowered module. None allows everything."""
+    backends: tuple[str, ...] = ()
+    """The backends that run a module, by their names in `fx_importer.execution.BACKENDS`."""
+    default_backend: str | None = None
+    """The backend of ``Lowered.run``. An output type that has one is also a fallback for operators of others."""
     library_operators: bool = True
     """Whether operators of libraries are decomposed too: composite and quantization ones."""
     memory: bool = True
@@ -74,5 +81,20 @@ class Target:
         return table_with(rules, table, self.output_type)
 
     def pipeline(self, options: LoweringOptions) -> Pipeline:
-        """Return the stages that follow the import."""
-        return pipeline_for(self.output_type, options)
+        """Return the pipeline from the imported module to the output type, changed by ``options.pipeline``.
+
+        Raises:
+            UsageError: if a backend-legal op does not exist, or ``options.pipeline`` does not return a pipeline.
+        """
+        return changed(self.own_pipeline(options), options.pipeline)
+
+    def own_pipeline(self, options: LoweringOptions) -> Pipeline:
+        """Return the pipeline that the output type defines, without the change of ``options.pipeline``."""
+        stages = [stage for each in self.pipelines for stage in each(options).stages]
+        return Pipeline(self.output_type.value, tuple(stages))
+
+    def pipeline_from_torch(self, options: LoweringOptions) -> Pipeline:
+        """Return `pipeline` without the stage that produces the torch backend form: it starts from that form."""
+        pipeline = self.pipeline(options)
+        first = TORCH_BACKEND(options).stages[0].name
+        return pipeline.without_stage(first) if pipeline.has(first) else pipeline

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from fx_importer import decompositions
+from fx_importer import decompositions, pipelines
 from fx_importer.canonicalization import Dtypes
 from fx_importer.output_types import OutputType
+from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Target
 
 TOSA = Target(
@@ -19,6 +20,14 @@ TOSA = Target(
         sparse=False,
         unsigned=False,
     ),
+    pipelines=(pipelines.TORCH_BACKEND, pipelines.TOSA),
+    contract=contracts.TOSA,
+    backends=(
+        "tosa_reference",
+        "jit",
+        "iree",
+    ),
+    default_backend="tosa_reference",
     memory=False,
     scalars=False,
     assertions=False,

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fx_importer.execution import BACKENDS, backends_for
+from fx_importer.execution import BACKENDS
 from fx_importer.output_types import OutputType
 from fx_importer.verification.verdict import Check, Status, Verdict, as_text
 
@@ -26,6 +26,8 @@ class Row:
     """Why the lowering failed."""
     signal: str | None = None
     """The signal that ended the lowering process, if one did."""
+    backends: tuple[str, ...] = ()
+    """The backends that would have run the module, if the lowering failed."""
 
     def cells(self) -> dict[str, tuple[str, float | None]]:
         """Return the status of the worst check and the largest error for each backend that runs the output type.
@@ -33,7 +35,7 @@ class Row:
         Errors are absolute, divided by the largest magnitude of eager's tensor; None without results.
         """
         if self.verdict is None:
-            return dict.fromkeys(backends_for(self.output_type), ("crashed" if self.signal else "not lowered", None))
+            return dict.fromkeys(self.backends, ("crashed" if self.signal else "not lowered", None))
         found: dict[str, list[Check]] = {}
         for check in self.verdict.checks:
             found.setdefault(check.backend, []).append(check)

@@ -24,8 +24,6 @@ from fx_importer.execution import (
     Loaded,
     Worker,
     backend_named,
-    backends_for,
-    default_for,
 )
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
@@ -75,18 +73,22 @@ class Chosen:
 def verify(
     subject: Subject,
     inputs: Sequence[Inputs],
-    backends: Sequence[str | Backend] | None,
+    backends: Sequence[str | Backend],
     tolerance: Tolerance,
     isolate: bool,
+    required: str | None = None,
 ) -> Verdict:
-    """Call ``subject`` with each of ``inputs``, in order, in eager PyTorch and on backends; see `Lowered.verify`."""
+    """Call ``subject`` with each of ``inputs``, in order, in eager PyTorch and on ``backends``; see `Lowered.verify`.
+
+    If ``required`` names one of them, the others need not be installed.
+    """
     calls = [named(each, subject.exported) for each in inputs or example_inputs(subject.exported)]
     progress.enter("run in PyTorch")
     expected = expected_results(subject, calls)
     numbers = [[each.function for each in calls[:i]].count(call.function) for i, call in enumerate(calls)]
     checks = [
         check
-        for backend in choose(subject, backends, isolate)
+        for backend in choose(subject, backends, isolate, required)
         for check in run(subject, backend, [*zip(calls, numbers, expected, strict=True)], tolerance)
     ]
     return Verdict(subject.options.output_type, tuple(checks))
@@ -112,22 +114,16 @@ def named(inputs: Inputs, programs: Mapping[str, Any]) -> Inputs:
     return inputs
 
 
-def choose(subject: Subject, backends: Sequence[str | Backend] | None, isolate: bool) -> list[Chosen]:
+def choose(
+    subject: Subject, backends: Sequence[str | Backend], isolate: bool, required: str | None = None
+) -> list[Chosen]:
     """Return the backends by name; with ``isolate``, those that may crash share one other process.
 
     Raises:
-        UsageError: for an unknown name, or if no backend runs the output type.
+        UsageError: for an unknown name.
     """
-    output_type = subject.options.output_type
-    if isinstance(backends, str):
-        backends = [backends]
-    names = backends
-    if names is None:
-        names = () if subject.manifest.operator_stubs or subject.manifest.fallback else backends_for(output_type)
-        names = names or (default_for(subject.manifest),)
-    default = names[0] if backends is None else None
-    worker = Worker()
-    return [chosen(subject, each, worker if isolate else None, default is None or each == default) for each in names]
+    worker = Worker() if isolate else None
+    return [chosen(subject, each, worker, required is None or each == required) for each in backends]
 
 
 def chosen(subject: Subject, backend: str | Backend, worker: Worker | None, required: bool = True) -> Chosen:

@@ -16,7 +16,8 @@ from fx_importer.importing import FxImporter
 from fx_importer.importing.handlers.python_operators import SYMBOLIC_FUNCTIONS
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import pipeline_for, run_stage
+from fx_importer.pipelines import run_stage
+from fx_importer.targets import pipeline_for
 
 FIRST = {int: (-7, -3, -1, 0, 1, 2, 5), float: (-3.5, -2.5, -0.5, 0.0, 0.5, 1.5, 2.0, 3.25), bool: (False, True)}
 OTHERS = {kind: tuple(value for value in values if value) for kind, values in FIRST.items()}  # nothing divides by zero

@@ -11,6 +11,8 @@ from fx_importer.options import Contract
 from fx_importer.pipelines.contracts import contract
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.runner import run_stage
+from fx_importer.pipelines.stage import Stage
+from fx_importer.targets import target_for
 
 LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO
 TORCH = OutputType.TORCH
@@ -33,8 +35,14 @@ func.func @main(%x: tensor<{n}xi32>) -> tensor<i32> {{
 """
 
 
+def stage_of(output_type: OutputType, policy: Contract) -> Stage:
+    rules = target_for(output_type).contract
+    assert rules is not None
+    return contract(rules, policy)
+
+
 def check(output_type: OutputType, text: str, policy: Contract = Contract.ERROR) -> None:
-    module, stage = ir.Module.parse(text, new_context()), contract(output_type, policy)
+    module, stage = ir.Module.parse(text, new_context()), stage_of(output_type, policy)
     before = str(module)
     with Trace().stage(stage.name):
         run_stage(stage, module)
@@ -132,7 +140,7 @@ def test_known_types(kind):
 @pytest.mark.parametrize("output_type", [TORCH, LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("policy", Contract, ids=lambda each: each.value)
 def test_text_round_trips(output_type, policy):
-    stage = contract(output_type, policy)
+    stage = stage_of(output_type, policy)
     assert parse_steps(str(stage)) == stage.passes
 
 

@@ -14,10 +14,11 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import Limits, LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pass, Pipeline, Stage, isolated_runner, pipeline_for, run_stage
+from fx_importer.pipelines import Pass, Pipeline, Stage, isolated_runner, run_stage
 from fx_importer.pipelines.isolated_runner import IsolatedStages, Prober, run_stages
 from fx_importer.pipelines.python_passes import imported_step
 from fx_importer.pipelines.stage import on_functions
+from fx_importer.targets import pipeline_for
 
 LOWERED = [OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]
 T = "!torch.vtensor<[2],f32>"

@@ -16,11 +16,10 @@ from fx_importer.pipelines import (
     Pipeline,
     RewriteStep,
     Stage,
-    pipeline_for,
-    pipeline_from_torch,
     run_stage,
 )
 from fx_importer.pipelines.pipeline_parser import parse_steps
+from fx_importer.targets import pipeline_for, target_for
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_pipeline_of_an_output_type(output_type):
     assert pipeline.name == output_type.value
     assert len(set(names)) == len(names)
     assert names[:1] == ([] if output_type is OutputType.RAW else ["torch-backend"])
-    assert names[1:] == [stage.name for stage in pipeline_from_torch(output_type, LoweringOptions()).stages]
+    assert names[1:] == [stage.name for stage in target_for(output_type).pipeline_from_torch(LoweringOptions()).stages]
 
 
 SILU = """

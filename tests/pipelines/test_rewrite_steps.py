@@ -13,12 +13,12 @@ from fx_importer.pipelines import (
     Pipeline,
     RewriteStep,
     Stage,
-    pipeline_for,
     run_stage,
     run_text,
 )
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.replay import main
+from fx_importer.targets import pipeline_for
 
 CSE = Nested("func.func", (Pass("cse"),))
 

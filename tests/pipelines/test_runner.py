@@ -8,7 +8,8 @@ from fx_importer.errors import StageFailed, UsageError
 from fx_importer.mlir.bindings import ir, new_context, passmanager
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage, run_text, runner
+from fx_importer.pipelines import Pass, Stage, run_stage, run_text, runner
+from fx_importer.targets import pipeline_for
 
 T = "!torch.vtensor<[2],f32>"
 LOWERED = [OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO]

@@ -15,17 +15,18 @@ from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
 from fx_importer.errors import CrashedError, FxImporterError, UsageError
-from fx_importer.execution import backend_named, backends_for
+from fx_importer.execution import backend_named
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
+from fx_importer.targets import TARGETS, target_for
 from fx_importer.verification import Inputs
 from fx_importer.verification.backend_matrix import Matrix, Row
 from fx_importer.verification.verdict import WIDTH
 
-OUTPUT_TYPES = (OutputType.TORCH, OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
+OUTPUT_TYPES = tuple(target.output_type for target in TARGETS.values() if target.backends)
 
 
 def show_matrix(
@@ -57,7 +58,7 @@ def show_matrix(
     with reporting_progress(True):
         progress.enter(f"lower and run {model}")
         for output_type in counted(output_types, "output types"):
-            chosen = [each for each in backends_for(output_type) if not backends or each in backends]
+            chosen = [each for each in target_for(output_type).backends if not backends or each in backends]
             rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
     matrix = Matrix(tuple(rows))
     console = Console(width=WIDTH)
@@ -78,7 +79,7 @@ def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: P
     try:
         run_isolated("the lowering", answer_row, model, request, answer)
     except CrashedError as error:
-        return Row(options.output_type, None, str(error), error.signal)
+        return Row(options.output_type, None, str(error), error.signal, target_for(options.output_type).backends)
     found = pickle.loads(answer.read_bytes())
     if isinstance(found, UsageError):
         raise found
@@ -97,7 +98,7 @@ def answer_row(model: str, request: str, answer: str) -> None:
     except UsageError as error:
         found = UsageError(str(error))
     except FxImporterError as error:
-        found = Row(options.output_type, None, str(error))
+        found = Row(options.output_type, None, str(error), None, target_for(options.output_type).backends)
     Path(answer).write_bytes(pickle.dumps(found))
 
 

@@ -18,8 +18,9 @@ from fx_importer.errors import StageFailed
 from fx_importer.mlir.bindings import func_d, ir, new_context, torch_d
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import Pass, Stage, pipeline_for, run_stage
+from fx_importer.pipelines import Pass, Stage, run_stage
 from fx_importer.pipelines.stage import on_functions
+from fx_importer.targets import pipeline_for
 
 T = "!torch.vtensor<[2],f32>"
 LINALG, TOSA, STABLEHLO = OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO

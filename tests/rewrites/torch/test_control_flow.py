@@ -7,7 +7,8 @@ from fx_importer.errors import StageFailed
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
-from fx_importer.pipelines import pipeline_from_torch, run_stage, run_text
+from fx_importer.pipelines import run_stage, run_text
+from fx_importer.targets import target_for
 
 LIST = """
 func.func @main(%go: !torch.bool, %x: !torch.vtensor<[2],f32>) -> !torch.list<vtensor> {
@@ -26,7 +27,7 @@ func.func @main(%go: !torch.bool, %x: !torch.vtensor<[2],f32>) -> !torch.list<vt
 @pytest.mark.parametrize("output_type", [OutputType.TOSA, OutputType.STABLEHLO])
 def test_unsupported_types_are_errors_with_the_line(output_type):
     module = ir.Module.parse(LIST, new_context())
-    stage = pipeline_from_torch(output_type, LoweringOptions()).stages[0]
+    stage = target_for(output_type).pipeline_from_torch(LoweringOptions()).stages[0]
     with pytest.raises(StageFailed) as caught, Trace().stage(stage.name, module):
         run_stage(stage, module)
     assert caught.value.stage == "control-flow"
@@ -55,7 +56,7 @@ def test_unsigned_and_dynamic_tensors_pass(output_type, signs):
       return %1 : {tensor}
     }}"""
     module = ir.Module.parse(text, new_context())
-    run_stage(pipeline_from_torch(output_type, LoweringOptions()).stages[0], module)
+    run_stage(target_for(output_type).pipeline_from_torch(LoweringOptions()).stages[0], module)
     assert "torch.prim.If" not in str(module)
     assert "torch.aten.Bool.Tensor" not in str(module)
     assert f"-> {signs}" in str(module)

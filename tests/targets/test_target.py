@@ -1,0 +1,61 @@
+"""Targets: what the record of an output type says agrees with its pipeline and with the table of backends."""
+
+import pytest
+
+from fx_importer import pipelines
+from fx_importer.execution import BACKENDS
+from fx_importer.options import Contract, LoweringOptions
+from fx_importer.output_types import OutputType
+from fx_importer.pipelines.contracts import contract
+from fx_importer.targets import EXECUTABLE, TARGETS, Target, pipeline_for, target_for
+
+
+@pytest.fixture
+def npu():
+    yield OutputType.define("npu", base="tosa", allows={"npu", "tosa"})
+    OutputType.forget("npu")
+
+
+def test_every_output_type_has_a_target():
+    assert list(TARGETS) == list(OutputType)
+    assert all(target.output_type is output_type for output_type, target in TARGETS.items())
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.output_type.value)
+@pytest.mark.parametrize("policy", Contract, ids=lambda policy: policy.value)
+def test_pipeline_ends_with_the_contract(target: Target, policy: Contract):
+    stages = target.pipeline(LoweringOptions(contract=policy)).stages
+    if target.contract is None:
+        assert target.output_type is OutputType.RAW
+        assert not stages
+    else:
+        expected = contract(target.contract, policy)
+        assert stages[-1].name == expected.name
+        assert stages[-1].passes[:1] == expected.passes  # TOSA's validator follows
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.output_type.value)
+def test_backends_exist(target: Target):
+    assert set(target.backends) <= set(BACKENDS)
+    assert target.default_backend in (None, *target.backends[:1])
+
+
+def test_executable_output_types():
+    assert EXECUTABLE == (OutputType.LINALG_ON_TENSORS, OutputType.TOSA, OutputType.STABLEHLO)
+
+
+def test_user_defined_output_type_inherits(npu: OutputType):
+    target, base = target_for(npu), target_for(OutputType.TOSA)
+    assert (target.backends, target.default_backend) == (base.backends, base.default_backend)
+    assert target.contract == pipelines.Dialects("npu", frozenset(("npu", "tosa")))
+    assert (
+        str(target.pipeline(LoweringOptions()).stages[-1]) == "builtin.module(fx-importer-check-npu-contract{npu,tosa})"
+    )
+
+
+def test_old_import_path_of_pipeline_for():
+    with pytest.warns(DeprecationWarning, match=r"fx_importer\.pipelines\.pipeline_for is deprecated"):
+        found = pipelines.pipeline_for
+    assert found is pipeline_for
+    with pytest.raises(AttributeError, match="no attribute 'pipeline_four'"):
+        _ = pipelines.pipeline_four
