@@ -38,8 +38,8 @@ def _runs(old: Sequence[int | SymInt], new: Sequence[int | SymInt]) -> Iterator[
     """
     before, after = [_cumulative_sizes(sizes) for sizes in (old, new)]
     first = 0
-    for count, extent in enumerate(before, start=1):
-        if extent in after or count == len(before):
+    for count, product in enumerate(before, start=1):
+        if product in after or count == len(before):
             yield first, count - 1
             first = count
 

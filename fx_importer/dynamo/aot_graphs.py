@@ -169,11 +169,11 @@ def _order(example: Any) -> tuple[int, ...] | None:
         return None
     order = sorted(range(len(sizes)), key=lambda axis: (-strides[axis], sizes[axis] == 1))
     wide = [axis for axis in order if sizes[axis] != 1]
-    extent = 1
+    dense_stride = 1
     for axis in reversed(wide):
-        if strides[axis] != extent:
+        if strides[axis] != dense_stride:
             return None
-        extent *= sizes[axis]
+        dense_stride *= sizes[axis]
     return None if wide == sorted(wide) else tuple(order)
 
 

@@ -1,7 +1,7 @@
 """Source lines of traced operators.
 
-Of the user's call stack, torch.export only keeps frames named ``forward``: none of a plain function, and none of the
-functions that a module calls.
+torch.export only keeps the stack frames named ``forward``, so that plain functions, and functions that a module calls,
+have no source lines without this.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class Finding:
     name: str
     works: bool
     message: str = ""
-    """What was found, or what went wrong."""
+    """The version or location found, or the reason of the failure."""
     extra: str | None = None
     """The extra that installs it, if it is not installed."""
 

@@ -58,7 +58,7 @@ class External:
     operators: tuple[OpOverload, ...]
     symbol: str
     stub: Callable[..., Any] | None = None
-    """What PyTorch runs in its place, with the arguments of the operator; by default the operator."""
+    """The function that PyTorch runs instead, with the arguments of the operator; by default the operator."""
 
     def __call__(self, stub: Callable[..., Any]) -> External:
         """Return it with the function that PyTorch runs, as a decorator."""

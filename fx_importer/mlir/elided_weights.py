@@ -26,7 +26,7 @@ from fx_importer.mlir.resources import byte_size, elided_resource, replace_const
 
 
 class HandleScope(Enum):
-    """What a handle is used for. A handle of one scope may be replaced by one of another, as any resource may be."""
+    """The purpose of a handle. A handle of one scope may be replaced by one of another, as any resource may be."""
 
     CACHE = "fx_importer.elided"
     TRANSFER = "fx_importer.transfer"

@@ -35,17 +35,17 @@ def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, StubDefin
     Returns:
         The definitions of the new functions, by name.
     """
-    refused: list[ir.Operation] = []
+    outlined: list[ir.Operation] = []
 
     def see(op: ir.Operation) -> ir.WalkResult:
         if op.name.startswith("torch.") and any([*result.uses] for result in op.results) and call_of(op) in calls:
-            refused.append(op)
+            outlined.append(op)
         return ir.WalkResult.ADVANCE
 
     module.walk(see)
     stubs = OperatorStubs(module)
     found: dict[str, StubDefinition] = {}
-    for op in refused:
+    for op in outlined:
         try:
             _replace(op, stubs, found)
         except _NotOutlinable:

@@ -1,4 +1,4 @@
-"""What child processes have in common: how Python starts, the environment, names of signals, the parent's end."""
+"""Helpers for child processes: command line, environment, names of signals, and termination with the parent."""
 
 from __future__ import annotations
 

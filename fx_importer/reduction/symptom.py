@@ -31,7 +31,7 @@ FAINTER = 100
 """A mismatch whose relative size is this many times smaller may have another cause: rounding."""
 
 
-_STUMBLED_OVER = ("torch.constant.", "torch.prim.", "unrealized_conversion_cast", "torch_c.")
+_FOLLOW_UP_OPS = ("torch.constant.", "torch.prim.", "unrealized_conversion_cast", "torch_c.")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Symptom:
     @property
     def is_telling(self) -> bool:
         """Whether the first reason names what is unsupported, rather than a follow-up error of MLIR nearby."""
-        return bool(self.reasons) and not any(each in self.reasons[0] for each in _STUMBLED_OVER)
+        return bool(self.reasons) and not any(each in self.reasons[0] for each in _FOLLOW_UP_OPS)
 
     def _has_the_cause_of(self, original: Symptom) -> bool:
         if original.operators:  # MLIR's message may concern any nearby operation

@@ -23,5 +23,5 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) ->
     number = math.prod(sizes)
     order = torch.cumsum(flat.to(torch.int64), 0) - 1
     places = torch.where(flat, order, torch.full_like(order, number))
-    room = torch.zeros((number + 1,), dtype=grad.dtype)
-    return torch.scatter_add(room, 0, places, grad.reshape(-1)).narrow(0, 0, number).reshape(list(sizes))
+    sums = torch.zeros((number + 1,), dtype=grad.dtype)
+    return torch.scatter_add(sums, 0, places, grad.reshape(-1)).narrow(0, 0, number).reshape(list(sizes))

@@ -55,6 +55,29 @@ def _apply_reflector(x: Tensor, vector: Tensor, factor: Tensor) -> Tensor:
     return x - product.unsqueeze(-1) * conjugate(vector).unsqueeze(-2)
 
 
+def _subdiagonal(h: Tensor, at: Tensor) -> Tensor:
+    """Return the elements left of the diagonal, by row; zero for the first."""
+    return torch.where(at.unsqueeze(-1) == at + 1, h, 0.0).sum(-1)
+
+
+def _deflate(h: Tensor, values: Tensor, under: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``h`` with negligible subdiagonal elements set to zero, and the first and last row of the last block.
+
+    ``values`` is the diagonal of ``h``, ``under`` the subdiagonal by row. An element is negligible beside its two
+    neighbours on the diagonal, or beside the largest element if these are zero.
+    """
+    at = indices_along(h, -1)
+    below = at.unsqueeze(-1) == at + 1
+    sizes = values.abs()
+    around = sizes + torch.where(below, sizes.unsqueeze(-2), 0.0).sum(-1)
+    around = torch.where(around == 0, h.abs().amax((-2, -1)).unsqueeze(-1), around)
+    open_ = under.abs() > torch.finfo(h.dtype).eps * around
+    h = torch.where(torch.logical_and(below, torch.logical_not(open_).unsqueeze(-1)), 0.0, h)
+    last = torch.where(open_, at, 0).amax(-1, keepdim=True)
+    closed = torch.logical_and(torch.logical_not(open_), at <= last)
+    return h, torch.where(closed, at, 0).amax(-1, keepdim=True), last
+
+
 def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``T``, upper triangular, and the unitary ``Q`` of the Schur form, given `reduce_to_hessenberg`'s.
 
@@ -63,20 +86,11 @@ def schur_form(h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     nearest to its last element). Each matrix of a batch has a block of its own.
     """
     size = h.shape[-1]
-    epsilon = torch.finfo(h.dtype).eps
 
     def step(i: Tensor, h: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         at = indices_along(h, -1)
-        below = at.unsqueeze(-1) == at + 1
-        values, under = diagonal(h), torch.where(below, h, 0.0).sum(-1)
-        sizes = values.abs()
-        around = sizes + torch.where(below, sizes.unsqueeze(-2), 0.0).sum(-1)
-        around = torch.where(around == 0, h.abs().amax((-2, -1)).unsqueeze(-1), around)
-        open_ = under.abs() > epsilon * around
-        h = torch.where(torch.logical_and(below, torch.logical_not(open_).unsqueeze(-1)), 0.0, h)
-        last = torch.where(open_, at, 0).amax(-1, keepdim=True)
-        closed = torch.logical_and(torch.logical_not(open_), at <= last)
-        first = torch.where(closed, at, 0).amax(-1, keepdim=True)
+        values, under = diagonal(h), _subdiagonal(h, at)
+        h, first, last = _deflate(h, values, under)
 
         end = column(under, at == last)
         shift = _wilkinson_shift(

@@ -46,6 +46,31 @@ def _times_inverse_block(
     return ((c / size) * x - phase * y) / bottom, ((a / size) * y - conjugate(phase) * x) / bottom
 
 
+def _choose_pivot(rest: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return whether column ``k`` is zero, whether the pivot is a block of two, and the row to exchange with.
+
+    The pivot is that of Bunch and Kaufman (Golub & Van Loan, 4.4.4): the diagonal element of row ``k``, that of another
+    row, or the block of both.
+    """
+    at = indices_along(rest, -1)
+    here, below = at == k, at > k
+    found = column(rest, here)
+    top = pivot_magnitude(column(found, here)).unsqueeze(-1)
+    sizes = torch.where(below, pivot_magnitude(found), -1.0)
+    largest = torch.clamp(sizes.amax(-1, keepdim=True), min=0.0)
+    other = torch.where(torch.logical_and(below, sizes == largest), at, rest.shape[-1] - 1).amin(-1, keepdim=True)
+    candidate = pivot_magnitude(column(rest, at == other))
+    beside = torch.where(torch.logical_and(at >= k, at != other), candidate, 0.0).amax(-1, keepdim=True)
+    zero = torch.maximum(top, largest) == 0
+    enough = torch.logical_or(zero, top >= _ALPHA * largest)
+    ratio = largest / torch.where(beside == 0, 1.0, beside)
+    enough = torch.logical_or(enough, top >= _ALPHA * largest * ratio)
+    exchanged = torch.logical_not(enough)
+    single = column(candidate, at == other).unsqueeze(-1) >= _ALPHA * beside
+    two = torch.logical_and(exchanged, torch.logical_not(single))
+    return zero, two, torch.where(exchanged, other, k)
+
+
 def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``L`` and ``D`` packed in one matrix, the pivots, and ``info``, as LAPACK's ``sytrf`` and ``hetrf``.
 
@@ -61,22 +86,8 @@ def packed_ldl(a: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
 
     def step(i: Tensor, rest: Tensor, out: Tensor, pivots: Tensor, info: Tensor, k: Tensor) -> tuple[Tensor, ...]:
         at = indices_along(rest, -1)
-        here, below = at == k, at > k
-        found = column(rest, here)
-        top = pivot_magnitude(column(found, here)).unsqueeze(-1)
-        sizes = torch.where(below, pivot_magnitude(found), -1.0)
-        largest = torch.clamp(sizes.amax(-1, keepdim=True), min=0.0)
-        other = torch.where(torch.logical_and(below, sizes == largest), at, size - 1).amin(-1, keepdim=True)
-        candidate = pivot_magnitude(column(rest, at == other))
-        beside = torch.where(torch.logical_and(at >= k, at != other), candidate, 0.0).amax(-1, keepdim=True)
-        zero = torch.maximum(top, largest) == 0
-        enough = torch.logical_or(zero, top >= _ALPHA * largest)
-        ratio = largest / torch.where(beside == 0, 1.0, beside)
-        enough = torch.logical_or(enough, top >= _ALPHA * largest * ratio)
-        apply_pivots = torch.logical_not(enough)
-        alone = column(candidate, at == other).unsqueeze(-1) >= _ALPHA * beside
-        two = torch.logical_and(apply_pivots, torch.logical_not(alone))
-        chosen = torch.where(apply_pivots, other, k)
+        here = at == k
+        zero, two, chosen = _choose_pivot(rest, k)
         second = torch.where(two, k + 1, k)
         rest = swap_rows(transposed(swap_rows(rest, second, chosen)), second, chosen)
         rest = transposed(rest)

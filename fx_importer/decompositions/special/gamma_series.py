@@ -1,4 +1,4 @@
-"""Chebyshev series of the gamma function and its kin, as ``benchmarks/special_series.py`` computes them."""
+"""Chebyshev series of the gamma function and related functions, as ``benchmarks/special_series.py`` computes them."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class IntegerEmitter(StablehloOps):
 
 
 class FunctionValues(Protocol):
-    """What is known of the values of a function while it is rewritten."""
+    """Facts about the values of a function while it is rewritten."""
 
     integers: dict[ir.Value, Polynomial]
     """The values of type ``index`` and ``i64``."""
