@@ -36,9 +36,9 @@ class GraphBreak:
 
     def __str__(self) -> str:
         line = f": {self.source}" if self.source else ""
-        return self._said() + (f"\n    at {self.where}{line}" if self.where else "")
+        return self._message() + (f"\n    at {self.where}{line}" if self.where else "")
 
-    def _said(self) -> str:
+    def _message(self) -> str:
         if self.reason.startswith("generic_jump"):
             return "a branch depends on the value of a tensor"
         headline, _, rest = self.reason.strip().partition("\n")
