@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test profile lint format bench ratios clean
+.PHONY: help setup demo check fast test slow profile lint format bench ratios clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,10 +38,13 @@ check: $(INSTALLED) ## Check style, types and layers, and run the fast tests: fo
 fast: $(INSTALLED)
 	$(BIN)/python -m pytest --quiet -k "not models and not computed_position" $(FAST)
 
-test: lint ## Check style and types, and run all tests.
+test: lint ## Check style and types, and run the tests but the slow ones.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-profile: $(INSTALLED) ## Run all tests, and list the tests and files that take longest.
+slow: $(INSTALLED) ## Run the slow tests, which `make test` leaves out.
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
+
+profile: $(INSTALLED) ## Run the same tests, and list the tests and files that take longest.
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --durations=40
 
 lint: $(INSTALLED) ## Check style and types only.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import tempfile
 from collections import defaultdict
@@ -33,6 +34,34 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[fork_server.FOLDER] = str(fork_server.the_server().folder)  # for all workers
     else:
         subprocess.Popen = fork_server.ForkingPopen
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the rows that ``slow_rows`` names as slow: those of an id with a pattern in it, or without ``unless``."""
+    if (mark := item.get_closest_marker("slow_rows")) is None:
+        return
+    name = item.name.partition("[")[2].removesuffix("]")
+    unless = mark.kwargs.get("unless")
+    if any(re.search(each, name) for each in mark.args) or (unless and not re.search(unless, name)):
+        item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Raise an error for a pattern of ``slow_rows`` that no row matches, and where all rows are slow."""
+    if any("::" in each for each in config.args):
+        return
+    rows: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow_rows"):
+            rows[item.nodeid.partition("[")[0]].append(item)
+    for test, found in rows.items():
+        (mark,) = found[0].iter_markers("slow_rows")
+        for pattern in mark.args:
+            if not any(re.search(pattern, item.name) for item in found):
+                raise pytest.UsageError(f"{test}: no row matches '{pattern}' of slow_rows")
+        if not 0 < sum(item.get_closest_marker("slow") is not None for item in found) < len(found):
+            raise pytest.UsageError(f"{test}: slow_rows takes all of its rows, or none")
 
 
 def pytest_collection_finish() -> None:

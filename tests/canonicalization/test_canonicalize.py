@@ -244,6 +244,7 @@ def test_negative_dimension_of_index_operators() -> None:
         assert node.args[1] == 1
 
 
+@pytest.mark.slow_rows(unless="bert_small|lstm|resnet_small|llama_small")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.filterwarnings("ignore:The tensor attributes .* were assigned during export:UserWarning")
 def test_models(name: str) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 
@@ -191,12 +193,25 @@ CASES: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
 }
 
 
+@functools.lru_cache(maxsize=1)
+def exported(case: str) -> ExportedProgram:
+    """Return the joint graph of a case, exported once for its rows, which follow each other."""
+    function, inputs = CASES[case]
+    graph = make_fx(gradients(function), tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+    (program,) = lower(graph, *inputs, output_type="raw").exported.values()
+    return program
+
+
+@pytest.mark.slow_rows(
+    r"(determinants|volumes)-(tosa|stablehlo)",
+    "(average_pools|largest|bags|distances)-tosa",
+    "(resizing|losses|activations|padding|segments)-stablehlo",
+)
 @pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES)
 def test_gradients(case: str, output_type: Any) -> None:
     function, inputs = CASES[case]
     backward = gradients(function)
-    graph = make_fx(backward, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
-    lowered = lower(graph, *inputs, output_type=output_type)
+    lowered = lower(exported(case), output_type=output_type)
     if output_type is LINALG:
         torch.testing.assert_close(lowered.run(*inputs), backward(*inputs), rtol=1e-4, atol=1e-5)

@@ -1,5 +1,6 @@
 """Convolutions, pooling and resizing."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -50,6 +51,7 @@ def test_convolution(case, output_type):
     check(case, output_type)
 
 
+@pytest.mark.slow_rows("grid_sample_of_a_volume-(torch|tosa|stablehlo)")
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),
     Case("max_ceil", lambda: (nn.MaxPool2d(3, stride=2, ceil_mode=True), (IMAGE,))),

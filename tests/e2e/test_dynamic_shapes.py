@@ -215,6 +215,7 @@ OPERATORS = (
 )
 
 
+@pytest.mark.slow_rows(r"_(axis|batch)-stablehlo", r"pool3d_axis-linalg")
 @pytest.mark.parametrize(
     "case, output_type",
     [

@@ -101,6 +101,7 @@ def by_joint(loss: Loss, weights: Weights, inputs: tuple[Tensor, ...]) -> tuple[
 WAYS = {"grad": by_grad, "vmap": by_vmap, "joint": by_joint}
 
 
+@pytest.mark.slow_rows(unless="Gated-grad|Bags-vmap|Normed-joint")
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # from vmap, for embedding bags
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("build", [Gated, Bags, Normed], ids=lambda each: each.__name__)
@@ -111,12 +112,15 @@ def test_joint_graph(build: Callable[[], nn.Module], way: str) -> None:
     graph, given = WAYS[way](lambda named, *inputs: functional_call(model, named, inputs), weights, inputs)
     (value := model(*inputs)).backward()
     expected = [value.detach(), *(each.grad for each in model.parameters())]
-    results = [each for each in tree_leaves(lower(graph, *given, output_type="linalg").run(*given)) if each is not None]
+    lowered = lower(graph, *given, output_type="linalg")
+    results = [each for each in tree_leaves(lowered.run(*given)) if each is not None]
     torch.testing.assert_close(results, expected, rtol=1e-4, atol=1e-5)
+    (program,) = lowered.exported.values()
     for output_type in (TOSA, STABLEHLO):
-        lower(graph, *given, output_type=output_type)
+        lower(program, output_type=output_type)
 
 
+@pytest.mark.slow_rows("Normed")
 # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
 @pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\):FutureWarning")
 @pytest.mark.parametrize("build", [Gated, Bags, Normed], ids=lambda each: each.__name__)

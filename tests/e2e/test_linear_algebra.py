@@ -1,5 +1,6 @@
 """Dense linear algebra, as loops, in every output type."""
 
+import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
@@ -42,6 +43,9 @@ def indefinite(a: Tensor, b: Tensor) -> list[Tensor]:
     return [packed, pivots, torch.linalg.ldl_solve(packed, pivots, b)]
 
 
+@pytest.mark.slow_rows(
+    r"complex_(factors|spectra)-(tosa|stablehlo)", "(general_)?spectra-tosa", "factors-stablehlo", "indefinite-tosa"
+)
 @table(
     Case("inverse_of_a_tensor", lambda: (lambda a: torch.linalg.tensorinv(a), (normal(2, 3, 3, 2),))),
     Case(

@@ -113,6 +113,10 @@ FORMS: dict[str, Callable[[Row], Any]] = {
 }
 
 
+@pytest.mark.slow_rows(
+    r"(number|list|optional|list_of_results)-\w+-(linalg|stablehlo)-static",
+    r"(number|optional)-(external|stub)-\w+-dynamic",
+)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("form", FORMS)

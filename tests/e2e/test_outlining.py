@@ -139,6 +139,7 @@ PROGRAMS: dict[str, tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow_rows("(?<!lists)(?<!several ways)-tosa")
 @pytest.mark.parametrize("output_type", BACKEND_TYPES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_agree_with_eager(name: str, output_type: str):

@@ -96,6 +96,9 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_rows(
+    "(grid-sample|area|nearest-by-two|running-product|running-minimum-of-rows|adaptive-largest)-stablehlo"
+)
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_other_sizes_than_the_examples(case, output_type):

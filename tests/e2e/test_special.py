@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.export import Dim
@@ -90,6 +91,7 @@ FAMILIES = (
 )
 
 
+@pytest.mark.slow_rows("(IncompleteGamma|Gamma|Parts)-tosa", "ModifiedBessel-stablehlo")
 @table(
     *(Case(family.__name__, lambda family=family: (family(), inputs()), tolerance=(2e-5, 2e-6)) for family in FAMILIES)
 )

@@ -25,6 +25,7 @@ def exported(name: str, dynamic: bool) -> ExportedProgram:
     return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
 
 
+@pytest.mark.slow_rows("(?<!bert_small)(?<!lstm)(?<!mamba_small)-(raw|torch)")
 @pytest.mark.parametrize(
     "output_type",
     [t for t in OutputType if t not in (OutputType.LINALG_ON_TENSORS, OutputType.TOSA)],
@@ -51,6 +52,7 @@ def test_linalg_agrees_with_eager(name):
     compare(lowered.run(*args, **kwargs), model, args, kwargs)
 
 
+@pytest.mark.slow_rows("(?<!bert_small)(?<!lstm)(?<!resnet_small)-narrow")
 @pytest.mark.parametrize("narrow", [False, True], ids=["default", "narrow"])
 @pytest.mark.parametrize("name", SMALL)
 def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
@@ -62,6 +64,7 @@ def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
         compare(lowered.run(*args, **kwargs), model, args, kwargs, 1e-5)
 
 
+@pytest.mark.slow_rows("mamba_small|unet")
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
     model, args, kwargs = ZOO[name].build()

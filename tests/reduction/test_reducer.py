@@ -89,7 +89,7 @@ class Doubled(torch.nn.Module):
 
 
 def test_timeout(tmp_path: Path, reducer: Child):
-    this = job(tmp_path, Doubled(), (torch.ones(1),), extra={GELU: faults.loop}, patience=4.0)
+    this = job(tmp_path, Doubled(), (torch.ones(1),), extra={GELU: faults.loop}, patience=2.0)
     found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
     assert found.nodes == 1
     assert found.confirmed
