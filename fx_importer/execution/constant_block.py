@@ -16,7 +16,9 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.loop_interchange import permute_operand_map, row_order
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit_arith import ArithOps
 from fx_importer.mlir.resources import has_data, key_of, resource_bytes, resource_of
+from fx_importer.mlir.walk import operations
 
 _SMALLEST = 1024
 """In bytes. Smaller constants are not hoisted: LLVM may fold them."""
@@ -31,14 +33,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     The argument is a buffer of bytes; each constant becomes a read-only view of it. For a contraction that reads along
     another axis than the last (`row_order`), the copy is transposed.
     """
-    constants: dict[ir.Attribute, list[ir.Operation]] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "arith.constant" and (value := resource_of(op)) is not None:
-            constants.setdefault(value, []).append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.operation.walk(visit)
+    constants = _resource_constants(function, "arith.constant")
     contents = {value: data for value in constants if (data := _bytes_of(value)) is not None}
     uses: dict[tuple[ir.Attribute, tuple[int, ...] | None], list[ir.OpOperand]] = {}
     for value in contents:
@@ -48,21 +43,21 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     block = torch.empty(sum(sizes), dtype=torch.uint8)
     with function.context, function.location:
         argument = _append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
+        emit = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
         start = 0
-        with ir.InsertionPoint.at_block_begin(function.entry_block):
-            for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
-                kind = ir.RankedTensorType(value.type)
-                data = contents[value]
-                ctypes.memmove(block.data_ptr() + start, data.ctypes.data, len(data))
+        for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
+            kind = ir.RankedTensorType(value.type)
+            data = contents[value]
+            ctypes.memmove(block.data_ptr() + start, data.ctypes.data, len(data))
+            if order is not None:
+                _permute(block[start : start + len(data)], kind.shape, order)
+                kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
+            tensor = _view(emit, argument, start, kind)
+            for use in readers:
                 if order is not None:
-                    _permute(block[start : start + len(data)], kind.shape, order)
-                    kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
-                tensor = _view(argument, start, kind)
-                for use in readers:
-                    if order is not None:
-                        permute_operand_map(use.owner, use.operand_number, order)
-                    use.owner.operands[use.operand_number] = tensor
-                start += size
+                    permute_operand_map(use.owner, use.operand_number, order)
+                use.owner.operands[use.operand_number] = tensor
+            start += size
         # After all insertions: the views are inserted before one of these operations.
         for value in contents:
             for op in constants[value]:
@@ -103,19 +98,11 @@ def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Valu
     return argument
 
 
-def _view(block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.Value:
-    index = ir.IndexType.get()
-    offset = ir.Operation.create(
-        "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, start)}
-    ).result
+def _view(emit: ArithOps, block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.Value:
     buffer_type = ir.MemRefType.get(tensor_type.shape, tensor_type.element_type)
-    view = ir.Operation.create("memref.view", results=[buffer_type], operands=[block, offset]).result
-    return ir.Operation.create(
-        "bufferization.to_tensor",
-        results=[tensor_type],
-        operands=[view],
-        attributes={"restrict": ir.UnitAttr.get()},  # without ``writable``: bufferization never writes to it
-    ).result
+    view = emit.value("memref.view", buffer_type, block, emit.index(start))
+    restrict = {"restrict": ir.UnitAttr.get(emit.context)}  # without ``writable``: bufferization never writes to it
+    return emit.op("bufferization.to_tensor", [tensor_type], [view], restrict).result
 
 
 def take_resources(
@@ -149,18 +136,20 @@ def missing_data(value: ir.Attribute) -> UsageError:
 
 def name_resources(function: func_d.FuncOp, operation: str) -> list[ir.Attribute]:
     """Turn each ``dense_resource`` of constants named ``operation`` into a new last argument; return the resources."""
-    uses: dict[ir.Attribute, list[ir.Operation]] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == operation and (value := resource_of(op)) is not None:
-            uses.setdefault(value, []).append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.operation.walk(visit)
+    constants = _resource_constants(function, operation)
     with function.context, function.location:
-        for value, ops in uses.items():
+        for value, ops in constants.items():
             argument = _append_argument(function, value.type)
             for op in ops:
                 op.results[0].replace_all_uses_with(argument)
                 op.erase()
-    return list(uses)
+    return list(constants)
+
+
+def _resource_constants(function: func_d.FuncOp, operation: str) -> dict[ir.Attribute, list[ir.Operation]]:
+    """Return the operations named ``operation`` in ``function`` that have a ``dense_resource``, by the resource."""
+    found: dict[ir.Attribute, list[ir.Operation]] = {}
+    for op in operations(function.operation, (operation,)):
+        if (value := resource_of(op)) is not None:
+            found.setdefault(value, []).append(op)
+    return found

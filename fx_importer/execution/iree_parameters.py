@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter, replace
 from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of, resources_in
 
@@ -31,16 +32,9 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
             kind = ir.Type.parse(re.sub(r"(x|<)[su]i(\d+)", r"\1i\2", str(value.type))) if in_torch else value.type
             if (key, kind) not in made:
                 made[key, kind] = _declare_parameter(new, f"fx_importer.weight.{len(made)}", kind, scope, names[key])
-            here = ir.InsertionPoint(op)
-            loaded = ir.Operation.create(
-                "util.global.load", results=[kind], attributes={"global": made[key, kind]}, ip=here
-            ).result
-            if in_torch:
-                loaded = ir.Operation.create(
-                    "torch_c.from_builtin_tensor", results=[op.results[0].type], operands=[loaded], ip=here
-                ).result
-        op.results[0].replace_all_uses_with(loaded)
-        op.erase()
+        emit = Emitter.before(op)
+        loaded = emit.op("util.global.load", [kind], (), {"global": made[key, kind]}).result
+        replace(op, emit.value("torch_c.from_builtin_tensor", op.results[0].type, loaded) if in_torch else loaded)
     return new.operation.get_asm(print_generic_op_form=True)
 
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter, producer, replace
+from fx_importer.mlir.emit_arith import ArithOps
+from fx_importer.mlir.walk import operations
 
 _CLONED = ("arith.constant", "memref.get_global")
 """Operations that are cloned into a kernel instead of being passed as arguments."""
@@ -19,7 +22,7 @@ def interchange_loops(module: ir.Module) -> None:
     ``C[m, n] += A[m, k] * B[k, n]`` has ``k`` innermost: it reads the columns of B, and an ordered sum of floats cannot
     be vectorized. With ``n`` innermost it reads rows and vectorizes, with the same order of every sum.
     """
-    for op in _operations_named(module, "linalg.generic"):
+    for op in operations(module.operation, ("linalg.generic",)):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
         maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
         order = _best_order(["parallel" in kind for kind in kinds], maps)
@@ -106,7 +109,7 @@ def read_initial_values(module: ir.Module) -> None:
 
     MLIR would fuse such an op with one that has loops, and then accumulate in each iteration.
     """
-    for op in _operations_named(module, "linalg.generic"):
+    for op in operations(module.operation, ("linalg.generic",)):
         kinds = [str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])]
         body = op.regions[0].blocks[0]
         inputs = len(op.operands) - len(op.results)
@@ -116,48 +119,34 @@ def read_initial_values(module: ir.Module) -> None:
             continue
         maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
         begins = list(op.operands)[inputs:]
-        with module.context, op.location, ir.InsertionPoint(op):
-            new = ir.Operation.create(
-                "linalg.generic",
-                results=[each.type for each in op.results],
-                operands=[*op.operands, *begins],
-                attributes={
-                    "indexing_maps": ir.ArrayAttr.get([*maps, *maps[inputs:]]),
-                    "iterator_types": op.attributes["iterator_types"],
-                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), len(begins)]),
-                },
-                regions=1,
-            )
-            for argument in list(body.arguments)[inputs:]:
-                body.add_argument(argument.type, op.location)
+        attributes = {
+            "indexing_maps": ir.ArrayAttr.get([*maps, *maps[inputs:]], module.context),
+            "iterator_types": op.attributes["iterator_types"],
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), len(begins)], module.context),
+        }
+        types = [each.type for each in op.results]
+        new = Emitter.before(op).op("linalg.generic", types, [*op.operands, *begins], attributes, regions=1)
+        for argument in list(body.arguments)[inputs:]:
+            body.add_argument(argument.type, op.location)
         body.append_to(new.regions[0])
-        for old, result in zip(op.results, new.results, strict=True):
-            old.replace_all_uses_with(result)
-        op.erase()
+        replace(op, *new.results)
 
 
 def split_truncations(module: ir.Module) -> None:
     """Truncate float64 to 16-bit floats through float32, as PyTorch does; there is no single instruction for it."""
-    for op in _operations_named(module, "arith.truncf"):
+    for op in operations(module.operation, ("arith.truncf",)):
         (value,) = op.operands
         if isinstance(value.type, ir.F64Type) and not isinstance(op.results[0].type, ir.F32Type):
-            with module.context, op.location, ir.InsertionPoint(op):
-                single = ir.Operation.create("arith.truncf", results=[ir.F32Type.get()], operands=[value]).result
-            op.operands[0] = single
+            op.operands[0] = Emitter.before(op).value("arith.truncf", "f32", value)
 
 
 def expand_integer_abs(module: ir.Module) -> None:
     """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm fails on it."""
-    for op in _operations_named(module, "math.absi"):
+    for op in operations(module.operation, ("math.absi",)):
         (value,) = op.operands
-        integer = [value.type]
-        with module.context, op.location, ir.InsertionPoint(op):
-            attributes = {"value": ir.IntegerAttr.get(value.type, 0)}
-            zero = ir.Operation.create("arith.constant", results=integer, attributes=attributes).result
-            negated = ir.Operation.create("arith.subi", results=integer, operands=[zero, value]).result
-            larger = ir.Operation.create("arith.maxsi", results=integer, operands=[value, negated]).result
-        op.results[0].replace_all_uses_with(larger)
-        op.erase()
+        emit = ArithOps.before(op)
+        negated = emit.value("arith.subi", value.type, emit.constant_integer(0, value.type), value)
+        replace(op, emit.value("arith.maxsi", value.type, value, negated))
 
 
 def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
@@ -193,7 +182,7 @@ def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.F
     inside = _nested_operations(loop)
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
-    cloned = [value for value in captured if _defining_name(value) in _CLONED]
+    cloned = [value for value in captured if producer(value) in _CLONED]
     passed = [value for value in captured if value not in cloned]
 
     with ir.InsertionPoint(module.body):
@@ -230,7 +219,7 @@ def _trip_count(op: ir.Operation) -> float:
 
 
 def _integer(value: ir.Value) -> int | None:
-    return None if _defining_name(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
+    return None if producer(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
 
 
 def _nested_operations(op: ir.Operation) -> list[ir.Operation]:
@@ -248,10 +237,6 @@ def _values_of(op: ir.Operation) -> list[ir.Value]:
     return [*op.results, *(value for region in op.regions for block in region for value in block.arguments)]
 
 
-def _defining_name(value: ir.Value) -> str | None:
-    return None if isinstance(value.owner, ir.Block) else value.owner.name
-
-
 def _is_bare_pointer(value_type: ir.Type) -> bool:
     """Whether the address is all that the type leaves open: bare pointers can be passed."""
     if not isinstance(value_type, ir.MemRefType):
@@ -259,7 +244,3 @@ def _is_bare_pointer(value_type: ir.Type) -> bool:
     return value_type.has_static_shape and value_type.layout == ir.AffineMapAttr.get(
         ir.AffineMap.get_identity(value_type.rank)
     )
-
-
-def _operations_named(module: ir.Module, name: str) -> list[ir.Operation]:
-    return [op for op in _nested_operations(module.operation) if op.name == name]

@@ -7,6 +7,9 @@ import re
 from fx_importer.diagnostics.mlir_diagnostics import read_location, user_frame
 from fx_importer.execution.stubs import STUB_SUCCEEDED, operator_stubs_of
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter, producer, replace
+from fx_importer.mlir.emit_arith import ArithOps
+from fx_importer.mlir.walk import operations
 
 RUN = "__fx_importer_run"
 """The function that calls compiled code. It takes the addresses of a packed function and of its arguments, and returns
@@ -58,7 +61,6 @@ _DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", 
 _ACCESSES = {"memref.load": 0, "memref.store": 1}
 """The position of the buffer among the operands; the indices follow it."""
 _SUSPECTS = {"cf.assert", *_DIVISIONS, *_ACCESSES}
-_NE, _ULT = 1, 6  # arith.cmpi's predicates
 
 
 def relax_layout_casts(module: ir.Module) -> None:
@@ -66,15 +68,7 @@ def relax_layout_casts(module: ir.Module) -> None:
 
     MLIR casts results to the layout of the function's results, and its runtime verification compares those strides too.
     """
-    casts: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "memref.cast":
-            casts.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in casts:
+    for op in operations(module.operation, ("memref.cast",)):
         kinds = [each.type for each in (op.operands[0], op.results[0])]
         if not all(isinstance(each, ir.MemRefType) and each.has_static_shape for each in kinds):
             continue
@@ -84,12 +78,10 @@ def relax_layout_casts(module: ir.Module) -> None:
         if offset != new or not differing or any(size != 1 for size in differing):
             continue
         numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
-        with op.context, op.location, ir.InsertionPoint(op):
-            attributes: dict[str, ir.Attribute] = {key: ir.DenseI64ArrayAttr.get(each) for key, each in numbers.items()}
-            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
-            made = ir.Operation.create("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes)
-        op.results[0].replace_all_uses_with(made.result)
-        op.erase()
+        emit = Emitter.before(op)
+        attributes = {key: emit.array(each) for key, each in numbers.items()}
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0], op.context)
+        replace(op, emit.op("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes).result)
 
 
 def insert_checks(module: ir.Module) -> list[str]:
@@ -97,18 +89,10 @@ def insert_checks(module: ir.Module) -> list[str]:
 
     It also adds the function `RUN`.
     """
-    suspects: list[ir.Operation] = []
     operators = {ir.FlatSymbolRefAttr.get(name, module.context) for name in operator_stubs_of(module)}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in _SUSPECTS or (op.name == "func.call" and op.attributes["callee"] in operators):
-            suspects.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     checks = _Checks()
-    for op in suspects:
-        with module.context, op.location, ir.InsertionPoint(op):
+    for op in operations(module.operation, {*_SUSPECTS, "func.call"}):
+        if op.name != "func.call" or op.attributes["callee"] in operators:
             checks.insert(op)
     for op in ir.Module.parse(_RUNTIME + (_AFTER_OPERATORS if operators else ""), module.context).body:
         module.body.append(op.clone())
@@ -116,48 +100,49 @@ def insert_checks(module: ir.Module) -> list[str]:
 
 
 class _Checks:
-    """Inserts checks before operations, at the insertion point."""
+    """Inserts checks before operations, or after the call of an operator."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
         self._data: dict[ir.Value, bool] = {}
 
     def insert(self, op: ir.Operation) -> None:
+        emit = ArithOps.before(op)
         if op.name == "func.call":
-            with ir.InsertionPoint.after(op):
-                _call(_CHECK_OPERATOR, self._message_code("an operator that PyTorch runs raised an exception", op))
+            emit = ArithOps(ir.InsertionPoint.after(op), op.location)
+            _call(emit, _CHECK_OPERATOR, self._message_code(emit, "an operator that PyTorch runs raised an exception"))
         elif op.name == "cf.assert":
-            self._check(op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value), op)
+            self._check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
             op.erase()
         elif op.name in _DIVISIONS:
             divisor = op.operands[1]
-            if _owner_name(divisor) != "arith.constant":
-                self._check(_compare(_NE, divisor, _constant(divisor.type, 0)), "integer division by zero", op)
+            if producer(divisor) != "arith.constant":
+                zero = emit.constant_integer(0, divisor.type)
+                self._check(emit, emit.compare_integers("ne", divisor, zero), "integer division by zero")
         else:
             buffer, *indices = list(op.operands)[_ACCESSES[op.name] :]
             for axis, index in enumerate(indices):
                 if self._depends_on_data(index):
-                    self._check_index(index, buffer, axis, op)
+                    self._check_index(emit, index, buffer, axis)
 
-    def _check_index(self, index: ir.Value, buffer: ir.Value, axis: int, op: ir.Operation) -> None:
+    def _check_index(self, emit: ArithOps, index: ir.Value, buffer: ir.Value, axis: int) -> None:
         buffer_type = ir.MemRefType(buffer.type)
-        position = _constant(index.type, axis)
         if buffer_type.is_dynamic_dim(axis):
-            size = ir.Operation.create("memref.dim", results=[index.type], operands=[buffer, position]).result
+            size = emit.value("memref.dim", "index", buffer, emit.index(axis))
         else:
-            size = _constant(index.type, buffer_type.get_dim_size(axis))
-        self._check(_compare(_ULT, index, size), _out_of_range(str(buffer_type)), op)
+            size = emit.index(buffer_type.get_dim_size(axis))
+        self._check(emit, emit.compare_integers("ult", index, size), _out_of_range(str(buffer_type)))
 
-    def _check(self, holds: ir.Value, message: str, op: ir.Operation) -> None:
-        _call(_CHECK, holds, self._message_code(message, op))
+    def _check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
+        _call(emit, _CHECK, holds, self._message_code(emit, message))
 
-    def _message_code(self, message: str, op: ir.Operation) -> ir.Value:
+    def _message_code(self, emit: ArithOps, message: str) -> ir.Value:
         """Return a constant with the index of ``message`` plus 1."""
-        frames, _ = read_location(op.location)
+        frames, _ = read_location(emit.location)
         if frame := user_frame(frames):
             message += f" (at {frame[0]}:{frame[1]})"
         self.messages.append(message)
-        return _constant(ir.IntegerType.get_signless(32), len(self.messages))
+        return emit.constant_integer(len(self.messages), emit.type("i32"))
 
     def _depends_on_data(self, value: ir.Value) -> bool:
         """Whether ``value`` depends on elements of tensors, not only on induction variables and sizes."""
@@ -174,9 +159,8 @@ class _Checks:
         return self._data[value]
 
 
-def _call(function: str, *operands: ir.Value) -> None:
-    callee = {"callee": ir.FlatSymbolRefAttr.get(function)}
-    ir.Operation.create("func.call", operands=operands, attributes=callee)
+def _call(emit: Emitter, function: str, *operands: ir.Value) -> None:
+    emit.op("func.call", [], operands, {"callee": ir.FlatSymbolRefAttr.get(function, emit.context)})
 
 
 def _failure_message(message: str) -> str:
@@ -192,18 +176,3 @@ def _failure_message(message: str) -> str:
 def _out_of_range(buffer: str) -> str:
     shape = re.search(r"memref<([\dx?]*)x", buffer)
     return f"an index is out of range for a tensor of shape [{', '.join(shape[1].split('x')) if shape else ''}]"
-
-
-def _owner_name(value: ir.Value) -> str:
-    return "" if isinstance(value.owner, ir.Block) else value.owner.name
-
-
-def _constant(value_type: ir.Type, value: int) -> ir.Value:
-    attributes = {"value": ir.IntegerAttr.get(value_type, value)}
-    return ir.Operation.create("arith.constant", results=[value_type], attributes=attributes).result
-
-
-def _compare(predicate: int, left: ir.Value, right: ir.Value) -> ir.Value:
-    i1 = ir.IntegerType.get_signless(1)
-    attributes = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
-    return ir.Operation.create("arith.cmpi", results=[i1], operands=[left, right], attributes=attributes).result

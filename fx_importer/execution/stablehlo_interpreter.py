@@ -25,6 +25,7 @@ from fx_importer.execution.module_functions import check_dialects, extract_funct
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_interpreter_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter, terminator
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
 
@@ -110,29 +111,28 @@ _BITS = {"bf16": "i16", "f16": "i16", **dict.fromkeys((each for each in DTYPES i
 
 def _return_readable_types(function: func_d.FuncOp) -> None:
     """Return complex results as real and imaginary parts, and floats of at most 16 bits as integers of as many bits."""
-    ending = list(function.entry_block.operations)[-1].operation
+    ending = terminator(function.entry_block)
+    emit = Emitter(ir.InsertionPoint(ending), function.location)
     returned: list[ir.Value] = []
-    with function.context, function.location, ir.InsertionPoint(ending):
-        for value in ending.operands:
-            element = str(ir.RankedTensorType(value.type).element_type)
-            if element in _COMPLEX_PARTS:
-                returned += [_convert(each, value, _COMPLEX_PARTS[element]) for each in ("real", "imag")]
-            elif element in _BITS:
-                returned.append(_convert("bitcast_convert", value, _BITS[element]))
-            else:
-                returned.append(value)
-        ir.Operation.create("func.return", operands=returned)
-        ending.erase()
-        inputs = [each.type for each in function.entry_block.arguments]
-        kind = ir.FunctionType.get(inputs, [each.type for each in returned])
-        function.attributes["function_type"] = ir.TypeAttr.get(kind)
-        if "res_attrs" in function.attributes:
-            del function.attributes["res_attrs"]
+    for value in ending.operands:
+        element = emit.element(value)
+        if element in _COMPLEX_PARTS:
+            returned += [_convert(emit, each, value, _COMPLEX_PARTS[element]) for each in ("real", "imag")]
+        elif element in _BITS:
+            returned.append(_convert(emit, "bitcast_convert", value, _BITS[element]))
+        else:
+            returned.append(value)
+    emit.op("func.return", [], returned)
+    ending.erase()
+    inputs = [each.type for each in function.entry_block.arguments]
+    kind = ir.FunctionType.get(inputs, [each.type for each in returned], function.context)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind, function.context)
+    if "res_attrs" in function.attributes:
+        del function.attributes["res_attrs"]
 
 
-def _convert(operation: str, value: ir.Value, element: str) -> ir.Value:
-    result = ir.RankedTensorType.get(ir.RankedTensorType(value.type).shape, ir.Type.parse(element))
-    return ir.Operation.create(f"stablehlo.{operation}", results=[result], operands=[value]).result
+def _convert(emit: Emitter, operation: str, value: ir.Value, element: str) -> ir.Value:
+    return emit.value(f"stablehlo.{operation}", emit.tensor(emit.shape(value), element), value)
 
 
 def _as_tensor(bits: Any, kind: TensorKind) -> torch.Tensor:

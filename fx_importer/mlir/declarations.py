@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fx_importer.diagnostics.causes import Place
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorStub
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
 
 
@@ -72,11 +73,6 @@ def stubs_in(module: ir.Operation) -> dict[str, OperatorStub]:
 def places_of_calls(module: ir.Operation) -> defaultdict[str, list[Place]]:
     """Return the places in the user's model where functions are called, by the names of the functions."""
     places: defaultdict[str, list[Place]] = defaultdict(list)
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            places[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(Place.of(op.location))
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for op in operations(module, ("func.call",)):
+        places[ir.FlatSymbolRefAttr(op.attributes["callee"]).value].append(Place.of(op.location))
     return places

@@ -18,8 +18,8 @@ CMPF = {
     "uno": 14,
 }
 """The predicates of ``arith.cmpf`` that are used here, by name."""
-CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5}
-"""The signed predicates of ``arith.cmpi``, by name."""
+CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6}
+"""The predicates of ``arith.cmpi`` that are used here, by name."""
 
 
 class ArithOps(Emitter):
@@ -29,8 +29,11 @@ class ArithOps(Emitter):
         """Return ``value`` as an ``index``."""
         if isinstance(value, ir.Value):
             return value
-        attribute = ir.IntegerAttr.get(ir.IndexType.get(self.context), value)
-        return self.op("arith.constant", ["index"], (), {"value": attribute}).result
+        return self.constant_integer(value, ir.IndexType.get(self.context))
+
+    def constant_integer(self, value: int, type_: ir.Type) -> ir.Value:
+        """Emit ``arith.constant`` of an integer type, or of ``index``."""
+        return self.op("arith.constant", [type_], (), {"value": ir.IntegerAttr.get(type_, value)}).result
 
     def index_op(self, name: str, left: Size, right: Size) -> ir.Value:
         """Emit ``arith.<name>`` on two ``index``."""
@@ -38,8 +41,11 @@ class ArithOps(Emitter):
 
     def less(self, left: Size, right: Size) -> ir.Value:
         """Emit whether one ``index`` is less than another, both signed."""
-        predicate = {"predicate": self.i64(CMPI["slt"])}
-        return self.op("arith.cmpi", ["i1"], [self.index(left), self.index(right)], predicate).result
+        return self.compare_integers("slt", self.index(left), self.index(right))
+
+    def compare_integers(self, predicate: str, left: ir.Value, right: ir.Value) -> ir.Value:
+        """Emit ``arith.cmpi``; ``predicate`` is one of `CMPI`."""
+        return self.op("arith.cmpi", ["i1"], [left, right], {"predicate": self.i64(CMPI[predicate])}).result
 
     def compare_floats(self, predicate: str, left: ir.Value, right: ir.Value) -> ir.Value:
         """Emit ``arith.cmpf``; ``predicate`` is one of `CMPF`."""

@@ -14,6 +14,7 @@ from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import OperatorStubs, StubDefinition
+from fx_importer.mlir.emit import Emitter, attributes_of
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
@@ -109,7 +110,7 @@ def _replace(op: ir.Operation, stubs: OperatorStubs, defined: dict[str, StubDefi
     stub = OperatorStub(name, arguments, tuple(site.takes), returned)
     stem = "fallback_" + re.sub(r"\W", "_", name)
     with op.context, op.location, ir.InsertionPoint(op):
-        operands = [_as_tensor(each) for each in site.operands]
+        operands = [_as_tensor(Emitter.before(op), each) for each in site.operands]
         numbered = (f"{stem}_{i}" for i in itertools.count())
         call = stubs.call(stub, operands, [value.type for value, _ in results], numbered)
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
@@ -133,12 +134,8 @@ def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], resul
         if value not in known:
             maker = maker_of(value)
             assert maker is not None  # function arguments are operands
-            new = ir.Operation.create(
-                maker.name,
-                results=[each.type for each in maker.results],
-                operands=[copied(each) for each in maker.operands],
-                attributes={each: maker.attributes[each] for each in maker.attributes},
-            )
+            types = [each.type for each in maker.results]
+            new = emit.op(maker.name, types, [copied(each) for each in maker.operands], attributes_of(maker))
             known.update(zip(maker.results, new.results, strict=True))
         return known[value]
 
@@ -148,10 +145,10 @@ def _definition(name: str, op: ir.Operation, operands: Sequence[ir.Value], resul
         for each in (attributes := _function_of(op).attributes):
             if each.startswith("torch."):
                 function.attributes[each] = attributes[each]
-        with ir.InsertionPoint(function.add_entry_block()):
-            for value, argument in zip(operands, function.entry_block.arguments, strict=True):
-                known[value] = argument if argument.type == value.type else _as_number(argument, value.type)
-            func_d.ReturnOp([copied(each) for each in results])
+        emit = Emitter(ir.InsertionPoint(function.add_entry_block()), op.location)
+        for value, argument in zip(operands, function.entry_block.arguments, strict=True):
+            known[value] = argument if argument.type == value.type else _as_number(emit, argument, value.type)
+        emit.op("func.return", [], [copied(each) for each in results])
     return module
 
 
@@ -236,11 +233,11 @@ def _dtype(element: str) -> str:
     raise _NotOutlinable
 
 
-def _as_tensor(value: ir.Value) -> ir.Value:
+def _as_tensor(emit: Emitter, value: ir.Value) -> ir.Value:
     """Return a scalar as a rank-0 tensor, since output types differ in their scalar types."""
     if str(value.type) not in _SCALARS:
         return value
-    return ir.Operation.create("torch.prim.NumToTensor.Scalar", results=[_tensor_of(value)], operands=[value]).result
+    return emit.value("torch.prim.NumToTensor.Scalar", _tensor_of(value), value)
 
 
 def _tensor_of(value: ir.Value) -> ir.Type:
@@ -251,7 +248,7 @@ def _tensor_of(value: ir.Value) -> ir.Type:
     return ir.Type.parse(f"!torch.vtensor<[],{ {'int': 'si64', 'float': 'f64', 'bool': 'i1'}[kind] }>")
 
 
-def _as_number(tensor: ir.Value, kind: ir.Type) -> ir.Value:
+def _as_number(emit: Emitter, tensor: ir.Value, kind: ir.Type) -> ir.Value:
     """Return the scalar of type ``kind`` that the rank-0 ``tensor`` was passed for."""
     read = {"int": "Int", "float": "Float", "bool": "Bool"}[_SCALARS[str(kind)]]
-    return ir.Operation.create(f"torch.aten.{read}.Tensor", results=[kind], operands=[tensor]).result
+    return emit.value(f"torch.aten.{read}.Tensor", kind, tensor)
