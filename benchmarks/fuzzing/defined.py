@@ -1,0 +1,176 @@
+"""Which calls have results that PyTorch defines: others are not part of random programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+EXACT = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("abs", "neg", "sign", "sgn", "relu", "logical_not", "isnan", "isinf", "isfinite", "signbit", "floor", "ceil"),
+        *("trunc", "round", "bitwise_not", "nan_to_num", "positive", "isposinf", "isneginf", "clone", "zeros_like"),
+        *("ones_like", "maximum", "minimum", "fmax", "fmin", "copysign", "logical_and", "logical_or", "logical_xor"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "heaviside", "where", "masked_fill", "clamp", "amax", "amin", "any"),
+        *("all", "max", "min", "argmax", "argmin", "aminmax", "cummax", "cummin", "topk", "argsort", "sort"),
+        *(
+            "kthvalue",
+            "unsqueeze",
+            "flatten",
+            "reshape",
+            "squeeze",
+            "permute",
+            "transpose",
+            "unflatten",
+            "roll",
+            "flip",
+        ),
+        *("select", "narrow", "chunk", "unbind", "split", "cat", "stack", "repeat_interleave", "arange", "full_like"),
+        *("full", "tril", "triu", "diagonal", "as_strided", "index_select", "gather", "take", "index_copy"),
+        *("index_fill", "scatter", "masked_scatter", "add", "sub", "mul", "rsub", "square", "real", "imag"),
+        *("Tensor.expand", "Tensor.repeat", "Tensor.unfold", "Tensor.to", "nn.functional.pad", "Tensor.detach"),
+        *("nn.functional.embedding", "nn.functional.one_hot", "Tensor.copy_", "Tensor.masked_fill_", "Tensor.zero_"),
+        *("Tensor.fill_", "Tensor.clamp_", "Tensor.relu_", "Tensor.neg_", "Tensor.abs_"),
+    )
+) | {"operator.getitem", "operator.setitem"}
+"""Targets whose results are exactly determined by their arguments. Others may be rounded."""
+
+Check = Callable[..., bool]
+
+
+def is_defined(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether PyTorch defines the result of a call with these values; checked before the call."""
+    check = _CHECKS.get(target)
+    return check is None or check(*args, **kwargs)
+
+
+def _whole(*values: Any) -> bool:
+    """Return whether all are integers or bools."""
+    return all(isinstance(e, int) or (isinstance(e, Tensor) and not _inexact(e)) for e in values)
+
+
+def _inexact(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _division(a: Any, b: Any, **_: Any) -> bool:
+    """Integers are not divided by zero, nor the least one by -1, which ends the process."""
+    if not _whole(a, b):
+        return True
+    dtype = torch.result_type(a, b)
+    a, b = (torch.as_tensor(each).to(dtype) for each in (a, b))
+    if bool((b == 0).any()):
+        return False
+    return dtype is torch.bool or not bool(((b == -1) & (a == torch.iinfo(dtype).min)).any())
+
+
+def _cast(x: Tensor, dtype: torch.dtype) -> bool:
+    """Floats fit into the integers that they are converted to."""
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or not _inexact(x):
+        return True
+    ends = torch.iinfo(dtype)
+    return bool(((x > ends.min) & (x < ends.max - (2**40 if dtype is torch.int64 else 0))).all())
+
+
+def _shift(a: Tensor, b: Any) -> bool:
+    if a.dtype is torch.bool:
+        return False
+    return isinstance(b, int) and 0 <= b < 8 * a.dtype.itemsize
+
+
+def _number_fits(x: Any, number: Any, *others: Any, **_: Any) -> bool:
+    """An integer is within the range of the tensor's dtype."""
+    for each in (number, *others):
+        if isinstance(each, bool) or not isinstance(each, int) or not isinstance(x, Tensor) or _inexact(x):
+            continue
+        if x.dtype is not torch.bool and not torch.iinfo(x.dtype).min <= each <= torch.iinfo(x.dtype).max:
+            return False
+    return True
+
+
+def _filled(x: Tensor, *rest: Any, **_: Any) -> bool:
+    """A number that is written into integers is an integer in their range."""
+    number = rest[-1] if rest else 0
+    if isinstance(number, float) and not _inexact(x):
+        return False
+    return _number_fits(x, number)
+
+
+def _padded(x: Tensor, pads: list[int], mode: str = "constant", value: Any = 0) -> bool:
+    return _filled(x, value)
+
+
+def _distinct(x: Tensor, count: int, axis: int, *_: Any) -> bool:
+    """No two numbers of a row are equal: which of them is chosen is not defined."""
+    if not x.numel():
+        return True
+    rows = x.movedim(axis, -1).reshape(-1, x.shape[axis]) if x.dim() else x.reshape(1, 1)
+    return all(len(torch.unique(row)) == len(row) and int(row.isnan().sum()) <= 1 for row in rows)
+
+
+def _once(x: Tensor, axis: int, where: Tensor, *_: Any, **__: Any) -> bool:
+    """No element is written twice."""
+    if isinstance(_[0] if _ else None, int | float):
+        return True
+    rows = where.movedim(axis, -1).reshape(-1, where.shape[axis]) if where.dim() else where.reshape(1, 1)
+    return all(len(torch.unique(row)) == len(row) for row in rows)
+
+
+def _put(x: Tensor, indices: tuple[Tensor, ...], values: Tensor, accumulate: bool = False) -> bool:
+    if accumulate or values.dim() == 0 or indices[0].dtype is torch.bool:
+        return True
+    places = torch.zeros(x.shape, dtype=torch.int64)
+    places.index_put_(indices, torch.ones_like(places[indices]), accumulate=True)
+    return bool((places <= 1).all())
+
+
+def _assigned(x: Tensor, where: Any, value: Any) -> bool:
+    return _written(x, value)
+
+
+def _written(x: Tensor, value: Any) -> bool:
+    """Values fit into the dtype that they are written to."""
+    if not isinstance(value, Tensor):
+        return _filled(x, value)
+    return _cast(value, x.dtype)
+
+
+def _scattered(x: Tensor, axis: int, where: Tensor, source: Tensor, reduce: str, **_: Any) -> bool:
+    """A mean of integers is not rounded in a defined way if it is not exact."""
+    return reduce != "mean" or x.is_floating_point()
+
+
+def _where(condition: Tensor, a: Any, b: Any) -> bool:
+    return all(_number_fits(x, n) for x, n in ((a, b), (b, a)) if not isinstance(n, Tensor))
+
+
+def _finite(x: Tensor, *others: Any, **_: Any) -> bool:
+    """Whether infinity times a padded zero is NaN depends on the kernel."""
+    return all(bool(each.isfinite().all()) for each in (x, *others) if isinstance(each, Tensor))
+
+
+_CHECKS: Mapping[str, Check] = {
+    **{f"torch.{name}": _division for name in ("div", "floor_divide", "remainder", "fmod", "true_divide")},
+    **{
+        f"torch.{name}": _number_fits
+        for name in ("add", "sub", "mul", "rsub", "pow", "eq", "ne", "lt", "le", "gt", "ge")
+    },
+    **{f"torch.bitwise_{way}_shift": _shift for way in ("left", "right")},
+    **{f"torch.{name}": _filled for name in ("masked_fill", "full_like", "index_fill")},
+    **{f"torch.Tensor.{name}": _written for name in ("fill_", "copy_", "add_", "sub_", "mul_")},
+    **{f"torch.{name}": _once for name in ("scatter", "index_copy")},
+    **{f"torch.nn.functional.conv{kind}{rank}d": _finite for rank in (1, 2, 3) for kind in ("", "_transpose")},
+    "torch.Tensor.masked_fill_": _filled,
+    "torch.clamp": lambda x, *bounds, **named: _number_fits(x, None, *bounds, *named.values()),
+    "torch.where": _where,
+    "torch.Tensor.to": _cast,
+    "torch.topk": _distinct,
+    "torch.kthvalue": _distinct,
+    "torch.index_put": _put,
+    "torch.scatter_reduce": _scattered,
+    "torch.nn.functional.pad": _padded,
+    "operator.setitem": _assigned,
+}
