@@ -19,17 +19,19 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
+from fx_importer.output_types import OutputType
+from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.worker import Child
 
 if TYPE_CHECKING:
     from benchmarks.fuzzing.draw import Settings
-    from benchmarks.fuzzing.judge import Request, Verdict
+    from benchmarks.fuzzing.judge import Verdict
 
 TARGETS = {"linalg": "linalg-on-tensors", "stablehlo": "stablehlo", "tosa": "tosa"}
 KINDS = {
@@ -38,6 +40,7 @@ KINDS = {
     "refused": "an error of the package: not lowered",
     "eager raises": "not counted",
     "undefined": "not counted: PyTorch does not define the result",
+    "unpredictable": "integers overflow, for which TOSA does not define a result; torch wraps them around",
     "wrong": "other results than eager's",
     "native death": "the process that lowers or runs it ends by a signal",
     "stops in the backend": "the process of a reference backend ends",
@@ -47,6 +50,9 @@ KINDS = {
 """Verdicts, and what they mean."""
 FAILURES = ("wrong", "native death", "stops in the backend", "time limit", "untyped error")
 """Verdicts that are bugs."""
+
+
+LIMITS = Limits(60.0, 6 * 2**30)
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,18 @@ class Row:
     source: str = ""
 
 
+@dataclass(frozen=True)
 class Fuzzer:
-    """Asks for verdicts of a worker, which starts again when it has died."""
+    """Asks a worker for verdicts; copies with other settings share it."""
 
-    def __init__(self, settings: Settings, seed: int, seconds: float = 60.0, backend: str | None = None):
-        self.settings, self.seed, self.backend = settings, seed, backend
-        self._limits = Limits(seconds, 6 * 2**30)
-        self._child: Child | None = None
+    settings: Settings
+    seed: int
+    limits: Limits = LIMITS
+    """For one program on one target."""
+    backend: str | None = None
+    worker: RestartingWorker[Child] = field(
+        default_factory=lambda: RestartingWorker(lambda: Child("benchmarks.fuzzing.judge:Judge"))
+    )
 
     def rows(self, targets: Sequence[str], indices: Iterable[int]) -> Iterator[Row]:
         """Yield the verdict about each program on each target."""
@@ -80,13 +91,12 @@ class Fuzzer:
         from benchmarks.fuzzing.judge import Request
 
         request = Request(self.seed, index, self.settings, TARGETS[target], self.backend)
+        child = self.worker.running()
         try:
-            verdict: Verdict = self._ask(request)
+            verdict: Verdict = child.ask("the program", request, self.limits)
         except CrashedError as error:
             kind = "time limit" if error.limit else "native death"
-            noted = self._child.noted if self._child else ""
-            self._child = None
-            return Row(self.seed, index, target, kind, f"{noted}: {error}", self.source(index))
+            return Row(self.seed, index, target, kind, f"{child.noted}: {error}", self.source(index))
         source = "" if verdict.kind == "agrees" else self.source(index)
         return Row(self.seed, index, target, verdict.kind, verdict.why, source)
 
@@ -94,12 +104,8 @@ class Fuzzer:
         """Return a program as a Python module."""
         from benchmarks.fuzzing.judge import Request
 
-        return self._ask(Request(self.seed, index, self.settings))
-
-    def _ask(self, request: Request):
-        if self._child is None:
-            self._child = Child("benchmarks.fuzzing.judge:Judge")
-        return self._child.ask("the program", request, self._limits)
+        request = Request(self.seed, index, self.settings)
+        return self.worker.running().ask("the generator", request, self.limits)
 
 
 def summary(rows: Iterable[Row]) -> str:
@@ -122,26 +128,26 @@ def reduced(row: Row, output: Path, backend: str | None) -> int:
         command = [sys.executable, "-m", "fx_importer", "reduce", f"{file}:build", "-o", str(output)]
         command += ["--output-type", TARGETS[row.target], "--mutation", "functional"]
         if row.kind == "wrong":
-            from fx_importer.execution.backend_table import DEFAULTS
-            from fx_importer.output_types import OutputType
+            from fx_importer.targets import target_for
 
-            command += ["--backend", backend or DEFAULTS[OutputType.get(TARGETS[row.target])]]
+            default = target_for(OutputType.get(TARGETS[row.target])).default_backend
+            command += ["--backend", backend or str(default)]
         return subprocess.run(command, check=False).returncode
 
 
 def main() -> int:
     arguments = _parser().parse_args()
-    from benchmarks.fuzzing.draw import DTYPES, Settings
+    from benchmarks.fuzzing.draw import DTYPES, NARROW, Settings
 
     settings = Settings(
-        tuple(arguments.dtypes or DTYPES),
+        tuple(arguments.dtypes or (NARROW if arguments.target == ["tosa"] else DTYPES)),
         arguments.dynamic,
         arguments.mutation,
         arguments.training,
         special=not arguments.training,
         most_calls=arguments.calls,
     )
-    fuzzer = Fuzzer(settings, arguments.seed, arguments.seconds, arguments.backend)
+    fuzzer = Fuzzer(settings, arguments.seed, replace(LIMITS, seconds=arguments.seconds), arguments.backend)
     if arguments.index is not None:
         (row,) = fuzzer.rows(arguments.target[:1], [arguments.index])
         print(f"{fuzzer.source(arguments.index)}\n# {row.kind}: {row.why}")
@@ -172,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dynamic", action="store_true", help="dynamic sizes; run with other ones too")
     parser.add_argument("--mutation", action="store_true", help="operators that write into inputs and buffers")
     parser.add_argument("--training", action="store_true", help="gradients by the inputs")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of a program")
+    parser.add_argument("--seconds", type=float, default=LIMITS.seconds, help="time limit of a program")
     parser.add_argument("--json", type=Path, help="a file to add failures to, as JSON lines")
     parser.add_argument("--index", type=int, help="one program: print it")
     parser.add_argument("--reduce", type=Path, metavar="DIR", help="reduce the program of --index")

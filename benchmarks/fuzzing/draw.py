@@ -28,6 +28,8 @@ DTYPES = {
     "i64": torch.int64,
     "c64": torch.complex64,
 }
+NARROW = tuple(name for name in DTYPES if name not in ("f64", "c64"))
+"""The dtypes of programs for TOSA."""
 SIZES = (1, 2, 3, 3, 4, 5, 7)
 MOST_ELEMENTS = 4096
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)

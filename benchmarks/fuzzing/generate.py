@@ -55,10 +55,9 @@ class _Generation:
         inputs, values = len(draw.inputs), dict(draw.values)
         try:
             target, args, kwargs = family(draw)
-            found = self.run(target, args, kwargs)
+            if (found := self.run(target, args, kwargs)) is None:
+                raise NothingFits
         except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, NothingFits):
-            found = None
-        if found is None:
             del draw.inputs[inputs:]
             draw.values = values
             return False

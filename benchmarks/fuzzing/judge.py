@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,7 @@ class Judge:
 
     def __init__(self, note: Callable[[str], None]):
         warnings.simplefilter("ignore")
+        logging.getLogger("torch").setLevel(logging.ERROR)  # which sizes torch.export specializes
         torch.set_num_threads(1)
         self._note = note
         self._key: object = None
@@ -130,7 +132,7 @@ class _Subject:
             compilation = Compilation.of(options)
             if self._exported is None:
                 calls = {"main": (self.program.callable(), self.program.tensors(), {})}
-                self._exported = export_models(calls, compilation, Trace())  # type: ignore[arg-type]
+                self._exported = export_models(calls, compilation, Trace())
             return Lowered.of(lower_exported(self._exported, FxImporter(), compilation, Trace(), report=False))
         except FxImporterError as error:
             kind = "untyped error" if _is_ours(error) else "refused"
@@ -181,14 +183,15 @@ class _Subject:
             caller = lowered.caller(backend=backend)
             results = caller(*given)
         except CrashedError as error:
-            raise _Found("stops in the backend", _line(error)) from None
+            kind = "unpredictable" if "UNPREDICTABLE" in str(error) else "stops in the backend"
+            raise _Found(kind, _line(error)) from None
         except FxImporterError as error:
             raise _Found("refused", f"{type(error).__name__}: {_line(error)}") from None
         except Exception as error:
             raise _Found("untyped error", _where(error)) from None
-        initial = self.program.model().state_dict()
+        initial: dict[str, Tensor] = dict(self.program.model().state_dict())
         results = results if isinstance(results, tuple | list) else (results,)
-        return [*results, *given, *(caller.state.get(name, value) for name, value in initial.items())]
+        return [*results, *given, *(caller.state.get(name, initial[name]) for name in initial)]
 
 
 def eager_values(given: Program, sizes: Mapping[int, int], around: Any) -> list[Tensor]:

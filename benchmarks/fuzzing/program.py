@@ -116,8 +116,8 @@ class Program:
             lines += [""]
         lines += [f"    def forward(self, {taken}):"]
         lines += [f"        {values[e]} = self.{values[e]}" for e in buffers]
+        leaves = [values[e] for e in self.arguments if e.differentiable]
         if self.training:
-            leaves = [values[e] for e in self.arguments if e.differentiable]
             lines += [f"        {name} = {name}.detach().requires_grad_()" for name in leaves]
         at = len(self.inputs)
         for call in self.calls:
