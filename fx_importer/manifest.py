@@ -7,9 +7,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-from torch.utils import _pytree as pytree
+from typing import Any, Literal, get_args
 
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import (
@@ -23,8 +21,18 @@ from fx_importer.fx_graph.function_signature import (
     check_dtype,
     fields_from_json,
     function_from_json,
-    type_from_json,
+    name_from_json,
+    names_from_json,
 )
+from fx_importer.fx_graph.operator_stub import (
+    STUB_ATTRIBUTE,
+    OperatorArgument,
+    OperatorStub,
+    Passed,
+    Returned,
+    operator_stub_from_json,
+)
+from fx_importer.fx_graph.tree_json import Types, UnknownType, to_plain
 
 __all__ = [
     "FORMAT",
@@ -97,55 +105,6 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Passed:
-    """An operator argument that is an argument of its function."""
-
-    argument: int
-    """The index of the function's argument."""
-
-
-OperatorArgument = Fixed | Passed | tuple["OperatorArgument", ...]
-
-
-@dataclass(frozen=True)
-class Returned:
-    """A tensor result of an operator, returned by its function."""
-
-    type: ValueType
-    path: tuple[int, ...] = ()
-    """The indices of the tensor in the nested result of the operator; empty if the tensor is the result itself."""
-
-
-@dataclass(frozen=True)
-class OperatorStub:
-    """The stub of an unsupported operator: a function that the module declares and does not define."""
-
-    operator: str
-    """The overload, such as ``"aten.unfold.default"``."""
-    arguments: tuple[OperatorArgument, ...]
-    """The arguments in the order of the schema. Enumerations, such as dtypes, are encoded as torch's integers."""
-    takes: tuple[ValueType, ...]
-    """The argument types of the function. A size of ``"?"`` is dynamic; a number, which has no shape, is passed as a
-    tensor of rank 0."""
-    returns: tuple[Returned, ...]
-    places: tuple[str, ...] = ()
-    """The locations in the model that call it, one line per call."""
-
-    def to_json(self) -> str:
-        """Return the JSON needed to run the operator: the value of the declaration's attribute `STUB_ATTRIBUTE`."""
-        return json.dumps(_plain(dataclasses.replace(self, places=())))
-
-    @classmethod
-    def from_json(cls, text: str) -> OperatorStub:
-        """Return the stub that `to_json` wrote."""
-        return _operator_stub(json.loads(text))
-
-
-STUB_ATTRIBUTE = "fx_importer.stub"
-"""The attribute of a stub's declaration whose value is `OperatorStub.to_json`."""
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The contents of a module. Functions share state and constants by name."""
 
@@ -190,70 +149,61 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as a JSON document, which `from_json` reads."""
-        return json.dumps({"format": FORMAT, **_plain(self)}, indent=2) + "\n"
+        return json.dumps({"format": FORMAT, **to_plain(self)}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """Return the manifest that `to_json` wrote.
+    def from_json(cls, text: str, types: Types = ()) -> Manifest:
+        """Return the manifest that `to_json` wrote. Nothing that it names is imported or called.
+
+        Args:
+            text: the JSON.
+            types: types of nested inputs and outputs besides those that are registered with torch under a name:
+                named tuples, and enumerations in the context of registered types. A named tuple that is not known
+                leaves the structure open (`Tree.spec` is None), and other functions of the manifest usable.
 
         Raises:
-            UsageError: if ``text`` is not such a document, or contains a type of inputs or outputs that is not
-                registered with torch.
+            UsageError: if ``text`` is not such a document, or contains another type that is not known.
         """
         try:
-            return _manifest(json.loads(text))
-        except NotImplementedError as error:
-            raise UsageError(f"the manifest holds a type that is not registered here: {error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _manifest(json.loads(text), types)
+        except UnknownType as error:
+            raise UsageError(
+                f"the manifest holds a type that is not registered here: {error}. Import what registers it with "
+                "torch, or pass the type: Manifest.from_json(text, types=[...])"
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(f"not a manifest of format {FORMAT}: {type(error).__name__}: {error}") from error
 
 
-def _plain(value: Any) -> Any:
-    """Return ``value`` as lists, dictionaries and strings, without fields that have their default values."""
-    if isinstance(value, pytree.TreeSpec):
-        try:
-            return json.loads(pytree.treespec_dumps(value))
-        except NotImplementedError:  # a type registered without a serialized name
-            return None
-    if dataclasses.is_dataclass(value):
-        pairs = [(each, getattr(value, each.name)) for each in dataclasses.fields(value)]
-        return {each.name: _plain(found) for each, found in pairs if found != each.default}
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _manifest(found: Any) -> Manifest:
+def _manifest(found: Any, types: Types) -> Manifest:
     stubs = found.get("operator_stubs", found.get("holes", {}))  # "holes" in version 0.1
     if found["format"] != FORMAT:
         raise ValueError(f"this one is of format {found['format']}")
     return Manifest(
-        found["output_type"],
-        {name: function_from_json(each) for name, each in found["functions"].items()},
-        {name: Held(**fields_from_json(each)) for name, each in found["state"].items()},
-        {name: Held(**fields_from_json(each)) for name, each in found["constants"].items()},
-        {name: _operator_stub(each) for name, each in stubs.items()},
-        tuple(found.get("fallback", ())),
+        name_from_json(found["output_type"]),
+        {name: function_from_json(each, types) for name, each in found["functions"].items()},
+        {name: _held(each) for name, each in found["state"].items()},
+        {name: _held(each) for name, each in found["constants"].items()},
+        {name: operator_stub_from_json(each) for name, each in stubs.items()},
+        names_from_json(found.get("fallback", ())),
         {name: _weight(each) for name, each in found.get("weights", {}).items()},
     )
 
 
-def _operator_stub(found: Any) -> OperatorStub:
-    return OperatorStub(
-        found["operator"],
-        tuple(map(_operator_argument, found["arguments"])),
-        tuple(type_from_json(each) for each in found["takes"]),
-        tuple(Returned(type_from_json(each["type"]), tuple(each.get("path", ()))) for each in found["returns"]),
-        tuple(found.get("places", ())),
-    )
+def _held(found: Any) -> Held:
+    held = Held(**fields_from_json(found))
+    if held.kind not in get_args(HeldKind) or not isinstance(held.type, ValueType) or type(held.persistent) is not bool:
+        raise ValueError(f"{found} is no tensor of a program")
+    return held
 
 
 def _weight(found: Any) -> Weight:
     fields = fields_from_json(found)
     file = fields.get("file")
-    weight = Weight(**fields | {"also": tuple(fields.get("also", ())), "file": None if file is None else _file(file)})
+    weight = Weight(
+        **fields | {"also": names_from_json(fields.get("also", ())), "file": None if file is None else _file(file)}
+    )
+    name_from_json(weight.name)
     if weight.type.shape is None or any(isinstance(size, str) for size in weight.type.shape):
         raise ValueError(f"the shape of '{weight.name}' is not known")
     if weight.passed_as is not None:
@@ -263,12 +213,7 @@ def _weight(found: Any) -> Weight:
 
 def _file(found: Any) -> File:
     file = File(**found)
-    if not isinstance(file.path, str) or any(type(each) is not int or each < 0 for each in (file.offset, file.nbytes)):
+    named = all(isinstance(each, str) and "\0" not in each for each in (file.path, file.name, file.sha256))
+    if not named or any(type(each) is not int or not 0 <= each < 2**63 for each in (file.offset, file.nbytes)):
         raise ValueError(f"{found} is no part of a file")
     return file
-
-
-def _operator_argument(found: Any) -> OperatorArgument:
-    if isinstance(found, list):
-        return tuple(map(_operator_argument, found))
-    return Passed(**found) if isinstance(found, dict) else found

@@ -97,7 +97,7 @@ class Caller:
             elif result.leaf is not None:
                 outputs[result.leaf] = value
         if function.outputs.spec is None:
-            raise UsageError(f"'{name}' returns a type that the manifest could not name: register it with a name")
+            raise UsageError(f"'{name}' returns a type {_UNKNOWN}")
         return pytree.tree_unflatten(outputs, function.outputs.spec)
 
     def _as_input(self, value: Any) -> Any:
@@ -106,6 +106,11 @@ class Caller:
             return torch.tensor(value, dtype=_SCALAR_DTYPES[type(value)])
         return value
 
+
+_UNKNOWN = (
+    "that its manifest could not name, or that is not known here: register it with torch under a name, or pass a named "
+    "tuple to Manifest.from_json(text, types=[...])"
+)
 
 _SCALARS_ARE_TENSORS = frozenset((OutputType.STABLEHLO,))
 """The output types whose functions take rank-0 tensors for scalars."""
@@ -130,7 +135,7 @@ def _leaves(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     """
     expected = function.inputs.spec
     if expected is None:
-        raise UsageError("the inputs are of a type that the manifest could not name: register it with a name")
+        raise UsageError(f"the inputs are of a type {_UNKNOWN}")
     order = expected.child(1).context
     ordered = {name: kwargs[name] for name in order if name in kwargs} | dict(kwargs)
     leaves, spec = pytree.tree_flatten((tuple(args), ordered))

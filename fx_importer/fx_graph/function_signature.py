@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch.utils import _pytree as pytree
 
+from fx_importer.fx_graph.tree_json import Types, UnknownNamedTuple, tree_from_json
+
 Fixed = bool | int | float | str | None
+ArgumentKind = Literal["input", "state", "weight"]
+ResultKind = Literal["output", "state", "input", "gradient"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Tree:
     """The nested inputs, ``(args, kwargs)``, or outputs of the model."""
 
     spec: pytree.TreeSpec | None
-    """None if it was read from a file and contains a type without a serialized name."""
+    """None if it was read from a file and has a named tuple that is not known here, or a type without a name."""
     leaves: tuple[Leaf, ...]
 
 
@@ -55,7 +58,7 @@ class Tree:
 class Argument:
     """An argument of a function."""
 
-    kind: Literal["input", "state", "weight"]
+    kind: ArgumentKind
     name: str
     """For an input, the placeholder's name; for state and weights, the name in the state dict."""
     type: ValueType
@@ -73,7 +76,7 @@ class Argument:
 class Result:
     """A result of a function."""
 
-    kind: Literal["output", "state", "input", "gradient"]
+    kind: ResultKind
     """``state`` and ``input``: the new value of a mutated tensor. ``gradient``: of a parameter or an input."""
     name: str
     """For an output, its path; otherwise the name of the tensor whose new value or gradient it is."""
@@ -96,25 +99,76 @@ class Function:
     """Symbolic dimensions with their minimum and maximum sizes, inclusive; None means unbounded."""
 
 
-def function_from_json(found: Any) -> Function:
-    """Return the function of a JSON object.
+def function_from_json(found: Any, types: Types = ()) -> Function:
+    """Return the function of a JSON object; ``types`` are those of nested inputs and outputs, see `tree_from_json`.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: if it describes none.
-        NotImplementedError: if a type of inputs or outputs is not registered with torch.
+        UnknownType: if a type of inputs or outputs is not known in this process.
     """
-    return Function(
-        _tree(found["inputs"]),
-        _tree(found["outputs"]),
-        tuple(Argument(**fields_from_json(each)) for each in found["arguments"]),
-        tuple(Result(**fields_from_json(each)) for each in found["results"]),
-        {name: (least, greatest) for name, (least, greatest) in found.get("symbols", {}).items()},
-    )
+    inputs, outputs = _tree(found["inputs"], types), _tree(found["outputs"], types)
+    arguments = tuple(_checked(Argument(**fields_from_json(each))) for each in found["arguments"])
+    results = tuple(_checked(Result(**fields_from_json(each))) for each in found["results"])
+    _check_inputs(inputs)
+    for argument in arguments:
+        _check_leaf(argument, inputs)
+    for result in results:
+        _check_leaf(result, outputs if result.kind == "output" else inputs)
+    return Function(inputs, outputs, arguments, results, _symbols(found.get("symbols", {})))
 
 
-def _tree(found: Any) -> Tree:
-    spec = None if found["spec"] is None else pytree.treespec_loads(json.dumps(found["spec"]))
-    return Tree(spec, tuple(Leaf(**fields_from_json(each)) for each in found["leaves"]))
+def _tree(found: Any, types: Types) -> Tree:
+    leaves = tuple(Leaf(**fields_from_json(each)) for each in found["leaves"])
+    for leaf in leaves:
+        if not isinstance(leaf.path, str) or not isinstance(leaf.value, Fixed) or type(leaf.fixed) is not bool:
+            raise ValueError(f"{leaf} is no leaf")
+    try:
+        spec = None if found["spec"] is None else tree_from_json(found["spec"], types)
+    except UnknownNamedTuple:
+        spec = None
+    if spec is not None and spec.num_leaves != len(leaves):
+        raise ValueError(f"a structure of {spec.num_leaves} leaves lists {len(leaves)}")
+    return Tree(spec, leaves)
+
+
+def _check_inputs(tree: Tree) -> None:
+    """Raise ValueError unless ``tree`` is that of positional and keyword arguments."""
+    spec = tree.spec
+    if spec is None:
+        return
+    if spec.type is not tuple or [spec.child(index).type for index in range(spec.num_children)] != [tuple, dict]:
+        raise ValueError("the inputs are no pair of positional and keyword arguments")
+    if not all(isinstance(name, str) for name in spec.child(1).context):
+        raise ValueError("a keyword argument has no name")
+
+
+def _checked(value: Any) -> Any:
+    """Return an `Argument` or a `Result` whose fields are of the declared types. Raises ValueError otherwise."""
+    kinds = get_args(ArgumentKind if isinstance(value, Argument) else ResultKind)
+    if value.kind not in kinds or not isinstance(value.name, str) or not isinstance(value.type, ValueType):
+        raise ValueError(f"{value} is no {type(value).__name__.lower()}")
+    if value.passed_as is not None:
+        check_dtype(value.passed_as)
+    if isinstance(value, Argument) and type(value.overwritten) is not bool:
+        raise ValueError(f"{value} is no argument")
+    return value
+
+
+def _check_leaf(value: Argument | Result, tree: Tree) -> None:
+    """Raise ValueError if ``value`` names a leaf that ``tree`` does not have."""
+    required = isinstance(value, Argument) and value.kind == "input"
+    if value.leaf is None and not required:
+        return
+    if type(value.leaf) is not int or not 0 <= value.leaf < len(tree.leaves):
+        raise ValueError(f"'{value.name}' is leaf {value.leaf!r} of {len(tree.leaves)}")
+
+
+def _symbols(found: Any) -> dict[str, tuple[int, int | None]]:
+    symbols = {name: (least, greatest) for name, (least, greatest) in found.items()}
+    for name, (least, greatest) in symbols.items():
+        if type(least) is not int or (greatest is not None and type(greatest) is not int):
+            raise ValueError(f"'{name}' has no range")
+    return symbols
 
 
 def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,5 +193,21 @@ def type_from_json(found: Mapping[str, Any]) -> ValueType:
 
 def check_dtype(name: str) -> None:
     """Raise ValueError if torch has no dtype ``name``."""
-    if not isinstance(getattr(torch, name, None), torch.dtype):  # also true for numbers, since torch.int is a dtype
+    if not isinstance(name, str) or not isinstance(
+        getattr(torch, name, None), torch.dtype
+    ):  # also true for numbers, since torch.int is a dtype
         raise ValueError(f"{name!r} is no dtype")
+
+
+def name_from_json(found: Any) -> str:
+    """Return ``found``; raise ValueError unless it is text."""
+    if not isinstance(found, str):
+        raise ValueError(f"{found!r} is no name")
+    return found
+
+
+def names_from_json(found: Any) -> tuple[str, ...]:
+    """Return ``found``; raise ValueError unless it is a list of text."""
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"{found!r} is no list of names")
+    return tuple(map(name_from_json, found))

@@ -1,0 +1,98 @@
+"""The stub of an unsupported operator, as data and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.function_signature import (
+    Fixed,
+    ValueType,
+    name_from_json,
+    names_from_json,
+    type_from_json,
+)
+from fx_importer.fx_graph.tree_json import to_plain
+
+
+@dataclass(frozen=True)
+class Passed:
+    """An operator argument that is an argument of its function."""
+
+    argument: int
+    """The index of the function's argument."""
+
+
+OperatorArgument = Fixed | Passed | tuple["OperatorArgument", ...]
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A tensor result of an operator, returned by its function."""
+
+    type: ValueType
+    path: tuple[int, ...] = ()
+    """The indices of the tensor in the nested result of the operator; empty if the tensor is the result itself."""
+
+
+@dataclass(frozen=True)
+class OperatorStub:
+    """The stub of an unsupported operator: a function that the module declares and does not define."""
+
+    operator: str
+    """The overload, such as ``"aten.unfold.default"``."""
+    arguments: tuple[OperatorArgument, ...]
+    """The arguments in the order of the schema. Enumerations, such as dtypes, are encoded as torch's integers."""
+    takes: tuple[ValueType, ...]
+    """The argument types of the function. A size of ``"?"`` is dynamic; a number, which has no shape, is passed as a
+    tensor of rank 0."""
+    returns: tuple[Returned, ...]
+    places: tuple[str, ...] = ()
+    """The locations in the model that call it, one line per call."""
+
+    def to_json(self) -> str:
+        """Return the JSON needed to run the operator: the value of the declaration's attribute `STUB_ATTRIBUTE`."""
+        return json.dumps(to_plain(dataclasses.replace(self, places=())))
+
+    @classmethod
+    def from_json(cls, text: str) -> OperatorStub:
+        """Return the stub that `to_json` wrote. Raises `UsageError` if ``text`` is none."""
+        try:
+            return operator_stub_from_json(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UsageError(f"the module declares no operator stub: {type(error).__name__}: {error}") from error
+
+
+STUB_ATTRIBUTE = "fx_importer.stub"
+"""The attribute of a stub's declaration whose value is `OperatorStub.to_json`."""
+
+
+def operator_stub_from_json(found: Any) -> OperatorStub:
+    """Return the stub of a JSON object; raise ValueError, KeyError, TypeError or AttributeError if it is none."""
+    return OperatorStub(
+        name_from_json(found["operator"]),
+        tuple(map(_operator_argument, found["arguments"])),
+        tuple(type_from_json(each) for each in found["takes"]),
+        tuple(Returned(type_from_json(each["type"]), _path(each.get("path", ()))) for each in found["returns"]),
+        names_from_json(found.get("places", ())),
+    )
+
+
+def _path(found: Any) -> tuple[int, ...]:
+    if not isinstance(found, list | tuple) or any(type(each) is not int or each < 0 for each in found):
+        raise ValueError(f"{found!r} are no indices")
+    return tuple(found)
+
+
+def _operator_argument(found: Any) -> OperatorArgument:
+    if isinstance(found, list):
+        return tuple(map(_operator_argument, found))
+    if isinstance(found, dict):
+        passed = Passed(**found)
+        if type(passed.argument) is not int or passed.argument < 0:
+            raise ValueError(f"{found} is no argument")
+        return passed
+    return found

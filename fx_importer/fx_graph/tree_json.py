@@ -1,0 +1,162 @@
+"""JSON of the structure of nested inputs and outputs, read without importing what it names.
+
+The schema is that of `torch.utils._pytree.treespec_dumps`: ``[1, node]``, where a node has the keys ``type`` (null for
+a leaf), ``context`` and ``children_spec``. Types are looked up among those that are known in this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from torch.utils import _pytree as pytree
+
+_LEAF = {"type": None, "context": None, "children_spec": []}
+_NAMED_TUPLE = "collections.namedtuple"
+_SEQUENCES: Mapping[str, type] = {"builtins.tuple": tuple, "builtins.list": list}
+_MAPPINGS: Mapping[str, type] = {"builtins.dict": dict, "collections.OrderedDict": OrderedDict}
+_FACTORIES: Mapping[str, Any] = {each.__name__: each for each in (list, dict, tuple, set, int, float, bool, str)}
+"""The default factories that are read; others would have to be imported."""
+
+Types = Sequence[type]
+"""Named tuples, enumerations and registered types that a reader accepts besides those with a name in torch."""
+
+
+class UnknownType(Exception):
+    """A type of inputs or outputs that is not known in this process; the message is its name."""
+
+
+class UnknownNamedTuple(UnknownType):
+    """A named tuple that is not known in this process."""
+
+
+def tree_to_json(spec: pytree.TreeSpec) -> Any:
+    """Return ``spec`` as JSON values; None if it has a type that is registered with torch without a name."""
+    try:
+        return [1, _node_to_json(spec)]
+    except (NotImplementedError, TypeError):  # TypeError: a context that JSON cannot hold
+        return None
+
+
+def tree_from_json(found: Any, types: Types = ()) -> pytree.TreeSpec:
+    """Return the structure that `tree_to_json` wrote. Nothing is imported.
+
+    Raises:
+        UnknownType: if it has a type that is neither in ``types`` nor registered with torch under its name.
+        ValueError, KeyError, TypeError: if it is no structure.
+    """
+    version, node = found
+    if version != 1:
+        raise ValueError(f"structures of version {version!r} are not known")
+    return _node_from_json(node, {qualified_name(each): each for each in types})
+
+
+def qualified_name(type_: type) -> str:
+    """Return ``module.Name``."""
+    return f"{type_.__module__}.{type_.__qualname__}"
+
+
+def _node_to_json(spec: pytree.TreeSpec) -> dict[str, Any]:
+    if spec.is_leaf():
+        return _LEAF
+    children = [_node_to_json(spec.child(index)) for index in range(spec.num_children)]
+    if spec.type is pytree.namedtuple:
+        registered = pytree.SUPPORTED_SERIALIZED_TYPES.get(spec.context)
+        name = qualified_name(spec.context) if registered is None else registered.serialized_type_name
+        return {"type": _NAMED_TUPLE, "context": name, "children_spec": children}
+    _, node = json.loads(pytree.treespec_dumps(pytree.TreeSpec(spec.type, spec.context, [])))
+    return {**node, "children_spec": children}
+
+
+def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
+    kind, context = node["type"], node["context"]
+    children = [_node_from_json(each, types) for each in node["children_spec"]]
+    if kind is None:
+        if children or context is not None:
+            raise ValueError("a leaf has neither a context nor children")
+        return pytree.tree_structure(0)
+    if not isinstance(kind, str):
+        raise ValueError(f"{kind!r} is no type")
+    if kind in _SEQUENCES:
+        if context not in ("null", None):
+            raise ValueError(f"a {kind} has no context")
+        return pytree.TreeSpec(_SEQUENCES[kind], None, children)
+    if kind in _MAPPINGS:
+        return pytree.TreeSpec(_MAPPINGS[kind], _keys(json.loads(context), children), children)
+    if kind == "collections.deque":
+        length = json.loads(context)
+        if length is not None and (type(length) is not int or length < len(children)):
+            raise ValueError(f"{length!r} is no length of a deque of {len(children)}")
+        return pytree.TreeSpec(deque, length, children)
+    if kind == "collections.defaultdict":
+        return pytree.TreeSpec(defaultdict, _factory_and_keys(context, children), children)
+    if kind == _NAMED_TUPLE:
+        return pytree.TreeSpec(pytree.namedtuple, _named_tuple(context, len(children), types), children)
+    return _registered(kind, context, children, types)
+
+
+def _keys(keys: Any, children: Sequence[Any]) -> list[Any]:
+    if not isinstance(keys, list) or any(isinstance(each, list | dict) for each in keys):
+        raise ValueError(f"{keys!r} are no keys")
+    if len(keys) != len(children) or len(set(keys)) != len(keys):
+        raise ValueError(f"the keys {keys!r} are not those of {len(children)} entries")
+    return keys
+
+
+def _factory_and_keys(context: Any, children: Sequence[Any]) -> list[Any]:
+    name = context["default_factory_name"]
+    if context["default_factory_module"] != "builtins" or name not in _FACTORIES:
+        raise UnknownType(f"a defaultdict of {context['default_factory_module']}.{name}, which is no builtin type")
+    return [_FACTORIES[name], _keys(context["dict_context"], children)]
+
+
+def _named_tuple(name: Any, length: int, types: Mapping[str, type]) -> type:
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is no name of a type")
+    found: Any = types.get(name) or pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
+    if found is None:
+        raise UnknownNamedTuple(name)
+    if not pytree.is_namedtuple_class(found) or len(found._fields) != length:
+        raise ValueError(f"'{name}' is no named tuple of {length} fields here")
+    return found
+
+
+def _registered(name: str, context: Any, children: list[Any], types: Mapping[str, type]) -> pytree.TreeSpec:
+    """Return a node of a type that the user has registered with torch, as `torch.export.register_dataclass` does."""
+    found: Any = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name) or types.get(name)
+    record = pytree.SUPPORTED_SERIALIZED_TYPES.get(found)
+    if found is None or record is None or pytree.is_namedtuple_class(found):
+        raise UnknownType(name)
+    if record.from_dumpable_context is not None:
+        try:
+            return pytree.TreeSpec(found, record.from_dumpable_context(context), children)
+        except Exception as error:  # of any type: the user has registered this function
+            raise ValueError(f"{context!r} is no context of {name}: {error}") from error
+
+    def enumerated(value: dict[str, Any]) -> Any:
+        if "__enum__" not in value:
+            return value
+        kind: Any = types.get(str(value["fqn"]).replace(":", "."))
+        if not isinstance(kind, type) or not issubclass(kind, Enum):
+            raise UnknownType(f"{value['fqn']}, in the context of {name}")
+        return kind[value["name"]]
+
+    return pytree.TreeSpec(found, json.loads(context, object_hook=enumerated), children)
+
+
+def to_plain(value: Any) -> Any:
+    """Return ``value`` as lists, dictionaries and strings, without fields that have their default values."""
+    if isinstance(value, pytree.TreeSpec):
+        return tree_to_json(value)
+    if dataclasses.is_dataclass(value):
+        pairs = [(each, getattr(value, each.name)) for each in dataclasses.fields(value)]
+        return {each.name: to_plain(found) for each, found in pairs if found != each.default}
+    if isinstance(value, Mapping):
+        return {key: to_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(each) for each in value]
+    return value
