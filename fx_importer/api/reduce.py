@@ -13,16 +13,17 @@ from typing import Any
 import torch
 
 from fx_importer.api.lowered import Lowered
-from fx_importer.api.reproduce import facts_of
+from fx_importer.api.reproduce import facts_of, file_of, options_of
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import operator_named
+from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import atomic_directory
-from fx_importer.options import ExportOptions, PrintOptions, RunOptions, options_from_text
+from fx_importer.options import ExportOptions, PrintOptions, RunOptions
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
 from fx_importer.reduction import Reduction, Search, Setting, Trials
@@ -42,6 +43,8 @@ class Job:
     stage: str | None
     """The stage expected to fail, if known."""
     patience: float = PATIENCE
+    trust: bool = True
+    """See `read_program`."""
 
     def done(self, output: str | os.PathLike[str], tell: Callable[[str], None]) -> Reduction:
         """Reduce the program and write the result atomically to ``output``, a new directory.
@@ -54,19 +57,19 @@ class Job:
         """
         torch.set_num_threads(1)  # before there are any: see `Trials`
         with atomic_directory(output) as directory:
-            program = torch.export.load(self.program)
+            program = read_program(self.program, trust=self.trust)
             search = Search(partial(lower_as, self.setting), self.setting, Trials(self.patience), tell)
             return search.reduced(program, directory, self.stage).moved_to(Path(output).absolute())
 
 
-def job_of(directory: Path) -> Job:
-    """Return the task to reduce the program of a report.
+def job_of(directory: Path, *, trust: bool = False) -> Job:
+    """Return the task to reduce the program of a report. ``trust`` is that of `reproduce`.
 
     Raises:
         UsageError: if ``directory`` holds no report, not exactly one program, or options that have no text form.
     """
     facts = facts_of(directory)
-    files = [directory / file for file in facts["programs"].values()]
+    files = [file_of(directory, file) for file in facts["programs"].values()]
     if len(files) != 1 or not files[0].exists():
         raise UsageError(f"'{directory}' does not hold one program to reduce: report.md says what it has")
     if not_recorded := facts.get("not_recorded", facts.get("unsaid")):  # "unsaid" in version 0.1
@@ -74,9 +77,9 @@ def job_of(directory: Path) -> Job:
             f"'{directory}' is of a lowering with {', '.join(not_recorded)}, which a report cannot hold: reduce the "
             "model itself"
         )
-    options = options_from_text(facts["options"])
+    options = options_of(facts, directory, trust=trust)
     setting = Setting(options, None, Tolerance())
-    return Job(files[0], setting, facts["stage"], options.running.time_limit or PATIENCE)
+    return Job(files[0], setting, facts["stage"], options.running.time_limit or PATIENCE, trust)
 
 
 def lower_as(

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NoReturn
 
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.diagnostics.reports import Failure
 from fx_importer.diagnostics.reports.bundle import BYTECODE, REPORT, versions
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UsageError
+from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
-from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.options import Options, options_from_text
 from fx_importer.pipelines import Stage, parse_steps
 from fx_importer.pipelines.isolated_runner import run_stages
+from fx_importer.pipelines.pipeline_parser import foreign_steps
 
 
 @dataclass(frozen=True)
@@ -46,17 +47,21 @@ class Reproduction:
         return "\n".join(lines)
 
 
-def reproduce(directory: Path) -> Reproduction:
+def reproduce(directory: Path, *, trust: bool = False) -> Reproduction:
     """Run the failed stage of the report in ``directory``, in another process; if it has no passes, all stages before.
 
+    A report names functions of Python that its lowering called, and its program may run code when it is loaded. These
+    run only with ``trust``. Nothing outside of ``directory`` is read.
+
     Raises:
-        UsageError: if ``directory`` holds no report, or nothing runnable.
+        UsageError: if ``directory`` holds no report, or nothing runnable, or something that needs ``trust``.
     """
     facts = facts_of(directory)
-    options = options_from_text(facts["options"])
+    options = options_of(facts, directory, trust=trust)
     reported = Failure.from_json(facts["failure"])
-    bytecode = directory / BYTECODE
-    now = _run_stage(facts, bytecode, options) if bytecode.exists() else _run_all(facts, directory, options)
+    bytecode = file_of(directory, BYTECODE)
+    run = partial(_run_stage, facts, bytecode) if bytecode.exists() else partial(_run_all, facts, directory)
+    now = run(options, trust)
     here = versions()
     differing = {name: (was, here[name]) for name, was in facts["versions"].items() if here.get(name, was) != was}
     return Reproduction(reported, now, differing)
@@ -65,21 +70,71 @@ def reproduce(directory: Path) -> Reproduction:
 def facts_of(directory: Path) -> dict[str, Any]:
     """Return the data of a report. Raises `UsageError` if ``directory`` holds none."""
     try:
-        facts = json.loads((directory / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        facts = json.loads(file_of(directory, REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"'{directory}' holds no report of a failure: {error}") from None
-    if missing := {"failure", "options", "versions", "programs", "pipeline"} - set(facts):
+    needed = {"failure": dict, "options": dict, "versions": dict, "programs": dict, "pipeline": str, "stage": str}
+    if not isinstance(facts, dict):
+        raise UsageError(f"'{directory / REPORT}' is no report of a failure: it is a {type(facts).__name__}")
+    if missing := set(needed) - set(facts):
         raise UsageError(f"'{directory / REPORT}' is no report of a failure: it lacks {', '.join(sorted(missing))}")
+    texts = [*facts["versions"].values(), *facts["programs"].values()] if _are_dicts(facts, needed) else [None]
+    if not all(isinstance(each, str) for each in texts) or not _is_failure(facts["failure"]):
+        raise UsageError(f"'{directory / REPORT}' is no report of a failure: a value is of another type")
     return facts
 
 
-def _run_stage(facts: Mapping[str, Any], bytecode: Path, options: Options) -> Failure | None:
-    load_dialects(context := new_context())
-    context.allow_unregistered_dialects = True  # the lowering may have been allowed to
+def _are_dicts(facts: Mapping[str, Any], needed: Mapping[str, type]) -> bool:
+    return all(isinstance(facts[name], kind) for name, kind in needed.items())
+
+
+def _is_failure(found: Mapping[str, Any]) -> bool:
+    messages = found.get("messages", found.get("said", ()))
+    texts = [found.get("stage"), found.get("kind"), *(messages if isinstance(messages, list | tuple) else [None])]
+    return all(isinstance(each, str) for each in texts)
+
+
+def file_of(directory: Path, name: str) -> Path:
+    """Return the file ``name`` of a report. Raises `UsageError` if it is elsewhere, such as by a symbolic link."""
+    path = directory / name
     try:
-        module = ir.Module.parseFile(str(bytecode), context)
-    except ir.MLIRError as error:
-        raise UsageError(f"'{bytecode}' cannot be read here: {error}") from None
+        inside = "\0" not in name and path.resolve().parent == directory.resolve()
+    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links
+        inside = False
+    if not inside:
+        raise UsageError(f"'{path}' is outside of the report's directory")
+    return path
+
+
+def options_of(facts: Mapping[str, Any], directory: Path, *, trust: bool) -> Options:
+    """Return the options of a report, without those of files on the machine that runs it.
+
+    Raises:
+        UsageError: if they are not valid, or name functions of Python and there is no ``trust``.
+    """
+    given = {name: value for name, value in facts["options"].items() if name not in ("dump_dir", "dump_ir", "cache")}
+    lowerings = given.get("lowerings", [])
+    named = [each for each in lowerings if ":" in str(each)] if isinstance(lowerings, list) else [lowerings]
+    if not trust and named:
+        _refuse(directory, "calls functions of Python", named)
+    try:
+        return options_from_text(given)
+    except UsageError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"'{directory / REPORT}' has no options that are valid here: {error}") from None
+
+
+def _refuse(directory: Path, what: str, names: Sequence[Any]) -> NoReturn:
+    listed = ", ".join(str(each)[:200] for each in names)
+    raise UsageError(f"the report in '{directory}' {what}: {listed}. To run them: --trust, or trust=True")
+
+
+def _run_stage(facts: Mapping[str, Any], bytecode: Path, options: Options, trust: bool) -> Failure | None:
+    if not trust and (foreign := foreign_steps(facts["pipeline"])):
+        _refuse(bytecode.parent, "has steps that may run other code or open files", foreign)
+    # The lowering may have been allowed to have unregistered dialects.
+    module = read_untrusted_module(bytecode, unregistered=True)
     stage = Stage(facts["stage"], "", parse_steps(facts["pipeline"]))
     try:
         run_stages([stage], module, options.running.limits)
@@ -88,11 +143,11 @@ def _run_stage(facts: Mapping[str, Any], bytecode: Path, options: Options) -> Fa
     return None
 
 
-def _run_all(facts: Mapping[str, Any], directory: Path, options: Options) -> Failure | None:
-    files = {name: directory / file for name, file in facts["programs"].items()}
+def _run_all(facts: Mapping[str, Any], directory: Path, options: Options, trust: bool) -> Failure | None:
+    files = {name: file_of(directory, file) for name, file in facts["programs"].items()}
     if not files or not all(path.exists() for path in files.values()):
         raise UsageError(f"'{directory}' holds no program to run: report.md says why")
-    calls = {name: (torch.export.load(path), (), {}) for name, path in files.items()}
+    calls = {name: (read_program(path, trust=trust), (), {}) for name, path in files.items()}
     try:
         compile_programs(calls, FxImporter(), options, report=False)
     except (StageFailed, CrashedError) as error:

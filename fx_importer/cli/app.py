@@ -50,6 +50,10 @@ Model = Annotated[
     ),
 ]
 
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Load a .pt2 file although it may run code, as one with pickled objects does.")
+]
+
 
 @app.command("import")
 @takes_options
@@ -77,11 +81,12 @@ def import_(
             "exist, the .safetensors or .irpa file to write them to.",
         ),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Import a model and lower it to an output type."""
     from fx_importer.cli.commands.import_model import import_model
 
-    import_model(model, output, options, manifest, weights_file)
+    import_model(model, output, options, manifest, weights_file, trust)
 
 
 @app.command()
@@ -101,11 +106,14 @@ def link(
     manifest: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The manifest. Default: the one beside the module.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Take weights of files that the manifest names outside of its directory.")
+    ] = False,
 ) -> None:
     """Link weights into a module that refers to them by name."""
     from fx_importer.cli.commands.link import link_module
 
-    link_module(module, output, weights or None, manifest)
+    link_module(module, output, weights or None, manifest, trust)
 
 
 @app.command()
@@ -122,11 +130,12 @@ def verify(
         bool, typer.Option("--bisect", help="On a mismatch, find the first operation that differs, and write a script.")
     ] = False,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    trust: Trust = False,
 ) -> None:
     """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 on a mismatch."""
     from fx_importer.cli.commands.verify import verify_model
 
-    if not verify_model(model, options, backend, rtol, atol, bisect):
+    if not verify_model(model, options, backend, rtol, atol, bisect, trust):
         raise typer.Exit(1)
 
 
@@ -144,11 +153,12 @@ def reduce(
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    trust: Trust = False,
 ) -> None:
     """Reduce a failing model to the smallest program with the same failure, and write a script that reproduces it."""
     from fx_importer.cli.commands.reduce import reduce_model
 
-    reduce_model(model, options, output, backend, rtol, atol)
+    reduce_model(model, options, output, backend, rtol, atol, trust)
 
 
 @app.command()
@@ -168,12 +178,13 @@ def matrix(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as JSON.")] = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
 ) -> None:
     """Lower a model to every output type, run each on every installed backend, and compare with eager PyTorch."""
     from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
 
     kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
-    if not show_matrix(model, options, kinds, backend, inputs, json):
+    if not show_matrix(model, options, kinds, backend, inputs, json, trust):
         raise typer.Exit(1)
 
 
@@ -187,12 +198,13 @@ def explain(
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")] = None,
     options: Options = Options(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
 ) -> None:
     """Report unsupported operators before lowering, with locations and advice; the exit code is 1 if any are found."""
     from fx_importer.cli.commands.explain import explain_model
     from fx_importer.targets import EXECUTABLE
 
-    if not explain_model(model, options, [OutputType.get(each) for each in output_type or EXECUTABLE], json):
+    if not explain_model(model, options, [OutputType.get(each) for each in output_type or EXECUTABLE], json, trust):
         raise typer.Exit(1)
 
 
@@ -221,13 +233,14 @@ def decompositions(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace through Python bytecode.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as JSON.")] = None,
+    trust: Trust = False,
 ) -> None:
     """List the operators that are decomposed or kept, with reasons; for a model, those before and after."""
     from fx_importer.cli.commands.decompositions import show_decompositions
 
     chosen = DecompositionOptions(keep=tuple(keep or ()))
     options = Options(OutputType.get(output_type), ExportOptions(strict=strict), chosen)
-    show_decompositions(model, options, json)
+    show_decompositions(model, options, json, trust)
 
 
 @app.command()
@@ -254,11 +267,14 @@ def cache(
 @app.command()
 def reproduce(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The report directory that an error message names.")],
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the functions and programs that the report names as its own.")
+    ] = False,
 ) -> None:
     """Rerun the report of a failure; the exit code is 0 if it fails in the same way, and 1 otherwise."""
     from fx_importer.cli.commands.reproduce import reproduce_report
 
-    if not reproduce_report(directory):
+    if not reproduce_report(directory, trust):
         raise typer.Exit(1)
 
 

@@ -4,76 +4,33 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import logging
 import sys
 import traceback
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.program_files import read_program
 
 ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable"
 
 
-def load_model(spec: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+def load_model(spec: str, *, trust: bool = False) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """Return the model that ``spec`` names, its positional inputs and its keyword inputs; a ``.pt2`` file has its own.
+
+    ``trust`` is that of `read_program`, for files; ``package.module:callable`` is the user's own code, and runs.
 
     Raises:
         UsageError: if ``spec`` does not name a model.
     """
     if spec.endswith(".pt2"):
-        return _load_file(Path(spec)), (), {}
+        return read_program(Path(spec), trust=trust), (), {}
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"'{spec}' names no model: MODEL is {ACCEPTED}")
     return _call(spec, _find(_import(module), name))
-
-
-def _load_file(path: Path) -> torch.export.ExportedProgram:
-    if not path.is_file():
-        raise UsageError(f"there is no file '{path}'")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile:
-        raise UsageError(f"'{path}' is not what torch.export.save writes: it is not a whole zip archive") from None
-    if not any(name.endswith("/models/model.json") for name in names):
-        raise UsageError(
-            f"'{path}' is not what torch.export.save writes: it is a zip archive without an exported program "
-            f"(torch.save and torch.jit.save write such)"
-        )
-    with _collecting_warnings() as logged:
-        try:
-            return torch.export.load(path)
-        except Exception as error:
-            reason = _first_line(logged[0] if logged else error)
-            raise UsageError(
-                f"torch.export.load of torch {torch.__version__} cannot read '{path}': {reason}"
-            ) from error
-
-
-@contextmanager
-def _collecting_warnings() -> Iterator[list[BaseException]]:
-    """Collect the exceptions that torch.export.load logs, instead of printing their tracebacks to standard error."""
-    logged: list[BaseException] = []
-
-    def collect(record: logging.LogRecord) -> bool:
-        if record.exc_info and record.exc_info[1]:
-            logged.append(record.exc_info[1])
-        return False
-
-    logger = logging.getLogger(torch.export.__name__)
-    logger.addFilter(collect)
-    try:
-        yield logged
-    finally:
-        logger.removeFilter(collect)
 
 
 def _import(name: str) -> ModuleType:

@@ -93,6 +93,8 @@ def read_module(path: Path, *, unregistered: bool = False) -> ir.Module:
         return ir.Module.parseFile(str(path), context)
     except ir.MLIRError as error:
         raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
+    except RuntimeError as error:  # the message quotes bytes of the file that are no text
+        raise UsageError(f"'{path}' is no module that MLIR reads: {error}") from None
 
 
 def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:

@@ -51,6 +51,44 @@ def is_known(step: RewriteStep) -> bool:
     )
 
 
+def foreign_steps(text: str) -> list[str]:
+    """Return the steps of a pipeline that may run other code or open files, without importing what they name.
+
+    These are functions of Python, and passes of MLIR that are neither conversions nor rewrites of the dialects here, or
+    that have an option for a file or another pipeline: for example ``gpu-module-to-binary`` starts programs, and
+    ``snapshot-op-locations`` writes files.
+
+    Raises:
+        UsageError: if ``text`` is not a pipeline.
+    """
+    anchor, _, rest = text.strip().partition("(")
+    if anchor.strip() != "builtin.module" or not rest.endswith(")"):
+        raise UsageError(f"not a pass pipeline: {text!r} (one reads 'builtin.module(...)')")
+    return list(_foreign(rest[:-1]))
+
+
+def _foreign(steps: str) -> Iterator[str]:
+    for step in map(str.strip, _split_at_commas(steps)):
+        if step.startswith(IMPORTED_FUNCTION):
+            yield step.removeprefix(IMPORTED_FUNCTION).removesuffix("}")
+        elif not step or step.startswith(LOCAL_FUNCTION) or step in _PYTHON_STEPS or parse_user_contract_check(step):
+            pass
+        elif nest := _NEST.fullmatch(step):
+            yield from _foreign(nest[2])
+        elif not (_FAMILIAR.match(step) and _PASS.fullmatch(step)) or _FILE_OPTION.search(step):
+            yield step
+
+
+_PASS = re.compile(r"[\w.\-]+(\{[^{}()]*\})?")
+"""What MLIR, too, reads as one pass."""
+_FAMILIAR = re.compile(
+    r"(affine|arith|buffer|canonicalize|chlo|convert|cse|eliminate|empty-tensor|expand|finalize|fold|func|inline|linalg|"
+    r"lower|math|memref|one-shot|ownership|reconcile|refback|remove|resolve|sccp|scf|shape|stablehlo|strip|symbol-dce|tensor|"
+    r"tm-tensor|torch|torchdynamo|tosa|vector)\b"
+)
+_FILE_OPTION = re.compile(r"\b(\w+-)*(library|librar\w+|file|filename|path|paths|dir|directory|pipeline|pipelines)=")
+
+
 def _pass(text: str) -> Pass | Nested:
     nest = _NEST.fullmatch(text)
     return Nested(nest[1], tuple(_pass(each.strip()) for each in _split_at_commas(nest[2]))) if nest else Pass(text)

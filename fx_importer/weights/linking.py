@@ -12,9 +12,10 @@ from fx_importer.errors import UsageError
 from fx_importer.manifest import Manifest, Weight
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
-from fx_importer.mlir.module_io import copy_to_new_context, manifest_path, read_module
+from fx_importer.mlir.module_io import copy_to_new_context, manifest_path
 from fx_importer.mlir.resources import byte_size, key_of, replace_constants, resource, resources_in
 from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.weights.matching import Source, check_manifest, read_weights, spelled
 
 
@@ -22,6 +23,8 @@ def link(
     module: ir.Module | str | os.PathLike[str],
     weights: Source | None = None,
     manifest: Manifest | str | os.PathLike[str] | None = None,
+    *,
+    trust: bool = False,
 ) -> ir.Module:
     """Return ``module``, lowered with ``weights="external"``, with its weights, in a context of its own.
 
@@ -33,12 +36,14 @@ def link(
         weights: a state dict, a model, an exported program, a .safetensors or .irpa file, a directory of transformers,
             or a list of such. By default the files that the manifest names, unchanged since.
         manifest: the manifest of the module, or its file; by default the one beside the file of the module.
+        trust: take the weights of files that the manifest names outside of its directory.
 
     Raises:
-        UsageError: listing every tensor that is missing, or whose type is not that of the module.
+        UsageError: listing every tensor that is missing, or whose type is not that of the module; or if a file cannot
+            be read.
     """
     path = Path(module) if isinstance(module, str | os.PathLike) else None
-    parsed = module if path is None else read_module(path)
+    parsed = module if path is None else read_untrusted_module(path)
     if not isinstance(parsed, ir.Module):
         raise UsageError(f"a module is Lowered.module, or a file of one, and not of type {type(module).__name__}")
     if manifest is None:
@@ -51,7 +56,7 @@ def link(
     check_manifest(manifest)
     if any(each.kind == "weight" for function in manifest.functions.values() for each in function.arguments):
         raise UsageError("the module takes its weights as arguments: pass them to a Caller, with read_weights")
-    return linked(parsed, manifest.weights, read_weights(manifest, weights, base))
+    return linked(parsed, manifest.weights, read_weights(manifest, weights, base, trust=trust))
 
 
 def linked(module: ir.Module, weights: Mapping[str, Weight], tensors: Mapping[str, torch.Tensor]) -> ir.Module:
@@ -119,5 +124,5 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         raise UsageError(f"there is no manifest '{path}', which says what the module's weights are")
     try:
         return Manifest.from_json(Path(path).read_text(encoding="utf-8"))
-    except (UsageError, UnicodeDecodeError) as error:
+    except (UsageError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"'{path}': {error}") from None

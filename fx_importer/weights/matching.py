@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +14,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.errors import UsageError
-from fx_importer.manifest import Manifest, ValueType
+from fx_importer.manifest import Manifest, ValueType, Weight
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.weights.weight_files import Mapped, Stored, stored_in
 
@@ -23,7 +24,7 @@ first takes precedence."""
 
 
 def read_weights(
-    manifest: Manifest, weights: Source | None = None, base: str | os.PathLike[str] = "."
+    manifest: Manifest, weights: Source | None = None, base: str | os.PathLike[str] = ".", *, trust: bool = False
 ) -> dict[str, torch.Tensor]:
     """Return the external weights of the module of ``manifest``, by their names in the state dict.
 
@@ -33,13 +34,14 @@ def read_weights(
         manifest: of the module.
         weights: where they are; by default the files that the manifest names, which must be unchanged.
         base: the directory to which paths in the manifest are relative.
+        trust: take the weights of files that the manifest names outside of ``base``.
 
     Raises:
         UsageError: listing every tensor that is missing, or whose type is not that of the module.
     """
     check_manifest(manifest)
     if weights is None:
-        return _read_indexed(manifest, Path(base))
+        return _read_indexed(manifest, Path(base), trust)
     offered = tensors_of(weights)
     found: dict[str, torch.Tensor] = {}
     missing: list[str] = []
@@ -116,7 +118,7 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     return as_array(tensor.detach()).view(np.uint8)
 
 
-def _read_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
+def _read_indexed(manifest: Manifest, base: Path, trust: bool) -> dict[str, torch.Tensor]:
     """Return the weights from the files that the manifest indexes, which must be unchanged."""
     nowhere = [each.name for each in manifest.weights.values() if each.file is None]
     if nowhere:
@@ -130,22 +132,47 @@ def _read_indexed(manifest: Manifest, base: Path) -> dict[str, torch.Tensor]:
     for weight in manifest.weights.values():
         assert weight.file is not None
         path = base / weight.file.path
-        mapped = files.setdefault(path, Mapped(path))
-        if not path.is_file():
-            problems.append(f"'{weight.name}': there is no file '{path}'")
-        elif path.stat().st_size < weight.file.offset + weight.file.nbytes:
-            problems.append(f"'{weight.name}': '{path}' is too short")
+        if not trust and not _is_inside(path, base):
+            problems.append(f"'{weight.name}': '{path}' is outside of the manifest's directory")
+            continue
+        stored = Stored(files.setdefault(path, Mapped(path)), weight.file.offset, weight.file.nbytes, None)
+        if problem := _indexed_problem(stored, weight):
+            problems.append(problem)
         else:
-            stored = Stored(mapped, weight.file.offset, weight.file.nbytes, None)
-            if problem := mismatch(stored, weight.type):
-                problems.append(f"'{weight.name}' {problem}")
-            elif stored.sha256() != weight.file.sha256:
-                problems.append(f"'{weight.name}' is not what it was in '{path}': its hash differs")
-            else:
-                found[weight.name] = stored.read(weight.type)
+            found[weight.name] = stored.read(weight.type)
     if problems:
-        _raise_mismatch(problems, hint="; to take other weights, pass them")
+        outside = "; for files elsewhere: --trust, or trust=True" if any(map(_OUTSIDE.search, problems)) else ""
+        _raise_mismatch(problems, hint=f"; to take other weights, pass them{outside}")
     return found
+
+
+_OUTSIDE = re.compile("is outside of the manifest's directory$")
+
+
+def _is_inside(path: Path, base: Path) -> bool:
+    """Whether ``path``, without symbolic links, is in the directory ``base``."""
+    try:
+        return path.resolve().is_relative_to(base.resolve())
+    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links
+        return False
+
+
+def _indexed_problem(stored: Stored, weight: Weight) -> str | None:
+    """Return how the file of ``weight`` differs from what its manifest says; None if it does not."""
+    assert weight.file is not None
+    path = stored.file.path
+    try:
+        if not path.is_file():
+            return f"'{weight.name}': there is no file '{path}'"
+        if path.stat().st_size < stored.offset + stored.nbytes:
+            return f"'{weight.name}': '{path}' is too short"
+        if problem := mismatch(stored, weight.type):
+            return f"'{weight.name}' {problem}"
+        if stored.sha256() != weight.file.sha256:
+            return f"'{weight.name}' is not what it was in '{path}': its hash differs"
+    except OSError as error:
+        return f"'{weight.name}': '{path}' cannot be read: {error.strerror or error}"
+    return None
 
 
 def _raise_mismatch(problems: Sequence[str], *, hint: str = "", unused: Sequence[str] = ()) -> NoReturn:

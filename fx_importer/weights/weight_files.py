@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,13 @@ def _check_exists(path: Path) -> None:
 def _read_index(index: Path) -> dict[str, Stored]:
     """Return the tensors of the safetensors files that ``index``, written by transformers, lists."""
     try:
-        homes: dict[str, str] = dict(json.loads(index.read_text())["weight_map"])
+        homes: dict[str, str] = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
         parts = {name: index.parent / name for name in dict.fromkeys(homes.values())}
-    except (ValueError, KeyError, TypeError) as error:
+        outside = [name for name in parts if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name]
+    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise UsageError(f"'{index}' is no index of safetensors files: {type(error).__name__}: {error}") from None
+    if outside:
+        raise UsageError(f"'{index}' lists '{outside[0]}', which is outside of its directory")
     for part in parts.values():
         _check_exists(part)
     files = {name: _read_safetensors(part) for name, part in parts.items()}
@@ -117,16 +121,26 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
         with path.open("rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(size))
-    except (SafetensorError, OSError) as error:
+        mapped = Mapped(path)
+        found = {name: _stored(each, mapped, 8 + size) for name, each in header.items() if name != "__metadata__"}
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"'{path}' is no whole safetensors file: {error}") from None
-    found: dict[str, Stored] = {}
-    mapped = Mapped(path)
-    for name, each in header.items():
-        if name != "__metadata__":
-            start, end = each["data_offsets"]
-            type_ = ValueType(str(DTYPES.get(each["dtype"], each["dtype"])), tuple(each["shape"]))
-            found[name] = Stored(mapped, 8 + size + start, end - start, type_)
+    _check_inside(found, path)
     return found
+
+
+def _stored(entry: Any, mapped: Mapped, start: int) -> Stored:
+    first, end = map(int, entry["data_offsets"])
+    type_ = ValueType(str(DTYPES.get(entry["dtype"], entry["dtype"])), tuple(entry["shape"]))
+    return Stored(mapped, start + first, end - first, type_)
+
+
+def _check_inside(found: Mapping[str, Stored], path: Path) -> None:
+    """Raise `UsageError` for tensors that are not within the file."""
+    size = path.stat().st_size
+    for name, each in found.items():
+        if each.offset < 0 or each.nbytes < 0 or each.offset + each.nbytes > size:
+            raise UsageError(f"'{path}' is too short: '{name}' is not within the file")
 
 
 DTYPES: dict[str, str] = {
@@ -168,8 +182,10 @@ def _read_archive(path: Path) -> dict[str, Stored]:
     except (ValueError, RuntimeError) as error:
         raise UsageError(f"'{path}' is no whole IREE parameter archive: {error}") from None
     mapped = Mapped(path)
-    return {
+    found = {
         name: Stored(mapped, entry.file_storage[1], entry.length, None)
         for name, entry in index.items()
         if entry.is_file
     }
+    _check_inside(found, path)
+    return found

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -80,11 +83,11 @@ def inject(monkeypatch):
     return add
 
 
-def run_moved(report: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+def run_moved(report: Path, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Move the report to another directory and run it in another process."""
     moved = report.rename(tmp_path / "moved")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "reproduce", str(moved)]
+    command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "reproduce", str(moved), *options]
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
 
 
@@ -119,7 +122,7 @@ def test_report_of_a_crash_crashes_again(name, inject, dump, tmp_path):
         ("faulty", "failed"),
         ("control-flow", "not reached"),
     ]
-    again = run_moved(error.report, tmp_path)
+    again = run_moved(error.report, tmp_path, "--trust")
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.startswith(f"It fails in the same way:\nstage 'faulty': {how}")
 
@@ -164,13 +167,13 @@ def test_another_failure_or_none_is_reported(monkeypatch, capsys, inject):
         lower(Mlp(), X, output_type="linalg", isolate=True)
     report = caught.value.report
     assert report is not None
-    assert reproduce(report).same
+    assert reproduce(report, trust=True).same
     facts = json.loads((report / "report.json").read_text())
     facts["versions"]["torch"] = "1.0"
 
     def outcome(pipeline: str) -> tuple[int, str]:
         (report / "report.json").write_text(json.dumps(facts | {"pipeline": pipeline}))
-        monkeypatch.setattr(sys, "argv", ["fx-importer", "reproduce", str(report)])
+        monkeypatch.setattr(sys, "argv", ["fx-importer", "reproduce", str(report), "--trust"])
         try:
             main()
         except SystemExit as end:
@@ -325,3 +328,77 @@ def test_existing_modules():
     module = ir.Module.parse(text, context)
     lower_mlir_module(False, "tosa", module, running=RunOptions(isolate=True))
     assert "tosa.clamp" in str(module)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.raises(StageFailed) as caught:
+        lower(Poisson(), X, output_type="linalg", dump_dir=folder)
+    assert caught.value.report is not None
+    return caught.value.report
+
+
+def link_elsewhere(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / f"elsewhere-{name}")
+    (folder / name).symlink_to(folder.parent / f"elsewhere-{name}")
+
+
+def edit(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        facts = json.loads((folder / "report.json").read_text())
+        (folder / "report.json").write_text(json.dumps(facts | changes))
+
+    return change
+
+
+def without_module(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "before.mlirbc").unlink()
+        edit(**changes)(folder)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (edit(pipeline="builtin.module(fx-importer-call{untrusted:run})"), "open files: untrusted:run. To run them"),
+        (edit(pipeline="builtin.module(cse,snapshot-op-locations{filename=ran})"), "open files: snapshot-op-locations"),
+        (edit(pipeline="builtin.module(func.func(gpu-module-to-binary{toolkit=.}))"), "open files: gpu-module-to-"),
+        (edit(pipeline="builtin.module(torch-shape-refinement-pipeline{extra-library=/etc/hosts})"), "extra-library"),
+        (edit(pipeline="builtin.module(cse{x=(},gpu-module-to-binary{y=)})"), "open files: cse{x="),
+        (edit(pipeline=3), "a value is of another type"),
+        (edit(options={"lowerings": ["untrusted:run"]}), "calls functions of Python: untrusted:run. To run them"),
+        (edit(options={"output_type": []}), "output"),
+        (edit(options={"isolate": True, "time_limit": "x"}), "options that are valid here"),
+        (edit(failure=[]), "a value is of another type"),
+        (edit(failure={"stage": 1, "kind": "", "messages": []}), "a value is of another type"),
+        (without_module(programs={"main": "../program.pt2"}), "is outside of the report's directory"),
+        (without_module(programs={"main": "/program.pt2"}), "is outside of the report's directory"),
+        (without_module(programs={"main": "a\0b"}), "is outside of the report's directory"),
+        (lambda folder: link_elsewhere(folder, "before.mlirbc"), "before.mlirbc' is outside of the report's directory"),
+        (lambda folder: link_elsewhere(folder, "report.json"), "report.json' is outside of the report's directory"),
+        (lambda folder: (folder / "before.mlirbc").write_bytes(b"ML\xefR\x0d\xff\xff"), "no module that MLIR reads"),
+    ],
+)
+def test_report_of_a_stranger(report, tmp_path, monkeypatch, change, sentence):
+    """Nothing runs, and nothing outside is read or written, because a report says so."""
+    folder = shutil.copytree(report, tmp_path / "given")
+    ran = tmp_path / "ran"
+    (tmp_path / "untrusted.py").write_text(f"open({str(ran)!r}, 'w').close()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    change(folder)
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        reproduce(folder)
+    assert not ran.exists()
+    assert "untrusted" not in sys.modules
+
+
+def test_directories_of_a_report_are_not_written(report, tmp_path):
+    folder = shutil.copytree(report, tmp_path / "given")
+    facts = json.loads((folder / "report.json").read_text())
+    edit(options=facts["options"] | {"dump_dir": str(tmp_path / "written"), "dump_ir": ".", "cache": True})(folder)
+    assert reproduce(folder).same
+    assert not (tmp_path / "written").exists()

@@ -167,7 +167,9 @@ def test_report_of_a_function_that_raises(isolate):
     page = (error.report / "report.md").read_text()
     assert "The call had `pipeline` with Python functions, which are not recorded." in page
     assert "which must be importable" in page
-    assert reproduce(error.report).same
+    with pytest.raises(UsageError, match="may run other code or open files: tests.e2e.test_own_passes:raises. To run"):
+        reproduce(error.report)
+    assert reproduce(error.report, trust=True).same
 
 
 def test_report_of_a_local_function():

@@ -29,7 +29,7 @@ WHOLE = 500
 """Width in characters; lines are not truncated or wrapped."""
 
 
-def show_decompositions(model: str | None, options: Options, json_file: Path | None) -> None:
+def show_decompositions(model: str | None, options: Options, json_file: Path | None, trust: bool = False) -> None:
     """Print the decomposition table of the output type; for ``model``, its operators before and after decomposition.
 
     Raises:
@@ -45,7 +45,7 @@ def show_decompositions(model: str | None, options: Options, json_file: Path | N
         lines = target.table(options, rules).lines
         _print(_table(lines), _summary(lines))
     else:
-        program = export_model(model, options)
+        program = export_model(model, options, trust)
         table = target.table(options, rules, program)
         lines, found = table.lines, diff_operators(program, decompose(program, table))
         _print(_comparison(found, lines), str(found))

@@ -14,7 +14,9 @@ from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
 
-def explain_model(model: str, options: Options, output_types: Sequence[OutputType], json_file: Path | None) -> bool:
+def explain_model(
+    model: str, options: Options, output_types: Sequence[OutputType], json_file: Path | None, trust: bool = False
+) -> bool:
     """Print the operators of the model that ``model`` names which each of ``output_types`` does not support.
 
     Returns:
@@ -27,7 +29,7 @@ def explain_model(model: str, options: Options, output_types: Sequence[OutputTyp
     if json_file is not None:
         check_writable(json_file)
     with reporting_progress(True):
-        found = explain_program(export_model(model, options), options, output_types)
+        found = explain_program(export_model(model, options, trust), options, output_types)
     print(found)
     if json_file is not None:
         save_text(json.dumps(found.to_dict(), indent=1) + "\n", json_file)

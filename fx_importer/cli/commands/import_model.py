@@ -29,12 +29,17 @@ STDOUT = "-"
 
 
 def import_model(
-    model: str, output: str, options: Options, manifest: Path | None = None, weights_file: Path | None = None
+    model: str,
+    output: str,
+    options: Options,
+    manifest: Path | None = None,
+    weights_file: Path | None = None,
+    trust: bool = False,
 ) -> None:
     """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
     The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
-    ``weights_file``, or written to it.
+    ``weights_file``, or written to it. ``trust`` is that of `load_model`.
 
     Raises:
         UsageError: if the output cannot be written (checked first), or ``model`` does not name a model.
@@ -59,7 +64,7 @@ def import_model(
     if weights_file is not None:
         check_place(weights_file)
     with reporting_progress(True):
-        lowered = lower_model(model, options)
+        lowered = lower_model(model, options, trust)
         if output != STDOUT:
             lowered.save(output, weights_file)
     if output == STDOUT:
@@ -76,19 +81,19 @@ def import_model(
     print(f"{output}: {options.output_type.value}, {size:,} bytes, {total:.2f} s ({stages})")
 
 
-def lower_model(model: str, options: Options) -> Lowered:
+def lower_model(model: str, options: Options, trust: bool = False) -> Lowered:
     """Lower the model that ``model`` names. Raise `FxImporterError` if it cannot be lowered."""
-    return Lowered.of(compile_programs({options.importing.func_name: _loaded(model)}, FxImporter(), options))
+    return Lowered.of(compile_programs({options.importing.func_name: _loaded(model, trust)}, FxImporter(), options))
 
 
-def export_model(model: str, options: Options) -> ExportedProgram:
+def export_model(model: str, options: Options, trust: bool = False) -> ExportedProgram:
     """Export the model that ``model`` names. Raise `FxImporterError` if it cannot be exported."""
-    return export_program(*_loaded(model), options.export)
+    return export_program(*_loaded(model, trust), options.export)
 
 
-def _loaded(model: str) -> Call:
+def _loaded(model: str, trust: bool) -> Call:
     progress.enter(f"load {model}")
-    f, args, kwargs = load_model(model)
+    f, args, kwargs = load_model(model, trust=trust)
     check_inputs(f, args, kwargs, options=())
     if "TORCH_LOGS" not in os.environ:
         # For a failed export, torch logs the traceback of the error that is reported anyway.

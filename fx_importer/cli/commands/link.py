@@ -9,12 +9,14 @@ from fx_importer.mlir.module_io import MODULES, check_writable, save_module
 from fx_importer.weights import link
 
 
-def link_module(module: Path, output: Path, weights: Sequence[Path] | None, manifest: Path | None) -> None:
-    """Write ``module`` with its weights linked in to ``output``.
+def link_module(
+    module: Path, output: Path, weights: Sequence[Path] | None, manifest: Path | None, trust: bool = False
+) -> None:
+    """Write ``module`` with its weights linked in to ``output``. ``trust`` is that of `link`.
 
     Raises:
         UsageError: if the output cannot be written (checked first), or the weights do not match.
     """
     check_writable(output, MODULES)
-    save_module(link(module, weights, manifest), output)
+    save_module(link(module, weights, manifest, trust=trust), output)
     print(f"{output}: {output.stat().st_size:,} bytes")

@@ -36,6 +36,7 @@ def show_matrix(
     backends: Sequence[str] | None,
     inputs: Path | None,
     json: Path | None,
+    trust: bool = False,
 ) -> bool:
     """Lower the model that ``model`` names to each of ``output_types``, run it on backends, and print the table.
 
@@ -59,7 +60,9 @@ def show_matrix(
         progress.enter(f"lower and run {model}")
         for output_type in counted(output_types, "output types"):
             chosen = [each for each in target_for(output_type).backends if not backends or each in backends]
-            rows.append(_row(model, replace(options, output_type=output_type), chosen if backends else None, inputs))
+            rows.append(
+                _row(model, replace(options, output_type=output_type), chosen if backends else None, inputs, trust)
+            )
     matrix = Matrix(tuple(rows))
     console = Console(width=WIDTH)
     if console.is_terminal:
@@ -72,10 +75,10 @@ def show_matrix(
     return matrix.passed
 
 
-def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: Path | None) -> Row:
+def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: Path | None, trust: bool) -> Row:
     scratch = Scratch()
     request, answer = scratch.path / "request", scratch.path / "answer"
-    request.write_bytes(pickle.dumps((options, backends, inputs)))
+    request.write_bytes(pickle.dumps((options, backends, inputs, trust)))
     try:
         run_isolated("the lowering", answer_row, model, request, answer)
     except CrashedError as error:
@@ -88,10 +91,10 @@ def _row(model: str, options: Options, backends: Sequence[str] | None, inputs: P
 
 def answer_row(model: str, request: str, answer: str) -> None:
     """Lower ``model`` and verify it as ``request`` says, and write the row. This runs in the separate process."""
-    options, backends, inputs = pickle.loads(Path(request).read_bytes())
+    options, backends, inputs, trust = pickle.loads(Path(request).read_bytes())
     found: Row | UsageError
     try:
-        lowered = lower_model(model, options)
+        lowered = lower_model(model, options, trust)
         found = Row(
             options.output_type, lowered.verify(inputs=read_inputs(inputs) if inputs else (), backends=backends)
         )

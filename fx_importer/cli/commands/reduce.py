@@ -17,7 +17,13 @@ from fx_importer.verification import Tolerance
 
 
 def reduce_model(
-    model: str, options: Options, output: Path, backend: str | None, rtol: float | None, atol: float | None
+    model: str,
+    options: Options,
+    output: Path,
+    backend: str | None,
+    rtol: float | None,
+    atol: float | None,
+    trust: bool = False,
 ) -> None:
     """Reduce the model that ``model`` names, or the program of the report in that directory with the report's options.
 
@@ -32,12 +38,12 @@ def reduce_model(
     if backend is not None and backend != "eager":
         backend_named(backend)
     if Path(model).is_dir():
-        job = job_of(Path(model))
+        job = job_of(Path(model), trust=trust)
     else:
         scratch = Scratch()
         program = scratch.path / "program.pt2"
         with reporting_progress(True):
-            exported = export_model(model, options)
+            exported = export_model(model, options, trust)
         torch.export.save(exported, program)
         job = Job(program, Setting(options, backend, Tolerance(rtol, atol)), None)
     # This process forks, so no other thread may run.

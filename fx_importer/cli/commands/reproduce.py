@@ -7,8 +7,8 @@ from pathlib import Path
 from fx_importer.api.reproduce import reproduce
 
 
-def reproduce_report(directory: Path) -> bool:
+def reproduce_report(directory: Path, trust: bool) -> bool:
     """Run the report in ``directory``, print the result, and return whether it failed in the same way."""
-    found = reproduce(directory)
+    found = reproduce(directory, trust=trust)
     print(found)
     return found.same

@@ -20,6 +20,7 @@ def verify_model(
     rtol: float | None,
     atol: float | None,
     bisect: bool,
+    trust: bool = False,
 ) -> bool:
     """Lower the model that ``model`` names, run it on ``backends`` with its own example inputs, and print the result.
 
@@ -36,7 +37,7 @@ def verify_model(
         if name != "eager":
             backend_named(name)  # raises before the lowering
     with reporting_progress(True):
-        lowered = lower_model(model, options)
+        lowered = lower_model(model, options, trust)
         verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
     console = Console(width=WIDTH)
     if console.is_terminal:

@@ -71,7 +71,7 @@ def _reproduce(facts: Mapping[str, Any]) -> list[str]:
     else:
         lines += ["There is no reproducer: the failure came before the export.", ""]
     if IMPORTED_FUNCTION in facts["pipeline"]:
-        lines += ["It calls a Python function, which must be importable (`PYTHONPATH`).", ""]
+        lines += ["It calls a Python function, which must be importable (`PYTHONPATH`), and runs with `--trust`.", ""]
     lines += [f"- {sentence}" for sentence in facts["files"].values()]
     if facts["not_recorded"]:
         given = " and ".join(f"`{name}`" for name in facts["not_recorded"])

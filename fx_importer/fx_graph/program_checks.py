@@ -1,0 +1,190 @@
+"""Checks of the parts of a ``.pt2`` file that torch would evaluate, import or unpickle."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, _OpNamespace
+
+_NAME = re.compile(r"[\w.$\-]{0,4096}")
+"""Names end up in source code that torch.fx generates and executes."""
+_FREE_TEXT = frozenset(("metadata", "as_string", "as_strings", "torch_version"))
+"""Keys of text that torch keeps as text, or writes into source code as a literal."""
+_TREES = frozenset(("in_spec", "out_spec"))
+_IMPORTING_TREES = frozenset(("collections.defaultdict",))
+_FILE_NAMESPACES = frozenset(("debugprims",))
+"""Namespaces of operators that open files by names of their own; others have an argument ``filename``."""
+
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.LShift, ast.RShift)
+_LOGIC = (ast.And, ast.Or, ast.BitAnd, ast.BitOr, ast.UAdd, ast.USub, ast.Not, ast.Invert)
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_OPERATORS = (*_ARITHMETIC, *_LOGIC, *_COMPARISONS, ast.Load)
+_FORMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
+_FUNCTIONS = frozenset(
+    (
+        *("Abs", "And", "Eq", "Ge", "Gt", "Le", "Lt", "Max", "Min", "Mod", "Ne", "Not", "Or", "Piecewise", "Pow"),
+        *("ceiling", "floor", "sqrt", "Integer", "Float", "Rational", "Symbol", "ExprCondPair"),
+        *("FloorDiv", "ModularIndexing", "Where", "PythonMod", "CleanDiv", "CeilToInt", "FloorToInt", "CeilDiv"),
+        *("LShift", "RShift", "PowByNatural", "FloatPow", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat", "TruncToInt"),
+        *("RoundToInt", "RoundDecimal", "ToFloat", "Identity", "IsNonOverlappingAndDenseIndicator"),
+    )
+)
+"""Functions of sympy, and of torch's extensions of it, in sizes."""
+_LONGEST, _GREATEST_POWER = 20_000, 64
+_TENSOR_METHODS = frozenset(("size", "stride", "storage_offset", "dim", "item"))
+
+
+class Unsafe(Exception):
+    """A part of a file is not plain data; the message says which."""
+
+
+def check_model(model: object) -> None:
+    """Raise `Unsafe` unless loading ``model``, the parsed ``models/model.json``, only makes a graph of operators."""
+    _check(model, "model.json", "")
+
+
+def _check(value: Any, where: str, key: str) -> None:
+    if key in _FREE_TEXT:
+        return
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            _check_text(name, where)
+            _check(each, f"{where}: {name}" if len(where) < 200 else where, name)
+    elif isinstance(value, list):
+        for each in value:
+            _check(each, where, key)
+    elif isinstance(value, str):
+        _check_string(value, where, key)
+
+
+def _check_string(text: str, where: str, key: str) -> None:
+    if key == "expr_str":
+        check_expression(text)
+    elif key == "guards_code":
+        _check_code(text, _is_guard_call, "a guard")
+    elif key in _TREES:
+        check_tree(text)
+    elif key in ("target", "as_operator"):
+        check_operator(text)
+    else:
+        _check_text(text, where)
+
+
+def _check_text(text: str, where: str) -> None:
+    if not _NAME.fullmatch(text):
+        raise Unsafe(f"{text[:80]!r} is no name ({where})")
+
+
+def check_operator(name: str) -> None:
+    """Raise `Unsafe` unless ``name`` is that of an operator, or of a function of numbers."""
+    first, *rest = name.split(".")
+    if first in ("_operator", "math") and len(rest) == 1 and rest[0] in _NUMBER_FUNCTIONS:
+        return
+    if name.startswith("torch.sym_") and len(rest) == 1:
+        return
+    found: Any = torch
+    if first == "torch" and len(rest) in (3, 4) and rest[0] == "ops" and not any(each[:2] == "__" for each in rest):
+        found = getattr(torch.ops, rest[1], None)
+        for each in rest[2:] if found is torch.ops.higher_order or isinstance(found, _OpNamespace) else ():
+            found = getattr(found, each, None)
+        if isinstance(found, HigherOrderOperator):
+            return
+        if isinstance(found, OpOverload):
+            if found.namespace not in _FILE_NAMESPACES and all(a.name != "filename" for a in found._schema.arguments):
+                return
+            raise Unsafe(f"the program calls '{name[:200]}', which opens a file")
+        if found is None or not callable(found):
+            raise Unsafe(f"the operator '{name[:200]}' is not registered in this process: import what defines it")
+    raise Unsafe(f"the program calls '{name[:200]}', which is no operator")
+
+
+_NUMBER_FUNCTIONS = frozenset(
+    (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "abs", "eq", "ne", "lt", "le"),
+        *("gt", "ge", "and_", "or_", "xor", "not_", "inv", "invert", "lshift", "rshift", "getitem", "index"),
+        *("ceil", "floor", "trunc", "sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan"),
+        *("exp", "log", "log2", "isnan", "isinf", "isfinite"),
+    )
+)
+
+
+def check_expression(text: str) -> None:
+    """Raise `Unsafe` unless ``text``, which sympy evaluates, is arithmetic of numbers and symbols."""
+    _check_code(text, lambda call: isinstance(call.func, ast.Name) and call.func.id in _FUNCTIONS, "a size")
+
+
+def _is_guard_call(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in _TENSOR_METHODS or ast.unparse(call.func) == "math.isnan"
+    return isinstance(call.func, ast.Name) and call.func.id in _FUNCTIONS
+
+
+def _check_code(text: str, is_known_call: Any, what: str) -> None:
+    if len(text) > _LONGEST:
+        raise Unsafe(f"{what} of {len(text):,} characters is no expression")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise Unsafe(f"{text[:80]!r} is no expression, as {what} is") from None
+    for node in ast.walk(tree):
+        if not _is_arithmetic(node, is_known_call, guard=what == "a guard"):
+            raise Unsafe(f"{text[:80]!r} is more than the arithmetic of {what}")
+
+
+def _is_arithmetic(node: ast.AST, is_known_call: Any, *, guard: bool) -> bool:
+    match node:
+        case ast.BinOp(op=ast.Pow(), left=left, right=right):
+            small = isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= _GREATEST_POWER
+            negative = isinstance(right, ast.UnaryOp)
+            return (small or negative) and not any(isinstance(each, ast.Pow) for each in ast.walk(left))
+        case ast.BinOp(op=ast.LShift(), right=right):
+            return isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= _GREATEST_POWER
+        case ast.Call():
+            return not node.keywords and bool(is_known_call(node))
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) or (guard and isinstance(value, str) and bool(_NAME.fullmatch(value)))
+        case ast.Name(id=name):
+            return not name.startswith("__")
+        case ast.Subscript() | ast.Attribute():
+            return guard and (isinstance(node, ast.Subscript) or node.attr in (*_TENSOR_METHODS, "isnan", "inf"))
+    return isinstance(node, (*_FORMS, *_OPERATORS))
+
+
+def check_tree(text: str) -> None:
+    """Raise `Unsafe` unless reading ``text``, as of `pytree.treespec_dumps`, imports nothing."""
+    try:
+        _, tree = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise Unsafe("the structure of its inputs or outputs cannot be read") from None
+    _check_node(tree)
+
+
+def _check_node(node: Any) -> None:
+    if not isinstance(node, dict) or not isinstance(node.get("children_spec"), list):
+        raise Unsafe("the structure of its inputs or outputs cannot be read")
+    kind, context = node.get("type"), node.get("context")
+    if kind in _IMPORTING_TREES:
+        raise Unsafe(f"its inputs or outputs hold a {kind}, which names a function to import")
+    if "__enum__" in json.dumps(context):
+        raise Unsafe("the structure of its inputs or outputs names a class to import")
+    if kind == "builtins.dict":
+        for name in _keys(context):
+            if isinstance(name, str):
+                _check_text(name, "a key of the inputs or outputs")
+    for each in node["children_spec"]:
+        _check_node(each)
+
+
+def _keys(context: Any) -> list[Any]:
+    try:
+        found = json.loads(context) if isinstance(context, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise Unsafe("the structure of its inputs or outputs cannot be read")
+    return found
