@@ -36,6 +36,10 @@ class ContractWarning(UserWarning):
     """Warning about an operation that the output type does not allow, with ``contract="warn"``."""
 
 
+class EagerFallbackWarning(UserWarning):
+    """Warning about operators of a graph of `torch.compile` that run in eager PyTorch: the output type has none."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 

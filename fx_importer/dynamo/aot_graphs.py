@@ -7,6 +7,7 @@ omits these. It is functional, and its nodes have example values.
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from torch.export.graph_signature import (
     SymFloatArgument,
     SymIntArgument,
     TensorArgument,
+    TokenArgument,
 )
 from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
@@ -92,15 +94,17 @@ class Graph:
         drawn = [node for node in graph.find_nodes(op="placeholder") if node not in positions]
         positions |= {node: Drawn(i) for i, node in enumerate(drawn)}
 
-        returned, computed = _apart(graph, {node: each for node, each in positions.items() if isinstance(each, Given)})
-        if not computed:
+        given = {node: each for node, each in positions.items() if isinstance(each, Given)}
+        returned, effects, computed = _apart(graph, given)
+        if not computed and not effects:
             return cls(None, (), (), returned, {})
-        graph.output_node().args = (tuple(computed),)
+        graph.output_node().args = ((*effects, *computed),)
         graph.eliminate_dead_code()
         for node in positions:
             if not node.users and node.graph is graph:
                 graph.erase_node(node)
-        takes = tuple(positions[node] for node in graph.find_nodes(op="placeholder"))
+        tokens = _tokens(graph)
+        takes = tuple(positions[node] for node in graph.find_nodes(op="placeholder") if node not in tokens)
         return cls(program_of(fx.GraphModule(module, graph)), draws, takes, returned, sizes if draws else {})
 
 
@@ -141,20 +145,42 @@ def _measure_sizes(
                 user.replace_input_with(node, size)
 
 
-def _apart(graph: fx.Graph, inputs: dict[fx.Node, Given]) -> tuple[tuple[Given | Computed | Known, ...], list[fx.Node]]:
-    """Return the origin of each output of ``graph``, and the distinct computed outputs."""
+def _tokens(graph: fx.Graph) -> list[fx.Node]:
+    """Return the inputs that are effect tokens, threaded by AOTAutograd through operators with effects."""
+    effects = graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects)
+    return list(dict.fromkeys(effect.args[0] for effect in effects if effect.args[0].op == "placeholder"))
+
+
+def _given_token(node: fx.Node) -> fx.Node | None:
+    """Return the input that begins the chain of effects that ends with the token ``node``; None if it is no token."""
+    effect: Any = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
+    if not isinstance(effect, fx.Node) or effect.target is not torch.ops.higher_order.with_effects:
+        return None
+    before: Any = effect.args[0]
+    return before if before.op == "placeholder" else _given_token(before)
+
+
+def _apart(
+    graph: fx.Graph, inputs: dict[fx.Node, Given]
+) -> tuple[tuple[Given | Computed | Known, ...], list[fx.Node], list[fx.Node]]:
+    """Return the origin of each output of ``graph``, the last token of each chain of effects, and the distinct computed
+    outputs. For a token, which has no value, the given one is returned."""
     outputs: Any = graph.output_node().args[0]
     computed: dict[fx.Node, int] = {}
+    effects: list[fx.Node] = []
     origins: list[Given | Computed | Known] = []
     for each in outputs:
         if not isinstance(each, fx.Node):
             origins.append(Known(each))
         elif each in inputs:
             origins.append(inputs[each])
+        elif token := _given_token(each):
+            origins.append(inputs[token])
+            effects.append(each)
         else:
             position = computed.setdefault(each, len(computed))
             origins.append(Computed(position, _order(each.meta.get("val"))))
-    return tuple(origins), list(computed)
+    return tuple(origins), effects, list(computed)
 
 
 def _order(example: Any) -> tuple[int, ...] | None:
@@ -184,10 +210,13 @@ def _hints(sizes: Sequence[Any]) -> list[int] | None:
 
 
 def program_of(module: fx.GraphModule) -> ExportedProgram:
-    """Return the graph of ``module`` as an exported program, with all placeholders as user inputs."""
-    inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")]
+    """Return the graph of ``module`` as an exported program, with all placeholders as user inputs but effect tokens."""
+    tokens = [TokenArgument(node.name) for node in _first(module.graph, _tokens(module.graph))]
+    inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")[len(tokens) :]]
     constants = _constants(module)
-    outputs = [_argument(node) for node in module.graph.output_node().args[0]]  # pyright: ignore
+    returned: Any = module.graph.output_node().args[0]
+    effects = [TokenArgument(node.name) for node in returned if isinstance(node, fx.Node) and _given_token(node)]
+    outputs = [_argument(node) for node in returned[len(effects) :]]
     call = ModuleCallSignature(
         [],
         [],
@@ -199,10 +228,14 @@ def program_of(module: fx.GraphModule) -> ExportedProgram:
         graph=module.graph,
         graph_signature=ExportGraphSignature(
             [
+                *(InputSpec(InputKind.TOKEN, each, None) for each in tokens),
                 *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name) for name in constants),
                 *(InputSpec(InputKind.USER_INPUT, each, None) for each in inputs),
             ],
-            [OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs],
+            [
+                *(OutputSpec(OutputKind.TOKEN, each, None) for each in effects),
+                *(OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs),
+            ],
         ),
         state_dict={},
         range_constraints=_ranges(module.graph),
@@ -211,10 +244,19 @@ def program_of(module: fx.GraphModule) -> ExportedProgram:
     )
 
 
+def _first(graph: fx.Graph, nodes: list[fx.Node]) -> list[fx.Node]:
+    """Move placeholders to the start of ``graph``, and return them."""
+    for node in reversed(nodes):
+        next(iter(graph.nodes)).prepend(node)
+    return nodes
+
+
 def _constants(module: fx.GraphModule) -> dict[str, Any]:
     """Turn the tensors that ``module`` holds into leading placeholders; return them by name."""
     held: dict[str, Any] = {}
-    first, mode = next(iter(module.graph.nodes)), fake_mode_of(module.graph) or FakeTensorMode()
+    tokens = _tokens(module.graph)
+    first = next(node for node in module.graph.nodes if node not in tokens)
+    mode = fake_mode_of(module.graph) or FakeTensorMode()
     for node in module.graph.find_nodes(op="get_attr"):
         tensor = held_by(module, node.target)
         if not isinstance(tensor, torch.Tensor):

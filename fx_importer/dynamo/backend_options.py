@@ -69,6 +69,11 @@ class Settings:
         return cls(output_type, execution, dynamic, cache, lowering)
 
     @property
+    def falls_back(self) -> bool:
+        """Whether operators that the output type does not support run in eager PyTorch."""
+        return "unsupported" not in self.lowering
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """A key equal for settings that compile alike. It is valid while the settings are alive."""
         lowering = sorted((name, _hashable(value)) for name, value in self.lowering.items())

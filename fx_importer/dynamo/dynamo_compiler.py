@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from fx_importer.api.lower import lower
 from fx_importer.api.lowered import Lowered
 from fx_importer.dynamo.aot_graphs import program_of
+from fx_importer.dynamo.inductor_operators import rules_of_inductor
 from fx_importer.dynamo.ops import linalg, math, tosa
 from fx_importer.dynamo.ops.registry import OpsRegistry
 from fx_importer.dynamo.tracing import as_new
@@ -80,7 +81,7 @@ class DynamoCompiler:
             func_name=self.func_name,
             fallback=() if primary.into is OutputType.LINALG_ON_TENSORS else OutputType.LINALG_ON_TENSORS,
             lowerings=[Lowerings(primary.rules()), *others],
-            extra=_of_inductor() if self.aot_autograd_decomposition else None,
+            extra=rules_of_inductor() if self.aot_autograd_decomposition else None,
         )
         return self.lowered.module, params
 
@@ -120,15 +121,6 @@ def _captured(
     if not found:
         raise ExportError(f"{_name(fn)} computes nothing with tensors: there is no graph to import")
     return found[0]
-
-
-def _of_inductor() -> dict[Any, Callable[..., Any]]:
-    """Return decompositions of operators that only Inductor's decompositions introduce."""
-    prims, made = torch.ops.prims, importlib.import_module("torch._inductor.inductor_prims")
-    return {
-        prims._low_memory_max_pool_with_offsets.default: made._low_memory_max_pool_with_offsets_aten,
-        prims._low_memory_max_pool_offsets_to_indices.default: made._low_memory_max_pool_offsets_to_indices_aten,
-    }
 
 
 def _reordered(graph: fx.GraphModule, order: Sequence[int]) -> fx.GraphModule:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,17 +14,29 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.utils._python_dispatch import _disable_current_modes
 
+from fx_importer.api.keywords import options_of
 from fx_importer.api.lower import lower
+from fx_importer.compiler.driver import compile_programs
 from fx_importer.dynamo.aot_graphs import Computed, Drawn, Given, Graph, symbolic
 from fx_importer.dynamo.backend_options import Settings
+from fx_importer.dynamo.eager_parts import Run, in_parts
 from fx_importer.dynamo.graph_fingerprint import fingerprint
-
-Run = Callable[[Sequence[Any]], list[Any]]
-"""Takes the inputs of a graph, and returns its outputs."""
+from fx_importer.errors import EagerFallbackWarning, FxImporterError, UsageError
+from fx_importer.importing import FxImporter
+from fx_importer.options import Options, PrintOptions
 
 COMPILED: dict[Hashable, tuple[Settings, Run]] = {}
 """The cache of compiled graphs of this process, by settings and fingerprint. The settings are kept alive because keys
 may contain the ids of their objects."""
+
+_REFUSED: dict[Hashable, tuple[Settings, bool]] = {}
+"""Whether graphs of a single operator cannot be lowered, by the same keys."""
+
+
+def forget() -> None:
+    """Drop all compiled graphs."""
+    COMPILED.clear()
+    _REFUSED.clear()
 
 
 def compiled(module: fx.GraphModule, settings: Settings) -> Run:
@@ -45,15 +58,56 @@ def compiled(module: fx.GraphModule, settings: Settings) -> Run:
 def _compiled(module: fx.GraphModule, settings: Settings) -> Run:
     if not settings.dynamic_shapes and any(True for _ in symbolic(module.graph)):
         return _BySizes(module, settings)
-    graph = Graph.of(module)
-    if graph.program is None:
-        return _Function(graph, _nothing)
-    lowered = lower(graph.program, output_type=settings.output_type, **settings.lowering)
+    try:
+        graph = Graph.of(module)
+        if graph.program is None:
+            return _Function(graph, _nothing)
+        lowered = lower(graph.program, output_type=settings.output_type, **settings.lowering)
+    except UsageError:
+        raise
+    except FxImporterError as error:
+        if not settings.falls_back:
+            raise
+        return _in_parts(module, settings, error)
     return _Function(graph, lowered.caller(backend=settings.execution))
 
 
 def _nothing() -> list[Any]:
     return []
+
+
+def _in_parts(module: fx.GraphModule, settings: Settings, error: FxImporterError) -> Run:
+    """Return a function that runs the operators that are not supported in eager PyTorch, with a warning."""
+    run, refused = in_parts(module, lambda part: _is_refused(part, settings), lambda part: compiled(part, settings))
+    names = ", ".join(dict.fromkeys(str(node.target) for node in refused))
+    warnings.warn(
+        f"backend 'fx_importer' runs {names or 'a whole graph'} in eager PyTorch: {settings.output_type.value} does "
+        f"not support it (the option 'unsupported': 'error' makes this an error): {error}",
+        EagerFallbackWarning,
+        stacklevel=2,
+    )
+    return run
+
+
+def _is_refused(part: fx.GraphModule, settings: Settings) -> bool:
+    """Return whether a graph cannot be lowered. Nothing is reported, and the answer is kept."""
+    key = (settings.key, fingerprint(part))
+    if key not in _REFUSED:
+        options = options_of({"output_type": settings.output_type, **settings.lowering})
+        try:
+            graph = Graph.of(part)
+            if graph.program is not None:
+                call = {options.importing.func_name: (graph.program, (), {})}
+                compile_programs(call, FxImporter(), _quiet(options), report=False)
+            _REFUSED[key] = settings, False
+        except FxImporterError:
+            _REFUSED[key] = settings, True
+    return _REFUSED[key][1]
+
+
+def _quiet(options: Options) -> Options:
+    running = replace(options.running, dump_ir=None, cache=False)
+    return replace(options, printing=PrintOptions(), running=running)
 
 
 @dataclass(frozen=True)

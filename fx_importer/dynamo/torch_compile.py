@@ -13,7 +13,8 @@ from torch._dynamo.backends.registry import register_backend
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from fx_importer.dynamo.backend_options import Settings
-from fx_importer.dynamo.graph_compilation import COMPILED, compiled
+from fx_importer.dynamo.graph_compilation import compiled, forget
+from fx_importer.dynamo.inductor_operators import rules_of_dynamo
 from fx_importer.dynamo.random_numbers import RULES
 from fx_importer.errors import UsageError
 
@@ -63,12 +64,12 @@ def backend(
         fw_compiler=compile_graph,
         bw_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=RULES,
+        decompositions=RULES | rules_of_dynamo(),
     )
     return compiler(module, inputs)
 
 
-backend.reset = COMPILED.clear  # pyright: ignore[reportFunctionMemberAccess]: for torch.compiler.reset()
+backend.reset = forget  # pyright: ignore[reportFunctionMemberAccess]: for torch.compiler.reset()
 
 
 def register() -> None:

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from fx_importer import StageFailed, UsageError
 from fx_importer.dynamo import backend
 from fx_importer.dynamo.graph_compilation import COMPILED
+from fx_importer.errors import EagerFallbackWarning
 from tests.e2e.harness import assert_same, integers, normal
 from tests.execution.test_backend_table import needs_iree, needs_tosa, needs_xla
 
@@ -98,6 +99,11 @@ def gradients(function: Any, result: Any, call: Call) -> tuple[Tensor | None, ..
     loss = sum(each.square().sum() for each in leaves if each.grad_fn is not None)
     assert isinstance(loss, Tensor)
     return torch.autograd.grad(loss, found, allow_unused=True)
+
+
+def checked(x: Tensor, info: Tensor) -> Tensor:
+    torch.ops.aten._linalg_check_errors.default(info, "solve", is_matrix=True)
+    return x * torch.tensor([1.0, 2, 3, 4])
 
 
 # Breaks
@@ -464,6 +470,11 @@ ROWS = [
         lambda: [(integers(3, low=0, high=5), leaf(5, 2))],
         gradients=True,
     ),
+    Row(
+        "effects",  # of the checks of torch.linalg, whose token is an input and an output of the graph
+        lambda: checked,
+        lambda: [(normal(3, 4), torch.zeros((), dtype=torch.int32))],
+    ),
 ]
 
 
@@ -569,6 +580,81 @@ def test_losses_of_training(name: str) -> None:
     ours.eval()
     x = batches()[0][0]
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-2, atol=1e-3)
+
+
+OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS, ids=lambda kind: kind.__name__)
+@pytest.mark.filterwarnings("ignore:Profiler record function", "ignore:.*torch.jit.script_method")
+def test_compiled_optimizer_step(kind: Any) -> None:
+    def stepped(compiled: bool) -> list[Tensor]:
+        weights = [nn.Parameter(normal(3, 2)), nn.Parameter(normal(4))]
+        optimizer = kind(weights, lr=0.1)
+        step = torch.compile(optimizer.step, backend="fx_importer") if compiled else optimizer.step
+        for turn in range(2):
+            for each in weights:
+                each.grad = torch.sin(each.detach() + turn)
+            step()
+        return [each.detach() for each in weights]
+
+    torch.testing.assert_close(stepped(compiled=True), stepped(compiled=False))
+
+
+# Eager fallback
+
+
+@torch.library.custom_op("torch_compile::sorted_with_sum", mutates_args=())
+def sorted_with_sum(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.sort(0).values, x.sum(0)
+
+
+@sorted_with_sum.register_fake
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(x.shape[1:])
+
+
+@torch.library.custom_op("torch_compile::add_to", mutates_args={"x"})
+def add_to(x: Tensor, y: Tensor) -> None:
+    x.add_(y)
+
+
+@add_to.register_fake
+def _(x: Tensor, y: Tensor) -> None:
+    pass
+
+
+def two_results(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, total = sorted_with_sum(x.sin())
+    return values.t() * x.shape[0], sorted_with_sum(x + total)[1]
+
+
+def mutates_by_operator(x: Tensor) -> Tensor:
+    y = x.exp()
+    add_to(y, x)
+    add_to(x, y.sin())
+    return y.cos()
+
+
+FALLS_BACK = {
+    "several-results": (two_results, "torch_compile.sorted_with_sum.default"),
+    "mutation": (mutates_by_operator, "auto_functionalized_v2"),
+    "order-of-draws": (
+        lambda x: torch.rand(3, 4) + torch.poisson(x.abs()) * torch.rand_like(x),
+        "aten.poisson.default",
+    ),
+    "draws-by-value": (lambda x: torch.multinomial(x.abs(), 3, True) + 1, "aten.multinomial.default"),
+}
+
+
+@pytest.mark.parametrize("name", FALLS_BACK)
+def test_unsupported_operators_run_in_eager_pytorch(name: str) -> None:
+    function, operator = FALLS_BACK[name]
+    sizes = (3, 5) if name == "draws-by-value" else (3, 3)
+    said = rf"runs {re.escape(operator)} in eager PyTorch: linalg-on-tensors does not support it"
+    with pytest.warns(EagerFallbackWarning, match=said) as warned:
+        check(Row(name, lambda: function, lambda: [(normal(size, 4),) for size in sizes], graphs=None))
+    assert f"{Path(__file__).name}:" in str(warned[0].message)
 
 
 # Compiled once
@@ -700,26 +786,26 @@ def test_mode_is_an_error() -> None:
 
 
 def test_lowering_error_has_line_and_report(tmp_path: Path) -> None:
-    def doubles(x: Tensor) -> Tensor:
-        return x.double().atan2(x)
+    def sums(x: Tensor) -> Tensor:
+        return sorted_with_sum(x)[1]
 
-    compiled = torch.compile(doubles, backend="fx_importer", options={"output_type": "tosa", "dump_dir": str(tmp_path)})
+    options = {"dump_dir": str(tmp_path), "unsupported": "error"}
+    compiled = torch.compile(sums, backend="fx_importer", options=options)
     with pytest.raises(BackendCompilerFailed) as caught:
         compiled(normal(3, 3))
     error, text = caught.value.inner_exception, str(caught.value)
     assert isinstance(error, StageFailed)
-    assert "f64" in text
-    assert f"{Path(__file__).name}:{doubles.__code__.co_firstlineno + 1}" in text
+    assert f"{Path(__file__).name}:{sums.__code__.co_firstlineno + 1}" in text
     assert error.report is not None
     assert error.report.parent == tmp_path
     assert str(error.report) in text
     assert (error.report / "program.pt2").exists()
 
 
-@pytest.mark.parametrize("draw", [lambda x: torch.poisson(x.abs()), lambda x: torch.multinomial(x.abs(), 3, True)])
-def test_random_numbers_that_depend_on_values(draw: Callable[[Tensor], Tensor]) -> None:
+def test_random_numbers_that_depend_on_values() -> None:
+    compiled = torch.compile(lambda x: torch.poisson(x.abs()), backend="fx_importer", options={"unsupported": "error"})
     with pytest.raises(BackendCompilerFailed, match="some depend on values that it computes") as caught:
-        torch.compile(draw, backend="fx_importer")(normal(3, 4))
+        compiled(normal(3, 4))
     assert f"{Path(__file__).name}:" in str(caught.value)
 
 
