@@ -62,6 +62,9 @@ FORMAT = 1
 NARROW = {"int64": "int32", "uint64": "int32"}
 """The dtypes that 64-bit integers are passed as, to functions without 64-bit integers."""
 
+NARROW_FLOATS = {"float64": "float32", "complex128": "float32"}
+"""The dtypes that float64, and the parts of complex128, are passed as, to functions without float64."""
+
 HeldKind = Literal["parameter", "buffer", "constant"]
 
 

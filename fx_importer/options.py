@@ -123,6 +123,8 @@ class LoweringOptions:
     """Output types to try, in this order, for unsupported operators. The module holds the dialects of all of them."""
     narrow_integers: bool = False
     """For TOSA: no 64-bit integers, including arguments and results."""
+    narrow_floats: bool = False
+    """For TOSA: no float64, including arguments and results; without it, inside only."""
     tosa_target: TosaTarget | None = None
     """Target that TOSA is validated against; by default `TosaTarget()`, or `NARROW_TOSA` with narrow integers."""
     pipeline: Any = None

@@ -76,6 +76,7 @@ class Keywords(_ModelKeywords, total=False):
     lowerings: LoweringRule | Lowerings | str | Iterable[LoweringRule | Lowerings | str]
     fallback: str | OutputType | Iterable[str | OutputType]
     narrow_integers: bool
+    narrow_floats: bool
     tosa_target: str | TosaTarget | None
     pipeline: Change | None
     isolate: bool
@@ -187,6 +188,7 @@ def _lowering_options(keywords: Mapping[str, Any]) -> LoweringOptions:
         lowerings=listed(keywords.get("lowerings", ())),
         fallback=tuple(OutputType.get(each) for each in listed(keywords.get("fallback", ()))),
         narrow_integers=keywords.get("narrow_integers", False),
+        narrow_floats=keywords.get("narrow_floats", False),
         tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
         pipeline=keywords.get("pipeline"),
     )

@@ -88,6 +88,7 @@ def lower(
             then holds the dialects of all of them; ``Lowered.operator_output_types`` has the output type of each
             operator, and why.
         narrow_integers: for TOSA: no 64-bit integers, including arguments and results.
+        narrow_floats: for TOSA: no float64, including arguments and results; by default, inside only.
         tosa_target: the target that TOSA is validated against, a `TosaTarget` or its text; by default, TOSA 1.1
             (draft) with most extensions, or TOSA 1.0 with narrow integers.
         pipeline: a function that takes the output type's `Pipeline` and returns another, ``lambda pipeline:
@@ -217,6 +218,7 @@ def stateless_fx_import(
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
     narrow_integers: bool = False,
+    narrow_floats: bool = False,
     tosa_target: str | TosaTarget | None = None,
     pipeline: Change | None = None,
     isolate: bool = False,
@@ -245,6 +247,7 @@ def stateless_fx_import(
         "allow_non_finites": allow_non_finites,
         "contract": contract,
         "narrow_integers": narrow_integers,
+        "narrow_floats": narrow_floats,
         "tosa_target": tosa_target,
         "pipeline": pipeline,
         "isolate": isolate,

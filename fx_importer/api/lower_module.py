@@ -61,6 +61,7 @@ def pipeline_for(
     allow_non_finites: bool = True,
     contract: str | Contract = Contract.ERROR,
     narrow_integers: bool = False,
+    narrow_floats: bool = False,
     tosa_target: str | TosaTarget | None = None,
 ) -> Pipeline:
     """Return the stages that a lowering to ``output_type`` runs after the import.
@@ -75,6 +76,7 @@ def pipeline_for(
         allow_non_finites,
         Contract.get(contract),
         narrow_integers=narrow_integers,
+        narrow_floats=narrow_floats,
         tosa_target=None if tosa_target is None else TosaTarget.get(tosa_target),
     )
     return target_for(OutputType.get(output_type)).pipeline(options)

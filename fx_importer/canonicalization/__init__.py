@@ -6,12 +6,13 @@ from fx_importer.canonicalization.canonicalize import canonicalize
 from fx_importer.canonicalization.constant_folding import fold_constants
 from fx_importer.canonicalization.constant_sizes import fold_constant_sizes
 from fx_importer.canonicalization.item_to_tensor import items_to_tensors
-from fx_importer.canonicalization.legalization import Dtypes, legalize, legalize_graph
+from fx_importer.canonicalization.legalization import Dtypes, computed_narrower, legalize, legalize_graph
 from fx_importer.canonicalization.outline_layers import outline_layers
 
 __all__ = [
     "Dtypes",
     "canonicalize",
+    "computed_narrower",
     "fold_constant_sizes",
     "fold_constants",
     "items_to_tensors",

@@ -29,6 +29,10 @@ class Dtypes:
     """Name of the output type in errors."""
     lacks: frozenset[torch.dtype] = frozenset()
     """Unsupported dtypes: a tensor of one is an error."""
+    inside: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict)
+    """Dtypes that are computed in narrower ones: those."""
+    inside_only: frozenset[torch.dtype] = frozenset()
+    """Dtypes that an input, a weight that is an argument or a result cannot have."""
     moves: frozenset[torch.dtype] = frozenset()
     """Dtypes with data movement and conversions, but without arithmetic ..."""
     computes: frozenset[Any] = frozenset()
@@ -50,6 +54,8 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
     """
     found = {each for node in _nodes(program) for each in _dtypes(node)}
     unsupported_nodes = [*_sparse_inputs(program, dtypes)]
+    if found & dtypes.inside_only:
+        unsupported_nodes += _unsupported_at_the_boundary(program, dtypes)
     if found & {*dtypes.lacks, *dtypes.moves}:
         unsupported_nodes = [
             *_unsupported_dtypes(program, dtypes),
@@ -100,6 +106,24 @@ def _unsupported_dtypes(program: ExportedProgram, dtypes: Dtypes) -> list[Unsupp
             what = f"'{names[node.name]}' is a tensor" if node.name in names else "a tensor"
             found.append(unsupported_node(node, f"{what} of {_joined_names(new)}, which {dtypes.name} does not have"))
     return found
+
+
+def _unsupported_at_the_boundary(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:
+    """Yield every input and result of a dtype that only the inside of a program may have."""
+    results = program.graph.output_node().all_input_nodes
+    for node in dict.fromkeys((*program.graph.find_nodes(op="placeholder"), *results)):
+        held = node.op == "placeholder" and node.name not in program.graph_signature.user_inputs
+        if not held and (found := _dtypes(node) & dtypes.inside_only):
+            what = "an input" if node.op == "placeholder" else "a result"
+            reason = f"{what} of {_joined_names(found)}, which {dtypes.name} does not have"
+            yield unsupported_node(node, f"{reason}: narrow_floats=True passes its parts in float32")
+
+
+def computed_narrower(program: ExportedProgram, dtypes: Dtypes) -> Iterator[tuple[fx.Node, torch.dtype, torch.dtype]]:
+    """Yield every value that is computed in a narrower dtype, with the model's dtype and the narrower one."""
+    for node in _nodes(program):
+        for dtype in _dtypes(node) & {*dtypes.inside}:
+            yield node, dtype, dtypes.inside[dtype]
 
 
 def _unsupported_arithmetic(program: ExportedProgram, dtypes: Dtypes) -> Iterator[UnsupportedNode]:

@@ -30,6 +30,7 @@ HELP = {
     "lowerings": "Lowerings of operators from an installed package, or package.module:name. May be repeated.",
     "fallback": "An output type for operators that the requested one does not support. May be repeated.",
     "narrow_integers": "For TOSA: replace 64-bit integers by 32-bit ones, including arguments and results.",
+    "narrow_floats": "For TOSA: replace float64 by float32, including arguments and results; by default, inside only.",
     "isolate": "Run the passes in a separate process: a crash becomes an error with a report.",
     "time_limit": "Time limit of a stage of passes, in seconds. For --isolate.",
     "memory_limit": "Limit of the process's private memory in bytes, without mapped weights. For --isolate.",

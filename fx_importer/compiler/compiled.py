@@ -15,7 +15,7 @@ from fx_importer.compiler.outline import Outcome
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.importing import ImportResult
-from fx_importer.manifest import NARROW, Manifest, Weight
+from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest, Weight
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import key_of, resources_in
 from fx_importer.options import DecompositionOptions, Options, Weights
@@ -72,8 +72,11 @@ def manifest_of(imported: ImportResult, outcome: Outcome, compilation: Compilati
         outcome.fallback,
         _weights(imported, options.importing.weights),
     )
-    narrows = options.lowering.narrow_integers and compilation.target.narrows_integers
-    return manifest.passing(NARROW) if narrows else manifest
+    if not compilation.target.narrows:
+        return manifest
+    integers = NARROW if options.lowering.narrow_integers else {}
+    floats = NARROW_FLOATS if options.lowering.narrow_floats else {}
+    return manifest.passing({**integers, **floats})
 
 
 def _weights(imported: ImportResult, policy: Weights) -> Mapping[str, Weight]:

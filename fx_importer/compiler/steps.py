@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import fx
 from torch.export import ExportedProgram
 
 from fx_importer.canonicalization import (
+    Dtypes,
     canonicalize,
+    computed_narrower,
     fold_constant_sizes,
     fold_constants,
     items_to_tensors,
@@ -17,6 +21,7 @@ from fx_importer.canonicalization import (
 )
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
@@ -90,8 +95,9 @@ def legalize_programs(canonical: Programs, compilation: Compilation, trace: Trac
     target = compilation.target
     if compilation.importing.mutation is Mutation.MUTABLE and not target.memory:
         _check_nothing_is_overwritten(canonical, target.output_type)
+    dtypes = target.dtypes_for(compilation.options.lowering)
     with trace.stage("legalize") as record:
-        legal = record.programs = {name: legalize(program, target.dtypes) for name, program in canonical.items()}
+        legal = record.programs = {name: legalize(program, dtypes) for name, program in canonical.items()}
     return legal
 
 
@@ -109,7 +115,7 @@ def import_legal(
         UnsupportedProgramError: listing everything that cannot be imported.
     """
     options, target = compilation.importing, compilation.target
-    with trace.stage("import", importer.module):
+    with trace.stage("import", importer.module) as record:
         state = shared_state(legal)
         if target.folds_constants:
             inline = options.weights is Weights.INLINE
@@ -117,6 +123,7 @@ def import_legal(
                 name: fold_constants(program, state if inline else state | weight_names(program))
                 for name, program in legal.items()
             }
+        record.remarks += _narrowing(legal, target.dtypes)
         if options.outline_layers:
             legal = {name: outline_layers(program) for name, program in legal.items()}
         return importer.import_programs(
@@ -138,3 +145,16 @@ def _check_nothing_is_overwritten(programs: Programs, output_type: OutputType) -
                 f"{output_type.value} has values and no memory to overwrite, and the program mutates "
                 f"{', '.join(map(repr, sorted(mutated)))}: pass mutation='functional'"
             )
+
+
+def _narrowing(programs: Programs, dtypes: Dtypes) -> Iterator[str]:
+    """Yield a remark for each dtype that is computed in a narrower one."""
+    found: dict[tuple[torch.dtype, torch.dtype], list[fx.Node]] = {}
+    for program in programs.values():
+        for node, wide, narrow in computed_narrower(program, dtypes):
+            found.setdefault((wide, narrow), []).append(node)
+    for (wide, narrow), nodes in found.items():
+        where = [place for node in nodes if (place := unsupported_node(node, "").where)]
+        first = f", the first at {where[0]}" if where else ""
+        count = f"{len(nodes)} values are" if len(nodes) > 1 else "a value is"
+        yield f"{dtypes.name} has no {wide}: {count} computed in {narrow}{first}"

@@ -170,11 +170,13 @@ def _check_dtype(name: str, value: Any, dtype: str) -> None:
 
 
 def _as_argument(argument: Argument, value: Any) -> Any:
-    """Return ``value`` as the function takes it: narrowed integers, and complex tensors as real and imaginary parts."""
+    """Return ``value`` as the function takes it: narrowed numbers, and complex tensors as real and imaginary parts."""
     if argument.passed_as is None or not isinstance(value, torch.Tensor):
         return value
     if value.is_complex():
-        return torch.view_as_real(value.resolve_conj()).contiguous()
+        value = torch.view_as_real(value.resolve_conj()).contiguous()
+    if value.is_floating_point():
+        return _as_narrow_float(argument, value)
     signed = value.view(torch.int64)
     narrow = signed.int()
     if not torch.equal(narrow.long(), signed):
@@ -185,15 +187,26 @@ def _as_argument(argument: Argument, value: Any) -> Any:
     return narrow
 
 
+def _as_narrow_float(argument: Argument, value: torch.Tensor) -> torch.Tensor:
+    """Return ``value`` in the float dtype that the function takes, rounded. What does not fit is no infinity."""
+    narrow = value.to(getattr(torch, str(argument.passed_as)))
+    if narrow.dtype != value.dtype and not torch.equal(torch.isinf(narrow), torch.isinf(value)):
+        raise UsageError(
+            f"the {argument.kind} '{argument.name}' holds numbers as large as {value[~value.isinf()].abs().nan_to_num().max()}"
+            f", but the program was lowered with narrow_floats, and takes {argument.passed_as}"
+        )
+    return narrow
+
+
 def with_declared_dtype(value: Any, record: Argument | Result) -> Any:
-    """Return ``value`` in the dtype of the model: wide integers, complex numbers, and signed or unsigned integers."""
+    """Return ``value`` in the dtype of the model: wide numbers, complex numbers, and signed or unsigned integers."""
     if not isinstance(value, torch.Tensor):
         return value
     declared = getattr(torch, record.type.dtype)
     if declared.is_complex:
-        return value if value.is_complex() else torch.view_as_complex(value.contiguous())
+        return (value if value.is_complex() else torch.view_as_complex(value.contiguous())).to(declared)
     if record.passed_as is not None:
-        value = value.long()
+        value = value.to(declared) if declared.is_floating_point else value.long()
     return value if value.dtype == declared else value.view(declared)
 
 

@@ -67,9 +67,10 @@ class Argument:
     overwritten: bool = False
     """Whether the function mutates it in place."""
     passed_as: str | None = None
-    """The dtype that the function takes, if it differs from the model's. With narrow integers, ``"int32"``: values are
-    converted, and have to fit. For complex numbers, the dtype of their real and imaginary parts, which form an
-    additional last axis of size two, as in `torch.view_as_real`; ``type`` does not include this axis."""
+    """The dtype that the function takes, if it differs from the model's. With narrow integers, ``"int32"``, and with
+    narrow floats, ``"float32"``: values are converted, and have to fit. For complex numbers, the dtype of their real
+    and imaginary parts, which form an additional last axis of size two, as in `torch.view_as_real`; ``type`` does not
+    include this axis."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from fx_importer.rewrites.torch.control_flow import (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
 )
+from fx_importer.rewrites.tosa.f64_narrowing import fit_tosa_floats, narrow_tosa_floats
 from fx_importer.rewrites.tosa.i64_narrowing import (
     fit_tosa_integers,
     narrow_tosa_integers,
@@ -47,6 +48,7 @@ _ALL = (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
     dynamic_sizes_to_tensor,
+    fit_tosa_floats,
     fit_tosa_integers,
     fold_linalg_no_ops,
     fold_stablehlo_no_ops,
@@ -55,6 +57,7 @@ _ALL = (
     literals_to_stablehlo,
     nans_in_linalg,
     nans_in_stablehlo,
+    narrow_tosa_floats,
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,
     operators_to_stablehlo,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch.export import ExportedProgram
 
@@ -46,8 +46,8 @@ class Target:
     """Whether expressions without inputs are folded before the import."""
     tensors_only: bool = False
     """Whether functions take and return only non-empty tensors."""
-    narrows_integers: bool = False
-    """Whether the pipeline can narrow 64-bit integers to 32 bits."""
+    narrows: bool = False
+    """Whether the pipeline can narrow integers and floats of 64 bits to 32."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
     portable_artifacts: bool = False
@@ -79,6 +79,10 @@ class Target:
             table = table.keeping(*whole, because="named in backend_legal_ops")
         table = changes.applied_to(table)
         return table_with(rules, table, self.output_type)
+
+    def dtypes_for(self, options: LoweringOptions) -> Dtypes:
+        """Return the dtypes of programs that are lowered with ``options``."""
+        return replace(self.dtypes, inside_only=frozenset()) if options.narrow_floats else self.dtypes
 
     def pipeline(self, options: LoweringOptions) -> Pipeline:
         """Return the pipeline from the imported module to the output type, changed by ``options.pipeline``.

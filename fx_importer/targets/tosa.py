@@ -1,4 +1,4 @@
-"""TOSA: static tensors only; no scalars, assertions, memory or complex128."""
+"""TOSA: static tensors only; no scalars, assertions, memory or float64."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ TOSA = Target(
     decompositions.TOSA,
     Dtypes(
         "TOSA",
-        lacks=frozenset((torch.complex128,)),
-        pairs={torch.complex32: torch.float16, torch.complex64: torch.float32},
+        inside={torch.float64: torch.float32},
+        inside_only=frozenset((torch.complex128,)),  # float64 is for a fallback, or fails in the contract
+        pairs={torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64},
         sparse=False,
         unsigned=False,
     ),
@@ -33,6 +34,6 @@ TOSA = Target(
     assertions=False,
     folds_constants=True,
     tensors_only=True,
-    narrows_integers=True,
+    narrows=True,
     dynamic_shapes=False,
 )

@@ -14,16 +14,19 @@ from fx_importer.rewrites.tosa.intervals import Range, element_bits, join
 _LARGEST_FLOATS = 1 << 16
 """Constants of more floats than this have no range."""
 
+_DTYPES = {
+    **{"i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "i1": np.bool_},
+    **{"f64": np.float64, "f32": np.float32},
+}
+
 Operands = Sequence[Range | None]
 RangeRule = Callable[[ir.Operation, Operands], Range | None]
 
 
 def constant_array(attribute: ir.Attribute) -> np.ndarray | None:
-    """Return the elements of a constant of integers or float32; None if they cannot be read."""
+    """Return the elements of a constant of integers, float32 or float64; None if they cannot be read."""
     type_ = ir.RankedTensorType(attribute.type)
-    dtype = {"i64": np.int64, "i32": np.int32, "f32": np.float32, "i1": np.bool_, "i8": np.int8, "i16": np.int16}.get(
-        str(type_.element_type)
-    )
+    dtype = _DTYPES.get(str(type_.element_type))
     if dtype is None:
         return None
     if not is_resource(attribute):
