@@ -15,21 +15,25 @@ from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.node_rewriting import value_of
+from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import as_node_dtype, with_graph, with_rewritten_graphs
 
 _MAX_CONSTANT_BYTES = 1 << 16
 """Largest folded constant."""
 _MAX_INTERMEDIATE_BYTES = 1 << 24
 """Largest intermediate value, and largest constant of operators on float64, which the output types that fold lack."""
+_DRAWN = frozenset((aten.rand.default, aten.randn.default, aten.randint.default, aten.randint.low))
+"""Sources of random numbers, which become constants too: output types that fold have no random numbers."""
 _CONSTANT_KINDS = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def fold_constants(program: ExportedProgram, state: Collection[str] = ()) -> ExportedProgram:
     """Return ``program`` with the operators that depend on no input replaced by constants.
 
-    Parameters count as inputs, so that they keep their names, and so do the buffers in ``state``. Operators without
-    tensor operands that create floats are not folded, nor are large results. Those that create integers are: the C++
-    lowerings truncate their scalars to 32 bits.
+    Random numbers are drawn, from torch's generator, and are the same whenever the program runs. Parameters count as
+    inputs, so that they keep their names, and so do the buffers in ``state``. Operators without tensor operands that
+    create floats are not folded, nor are large results. Those that create integers are: the C++ lowerings truncate
+    their scalars to 32 bits.
     """
     values = _folded_values(program, state)
     if not values:
@@ -59,8 +63,12 @@ def _folded_values(program: ExportedProgram, state: Collection[str]) -> dict[str
     """Return the values of the nodes to replace by constants, by name: folded nodes with users that are not folded."""
     found = _constants(program, state)
     folded = [node for node in found if node.op == "call_function" and any(user not in found for user in node.users)]
-    folded = [node for node in folded if node.all_input_nodes or not found[node].is_floating_point()]
+    folded = [node for node in folded if _is_worth_folding(node, found[node])]
     return {node.name: found[node] for node in folded if found[node].numel()}
+
+
+def _is_worth_folding(node: fx.Node, value: torch.Tensor) -> bool:
+    return bool(node.all_input_nodes) or not value.is_floating_point() or node.target in _DRAWN
 
 
 def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node, torch.Tensor]:
@@ -81,7 +89,7 @@ def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node
                     found[node] = value
     for node in reversed(list(found)):
         large = found[node].nbytes > _MAX_CONSTANT_BYTES and not _has_float64(node)
-        if large and any(user not in found for user in node.users):
+        if large and node.target not in _DRAWN and any(user not in found for user in node.users):
             del found[node]
     return found
 
@@ -93,9 +101,11 @@ def _has_float64(node: fx.Node) -> bool:
 def _is_computable(node: fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return False
-    if node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable or node.is_impure():
+    if node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable:
         return False
-    if torch.Tag.nondeterministic_seeded in node.target.tags:
+    if node.is_impure() and node.target not in _DRAWN:
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags and node.target not in _DRAWN:
         return False
     value = value_of(node)
     symbolic = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in tree_leaves(node.args))

@@ -117,6 +117,8 @@ def import_legal(
     options, target = compilation.importing, compilation.target
     with trace.stage("import", importer.module) as record:
         state = shared_state(legal)
+        if not target.random:
+            record.remarks += _drawn(legal)
         if target.folds_constants:
             inline = options.weights is Weights.INLINE
             legal = {
@@ -145,6 +147,16 @@ def _check_nothing_is_overwritten(programs: Programs, output_type: OutputType) -
                 f"{output_type.value} has values and no memory to overwrite, and the program mutates "
                 f"{', '.join(map(repr, sorted(mutated)))}: pass mutation='functional'"
             )
+
+
+def _drawn(programs: Programs) -> Iterator[str]:
+    """Yield a remark if there are random numbers."""
+    nodes = [node for program in programs.values() for node in program.graph.nodes]
+    drawn = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
+    if drawn:
+        first = unsupported_node(drawn[0], "").where
+        place = f", the first at {first}" if first else ""
+        yield f"random numbers are drawn here, and are the same in each call: {len(drawn)} tensors{place}"
 
 
 def _narrowing(programs: Programs, dtypes: Dtypes) -> Iterator[str]:

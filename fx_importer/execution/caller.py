@@ -191,9 +191,10 @@ def _as_narrow_float(argument: Argument, value: torch.Tensor) -> torch.Tensor:
     """Return ``value`` in the float dtype that the function takes, rounded. What does not fit is no infinity."""
     narrow = value.to(getattr(torch, str(argument.passed_as)))
     if narrow.dtype != value.dtype and not torch.equal(torch.isinf(narrow), torch.isinf(value)):
+        largest = value[value.isfinite()].abs().max()
         raise UsageError(
-            f"the {argument.kind} '{argument.name}' holds numbers as large as {value[~value.isinf()].abs().nan_to_num().max()}"
-            f", but the program was lowered with narrow_floats, and takes {argument.passed_as}"
+            f"the {argument.kind} '{argument.name}' holds numbers as large as {largest}, but the program was lowered "
+            f"with narrow_floats, and takes {argument.passed_as}"
         )
     return narrow
 

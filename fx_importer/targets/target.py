@@ -42,6 +42,8 @@ class Target:
     """Whether a module can hold assertions."""
     symbolic_shapes: bool = False
     """Whether a module can hold ``torch.symbolic_int`` and ``torch.bind_symbolic_shape``."""
+    random: bool = True
+    """Whether a module draws random numbers when it runs. Otherwise they are drawn when it is lowered."""
     folds_constants: bool = False
     """Whether expressions without inputs are folded before the import."""
     tensors_only: bool = False

@@ -32,6 +32,7 @@ TOSA = Target(
     memory=False,
     scalars=False,
     assertions=False,
+    random=False,
     folds_constants=True,
     tensors_only=True,
     narrows=True,

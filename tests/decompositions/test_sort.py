@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from fx_importer.decompositions.complex import complex_logsumexp
-from fx_importer.decompositions.indexing import indexing, scatter_reduce
+from fx_importer.decompositions.indexing import indexing, last_writes, scatter_reduce
 from fx_importer.decompositions.reduction import cumulative
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 
@@ -134,10 +134,10 @@ def test_sums_of_rows_that_are_infinite() -> None:
     same(scatter_reduce.index_add(NORMAL, 1, index, NOT_NUMBERS[:, :4]), NORMAL.index_add(1, index, NOT_NUMBERS[:, :4]))
     same(scatter_reduce.index_add(TIES, 0, index, TIES, alpha=2), TIES.index_add(0, index, TIES, alpha=2))
     added = NORMAL.index_put((index - 4,), NOT_NUMBERS, accumulate=True)
-    same(indexing.index_put_accumulating(NORMAL, [index - 4], NOT_NUMBERS, True), added)
+    same(last_writes.index_put(NORMAL, [index - 4], NOT_NUMBERS, True), added)
     pairs = (index[:3, None], index[None, :2])
     values = NOT_NUMBERS[:3, :2]
-    same(indexing.index_put_accumulating(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
+    same(last_writes.index_put(NORMAL, pairs, values, True), NORMAL.index_put(pairs, values, accumulate=True))
 
 
 def test_flat_places() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -11,10 +10,8 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
-from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.masked import put_by_mask, select_by_mask
-from fx_importer.decompositions.indexing.scatter_reduce import index_add
 from fx_importer.fx_graph.operators import aten
 
 _indices_nonnegative: ContextVar[bool] = ContextVar("counted_from_the_start", default=False)
@@ -170,27 +167,13 @@ def index_put_of_leading_axes(
     return written.permute([order.index(axis) for axis in range(x.dim())])
 
 
-@decomposes(aten.index_put.default)
-def index_put_accumulating(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Any:
-    """Accumulate rows by ``index_add``; without ``accumulate``, write rows."""
-    given = [axis for axis, index in enumerate(indices) if index is not None]
-    tensors = [index for index in indices if index is not None]
-    adds = accumulate and given == list(range(len(given))) and is_static(x, *tensors, values)
-    if not adds or any(index.dtype == torch.bool for index in tensors):
-        return index_put_of_leading_axes(x, indices, values, accumulate)
-    picked = torch.broadcast_shapes(*(index.shape for index in tensors))
-    axes = len(given)
-    rest = x.shape[axes:]
-    place = torch.zeros((), dtype=torch.int64)
-    for index, size in zip(nonnegative_indices(x, tensors), x.shape, strict=False):
-        assert index is not None
-        place = place * size + index
-    flat = x.reshape(math.prod(x.shape[:axes]), -1)
-    rows = values.expand([*picked, *rest]).reshape(math.prod(picked), -1)
-    found = index_add(flat, 0, place.expand(picked).reshape(-1), rows)
-    return found if found is NotImplemented else found.reshape(x.shape)
+@decomposes(aten._index_put_impl.default)
+def index_put_impl(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Tensor:
+    """Write as ``index_put``; ``unsafe`` is about checks."""
+    del unsafe
+    return aten.index_put(x, indices, values, accumulate)
 
 
 @decomposes(aten.put.default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from fx_importer.decompositions.elementwise.integers import is_integer
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul import matmul
-from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.operators import aten, prims
 
 
 @decomposes(aten.mean.dim)
@@ -38,10 +39,24 @@ def sum_integers(
 
 @decomposes(aten.prod.default, aten.prod.dim_int)
 def prod_integers(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the product of integers in int64, as eager, by halving the axis: TOSA's is of floats."""
-    if not (is_integer(x) or x.dtype is torch.bool) or dtype not in (None, torch.int64) or not is_static(x):
+    """Return the product of integers in int64, as eager, by halving the axis: TOSA's is of floats.
+
+    In narrower integers or bool, if these are asked for, it wraps as they do.
+    """
+    if (dtype or x.dtype).is_floating_point or (dtype or x.dtype).is_complex or not is_static(x):
         return NotImplemented
+    x = x if dtype is None else x.to(dtype)
     dim, keepdim = (*where, False)[:2] if where else (0, False)
     rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)
     found = torch.ones(rows.shape[1:], dtype=torch.int64) if is_empty(rows) else matmul.product_of_rows(rows)
-    return found.unsqueeze(dim) if keepdim and x.dim() else found
+    found = found.unsqueeze(dim) if keepdim and x.dim() else found
+    return found if dtype in (None, torch.int64) else found.to(dtype)
+
+
+@decomposes(prims.prod.default)
+def prod_over_axes(x: Tensor, dims: Sequence[int] | None, *, output_dtype: torch.dtype | None = None) -> Tensor:
+    """Multiply along one axis after the other."""
+    found = x if output_dtype is None else x.to(output_dtype)
+    for axis in sorted(range(x.dim()) if dims is None else dims, reverse=True):
+        found = torch.prod(found, axis, dtype=found.dtype)
+    return found.clone() if found is x else found

@@ -6,10 +6,11 @@ from torch._decomp import core_aten_decompositions
 
 from fx_importer.decompositions.elementwise import arithmetic, comparisons, powers, rounding, shifts
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
-from fx_importer.decompositions.indexing import copies, factories, masked, reshape, roll, strided_views
+from fx_importer.decompositions.indexing import copies, factories, indexing, masked, reshape, roll, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul
 from fx_importer.decompositions.nn import adaptive_pooling, attention, losses, normalization
-from fx_importer.decompositions.reduction import variance
+from fx_importer.decompositions.random import distributions
+from fx_importer.decompositions.reduction import any_all, sum_mean_prod, variance
 from fx_importer.decompositions.resize import grid_sample, nearest
 from fx_importer.fx_graph.operators import aten
 
@@ -63,6 +64,13 @@ BASE = (
         because="torch's decompositions specialize dynamic sizes to those of the example",
     )
     .replacing(masked.masked_scatter, because="the C++ lowering supports static shapes only")
+    .replacing(
+        indexing.index_put_impl, sum_mean_prod.prod_over_axes, because="the torch dialect or every backend lacks it"
+    )
+    .replacing(*distributions.OTHER_DISTRIBUTIONS, because="the torch dialect or every backend lacks it")
+    .replacing(
+        *any_all.ANY_ALL, because="the torch dialect lacks all.dims, and any.dims of None, no axes or uint8 fails"
+    )
     .replacing(grouped_mm.grouped_mm, because="the torch dialect lacks it")
     .replacing(
         attention.scaled_dot_product_attention, because="torch's decomposition permutes the layout back and forth"

@@ -22,6 +22,7 @@ from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
     combinations,
     indexing,
+    last_writes,
     nonzero,
     pad,
     repeat_interleave,
@@ -30,6 +31,7 @@ from fx_importer.decompositions.indexing import (
 )
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
+from fx_importer.decompositions.random import distributions
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
 from fx_importer.decompositions.resize import antialias, nearest
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
@@ -39,8 +41,8 @@ from fx_importer.decompositions.tables.base import BASE
 TOSA = (
     BASE.replacing(
         *scatter_reduce.REDUCING_SCATTERS,
-        indexing.index_put_accumulating,
-        because="TOSA's scatter writes whole rows, without a reduction",
+        *last_writes.LAST_WRITES,
+        because="TOSA's scatter writes whole rows, each at most once, without a reduction",
     )
     .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
     .replacing(
@@ -147,6 +149,10 @@ TOSA = (
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
         because="the C++ lowering emits it in a form that TOSA does not allow",
+    )
+    .preferring(
+        *distributions.FROM_UNIFORM_AND_NORMAL,
+        because="the C++ lowerings draw the same numbers for each, or compute in float64",
     )
     .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex dtypes")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")

@@ -15,8 +15,13 @@ _LARGEST_FLOATS = 1 << 16
 """Constants of more floats than this have no range."""
 
 _DTYPES = {
-    **{"i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "i1": np.bool_},
-    **{"f64": np.float64, "f32": np.float32},
+    "i64": np.int64,
+    "i32": np.int32,
+    "i16": np.int16,
+    "i8": np.int8,
+    "i1": np.bool_,
+    "f64": np.float64,
+    "f32": np.float32,
 }
 
 Operands = Sequence[Range | None]

@@ -1,0 +1,239 @@
+"""Writes at indices by comparing each place with each index: of several writes to one place, the last wins.
+
+So it does in eager, unless that writes in parallel. TOSA's scatter writes each place once at most, and adds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
+from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.indexing.indexing import index_put_of_leading_axes
+from fx_importer.decompositions.indexing.masked import put_by_mask
+from fx_importer.decompositions.indexing.pairwise_masks import (
+    MAX_MASK_ELEMENTS,
+    count,
+    fits,
+    masked_row_sums,
+    positions,
+)
+from fx_importer.decompositions.indexing.scatter_reduce import leading_slice, replace_leading_slice
+from fx_importer.fx_graph.operators import aten
+
+_MAX_CHUNKS = 16
+"""Largest number of chunks of a mask that would be too large as a whole."""
+
+Indices = Sequence[Tensor | None]
+
+
+@decomposes(aten.index_put.default)
+def index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
+    """Write or add rows at static sizes: of masks, too, and of indices of any axes."""
+    tensors = [each for each in indices if each is not None]
+    if not tensors or not is_static(x, values, *tensors):
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    if not x.numel() or not values.numel() or not all(each.numel() for each in tensors):
+        return x.clone()
+    if [each.dtype for each in tensors] == [torch.bool] and tensors[0].dim():
+        return _put_at_mask(x, indices, values, accumulate)
+    places = _Places.of(x, indices, values)
+    if places is None:
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    target, rows = places.flat(x), places.rows_of(x, values)
+    if x.dtype in HALF_DTYPES and accumulate:
+        target, rows = target.float(), rows.float()
+    written = (_add_rows if accumulate else _write_rows)(target, places.flat_index, rows)
+    if written is None:
+        return index_put_of_leading_axes(x, indices, values, accumulate)
+    return places.unflat(written.to(x.dtype), x)
+
+
+def _put_at_mask(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
+    """Write where the only index, a mask of some axes, is true."""
+    before = next(axis for axis, each in enumerate(indices) if each is not None)
+    mask = indices[before]
+    assert mask is not None
+    masked = range(before, before + mask.dim())
+    order = [*masked, *range(before), *range(masked.stop, x.dim())]
+    values = values.reshape([1] * (x.dim() - mask.dim() + 1 - values.dim()) + list(values.shape)).movedim(before, 0)
+    written = put_by_mask(x.permute(order), [mask], values, accumulate)
+    return written.permute([order.index(axis) for axis in range(x.dim())])
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The places that indices name: rows of a tensor whose indexed ``axes`` come first, flattened."""
+
+    axes: tuple[int, ...]
+    picked: tuple[int, ...]
+    """The shape that the indices have together."""
+    first: int
+    """The axis of the values where ``picked`` begins."""
+    flat_index: Tensor
+    """The row of each write, in int32; -1 where there is none."""
+
+    @classmethod
+    def of(cls, x: Tensor, indices: Indices, values: Tensor) -> _Places | None:
+        """Return the places of ``indices``; None if there is a mask of rank zero, or too large a one beside others."""
+        kinds = [0 if each is None else each.dim() if each.dtype is torch.bool else 1 for each in indices]
+        if any(each is not None and not kind for each, kind in zip(indices, kinds, strict=True)):
+            return None
+        starts = [sum(max(kind, 1) for kind in kinds[:number]) for number in range(len(kinds))]
+        axes = tuple(axis for start, kind in zip(starts, kinds, strict=True) for axis in range(start, start + kind))
+        adjacent = axes == tuple(range(axes[0], axes[-1] + 1))
+        trailing = x.dim() - (axes[-1] + 1 if adjacent else len(axes))
+        length = values.shape[-1 - trailing] if values.dim() > trailing else 1
+        found: list[Tensor] = []
+        active: Tensor | None = None
+        for start, each in zip(starts, indices, strict=True):
+            if each is None:
+                continue
+            if each.dtype is not torch.bool:
+                found.append(_nonnegative(each, x.shape[start]))
+                continue
+            places = _true_places(each, length if length > 1 else _longest(indices))
+            if places is None:
+                return None
+            found += places
+            used = positions(places[0].shape[0]) < count(each.reshape(-1), 0)
+            active = used if active is None else active & used
+        picked = torch.broadcast_shapes(*(each.shape for each in found))
+        place = found[0]
+        for axis, each in zip(axes[1:], found[1:], strict=True):
+            place = place * x.shape[axis] + each
+        if active is not None:
+            place = torch.where(active, place, torch.full((), -1, dtype=torch.int32))
+        return cls(axes, tuple(picked), axes[0] if adjacent else 0, place.expand(picked).reshape(-1))
+
+    def _rest(self, x: Tensor) -> list[int]:
+        return [axis for axis in range(x.dim()) if axis not in self.axes]
+
+    def flat(self, x: Tensor) -> Tensor:
+        """Return ``x`` as a matrix of rows."""
+        return x.permute(*self.axes, *self._rest(x)).reshape(math.prod(x.shape[axis] for axis in self.axes), -1)
+
+    def unflat(self, rows: Tensor, x: Tensor) -> Tensor:
+        """Return a matrix of rows in the shape of ``x``."""
+        order = [*self.axes, *self._rest(x)]
+        return rows.reshape([x.shape[axis] for axis in order]).permute([order.index(axis) for axis in range(x.dim())])
+
+    def rows_of(self, x: Tensor, values: Tensor) -> Tensor:
+        """Return the row of each write."""
+        rest = [x.shape[axis] for axis in self._rest(x)]
+        values = values.expand([*rest[: self.first], *self.picked, *rest[self.first :]])
+        middle = range(self.first, self.first + len(self.picked))
+        order = [*middle, *(axis for axis in range(values.dim()) if axis not in middle)]
+        return values.permute(order).reshape(math.prod(self.picked), -1)
+
+
+def _nonnegative(index: Tensor, size: int) -> Tensor:
+    """Return ``index`` in int32 with negative ones wrapped. The bounds show range analysis that it fits."""
+    index = index.long()
+    zero = torch.zeros((), dtype=torch.int64)
+    wrapped = torch.where(index < 0, torch.minimum(index, zero) + size, index)
+    return torch.clamp(wrapped, 0, size - 1).to(torch.int32)
+
+
+def _longest(indices: Indices) -> int:
+    """Return the number of places of a mask beside ``indices``: their last size, or the elements of the least mask."""
+    given = [each.shape[-1] for each in indices if each is not None and each.dtype is not torch.bool and each.dim()]
+    masks = [each.numel() for each in indices if each is not None and each.dtype is torch.bool]
+    return max(given, default=1) if max(given, default=1) > 1 else min(masks)
+
+
+def _true_places(mask: Tensor, length: int) -> list[Tensor] | None:
+    """Return the coordinates of the first ``length`` true elements of ``mask``, in int32; None if it is too large."""
+    flat = mask.reshape(-1)
+    if not fits(length, flat.shape[0]):
+        return None
+    rank = torch.cumsum(flat.to(torch.int32), 0, dtype=torch.int32) - 1
+    hits = (rank.unsqueeze(0) == positions(length).unsqueeze(1)) & flat.unsqueeze(0)
+    rest = torch.amax(torch.where(hits, positions(flat.shape[0]), torch.zeros((), dtype=torch.int32)), 1)
+    found: list[Tensor] = []
+    for size in reversed(mask.shape):
+        found.insert(0, torch.remainder(rest, size))
+        rest = torch.div(rest, size, rounding_mode="floor")
+    return found
+
+
+def _chunks(size: int, number: int, width: int = 1) -> range | None:
+    """Return the starts of chunks of ``number`` whose masks of ``size`` rows fit; None if there are too many."""
+    share = MAX_MASK_ELEMENTS // max(size * width, 1)
+    return None if share * _MAX_CHUNKS < number else range(0, number, share)
+
+
+def _write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
+    """Return ``x`` [m, k] with ``rows`` [n, k] written at ``places`` [n], the last one where several are equal."""
+    size, number = x.shape[0], rows.shape[0]
+    if number == 1:
+        return torch.where((positions(size) == places).unsqueeze(1), rows, x)
+    chunks = _chunks(size, number)
+    if chunks is None:
+        return None
+    last = torch.full((), -1, dtype=torch.int32)
+    for start in chunks:
+        some = torch.arange(start, min(start + chunks.step, number), dtype=torch.int32)
+        hits = positions(size).unsqueeze(1) == places[start : start + chunks.step].unsqueeze(0)
+        found = torch.amax(torch.where(hits, some, torch.full((), -1, dtype=torch.int32)), 1)
+        last = torch.maximum(last, found) if start else found
+    taken = _gathered(rows, 0, torch.clamp(last, min=0))
+    return torch.where((last >= 0).unsqueeze(1), taken, x)
+
+
+def _gathered(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Return rows of ``x``, or with an index of its rank, elements along ``dim``; TOSA gathers no bools."""
+    wide = x.to(torch.int8) if x.dtype is torch.bool else x
+    place = index.long()
+    found = wide.index_select(dim, place) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, place)
+    return found != 0 if x.dtype is torch.bool else found
+
+
+def _add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
+    """Return ``x`` [m, k] with ``rows`` [n, k] added at ``places`` [n]."""
+    width = 1 if x.is_floating_point() else x.shape[1]
+    chunks = _chunks(x.shape[0], rows.shape[0], width)
+    for start in chunks or ():
+        part = slice(start, start + chunks.step if chunks else None)
+        hits = positions(x.shape[0]).unsqueeze(1) == places[part].unsqueeze(0)
+        x = x + masked_row_sums(hits, rows[part])
+    return None if chunks is None else x
+
+
+@decomposes(aten.scatter.src, aten.scatter.value)
+def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Any:
+    """Write the elements of ``source``, or a number, to the positions along ``dim`` that ``index`` has."""
+    if not is_static(x, index) or x.is_complex():
+        return NotImplemented
+    if not x.dim():
+        source = source.reshape(1) if isinstance(source, Tensor) else source
+        found = scatter(x.reshape(1), 0, index.reshape(1) if index.numel() else index, source)
+        return found if found is NotImplemented else found.reshape(())
+    if not index.numel():
+        return x.clone()
+    dim = dim % x.dim()
+    if not index.dim():
+        index, source = index.reshape(1), source.reshape(1) if isinstance(source, Tensor) else source
+    size = x.shape[dim]
+    if not fits(index.numel(), size):
+        return NotImplemented
+    number = index.shape[dim]
+    shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
+    target = leading_slice(x, shape).movedim(dim, -1)
+    hits = index.movedim(dim, -1).unsqueeze(-2) == positions(size).unsqueeze(-1)  # [..., size, number]
+    if not isinstance(source, Tensor):
+        written = torch.where(torch.any(hits, -1), torch.full((), source, dtype=x.dtype), target)
+        return replace_leading_slice(x, written.movedim(-1, dim))
+    last = torch.amax(torch.where(hits, positions(number), torch.full((), -1, dtype=torch.int32)), -1)
+    taken = _gathered(leading_slice(source, index.shape).movedim(dim, -1), -1, torch.clamp(last, min=0))
+    return replace_leading_slice(x, torch.where(last >= 0, taken, target).movedim(-1, dim))
+
+
+LAST_WRITES = (index_put, scatter)

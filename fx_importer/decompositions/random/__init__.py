@@ -1,0 +1,1 @@
+"""Decompositions of random operators to uniform and normal numbers, in float32."""
