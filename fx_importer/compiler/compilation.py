@@ -62,6 +62,12 @@ class Compilation:
         """
         return self.target.table(self.options, self.rules, program)
 
+    def narrowing_floats(self) -> Compilation:
+        """Return the compilation with ``narrow_floats``."""
+        lowering = replace(self.options.lowering, narrow_floats=True)
+        options = replace(self.options, lowering=lowering)
+        return replace(self, options=options, pipeline=self.target.pipeline(lowering))
+
     def pipeline_of(self, output_type: OutputType) -> Pipeline:
         """Return the pipeline of an output type with these options; ``options.pipeline`` is for the chosen one."""
         if output_type is self.options.output_type:

@@ -30,6 +30,8 @@ def prober_for(compilation: Compilation, store: Store | None = None) -> Prober:
 def causes_of(imported: ir.Operation, compilation: Compilation, prober: Prober) -> tuple[Cause, ...]:
     """Return the operators of an imported module that the output type does not support."""
     target = compilation.target
+    if target.narrows and not _has_wide_floats(imported):
+        prober = prober.with_pipelines(compilation.narrowing_floats().pipeline_of)
     kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().keys()}
     return tuple(causes_in(imported, target.output_type, prober, kept, EXECUTABLE))
 
@@ -59,3 +61,9 @@ def all_unsupported(
     if headline == not_imported(len(error.unsupported_nodes)):
         headline = not_imported(len(found.unsupported_nodes))
     return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes)
+
+
+def _has_wide_floats(module: ir.Operation) -> bool:
+    """Return whether a function takes or returns float64. If none does, each operator alone may: it becomes float32."""
+    functions = [op.operation for op in module.regions[0].blocks[0].operations]
+    return any("f64" in str(each.attributes["function_type"]) for each in functions if each.name == "func.func")

@@ -17,6 +17,7 @@ from fx_importer.rewrites import (
     allow_inlining,
     constants_to_tosa,
     control_flow_to_tosa,
+    f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,
     i64_sums_to_tosa,
@@ -37,6 +38,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
         (
             control_flow(
                 "Branches, loops and sums of 64-bit integers are lowered to TOSA.",
+                f64_convolutions_to_f32,
                 control_flow_to_tosa,
                 i64_sums_to_tosa,
             ),

@@ -30,6 +30,12 @@ class Prober:
     def _process(self) -> isolated_runner.Prober:
         return isolated_runner.Prober(LIMITS)
 
+    def with_pipelines(self, pipeline: Callable[[OutputType], Pipeline]) -> Prober:
+        """Return a prober with other pipelines, and with the process and the store of this one."""
+        made = Prober(pipeline, self._store)
+        made.__dict__["_process"] = self._process
+        return made
+
     def __call__(self, text: str, output_type: OutputType) -> Failure | None:
         """Return the failure of lowering ``text``, a module in the torch dialect; None if it succeeds."""
         key = (text, output_type)

@@ -27,7 +27,7 @@ from fx_importer.rewrites.torch.control_flow import (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
 )
-from fx_importer.rewrites.tosa.f64_narrowing import fit_tosa_floats, narrow_tosa_floats
+from fx_importer.rewrites.tosa.f64_narrowing import f64_convolutions_to_f32, fit_tosa_floats, narrow_tosa_floats
 from fx_importer.rewrites.tosa.i64_narrowing import (
     fit_tosa_integers,
     narrow_tosa_integers,
@@ -48,6 +48,7 @@ _ALL = (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
     dynamic_sizes_to_tensor,
+    f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,
     fold_linalg_no_ops,

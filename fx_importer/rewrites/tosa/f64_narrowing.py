@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import replace, terminator, with_element
+from fx_importer.mlir.emit_torch import TorchOps
 from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.resources import is_resource, key_of, resource
 from fx_importer.mlir.walk import operations, rewrite
@@ -30,6 +32,33 @@ def fit_tosa_floats(module: ir.Operation) -> None:
 def narrow_tosa_floats(module: ir.Operation) -> None:
     """Narrow every f64 to f32, also in the signatures of public functions."""
     _Narrowing(module, everything=True).run()
+
+
+@rewrite("fx-importer-f64-convolutions-to-f32", ops=("torch.aten.convolution",), emitter=TorchOps)
+def f64_convolutions_to_f32(op: ir.Operation, emit: TorchOps) -> None:
+    """Convolve f64 in f32: the C++ lowering refuses f64, which other operators keep until `fit_tosa_floats`."""
+    wide = op.results[0].type
+    if not _is_torch_f64(wide):
+        return
+    operands = [_converted(emit, each, "f32") if _is_torch_f64(each.type) else each for each in op.operands]
+    narrow = emit.value(op.name, _with_torch_element(wide, "f32"), *operands)
+    replace(op, _converted(emit, narrow, "f64"))
+
+
+def _is_torch_f64(type_: ir.Type) -> bool:
+    return str(type_).startswith("!torch.vtensor<") and str(type_).endswith(",f64>")
+
+
+def _with_torch_element(type_: ir.Type, element: str) -> ir.Type:
+    return ir.Type.parse(re.sub(r",f\d+>$", f",{element}>", str(type_)), type_.context)
+
+
+def _converted(emit: TorchOps, value: ir.Value, element: str) -> ir.Value:
+    """Emit a conversion of a float tensor of the torch dialect."""
+    no = emit.boolean(False)
+    none = emit.value("torch.constant.none", "!torch.none")
+    dtype = emit.integer({"f32": 6, "f64": 7}[element])
+    return emit.value("torch.aten.to.dtype", _with_torch_element(value.type, element), value, dtype, no, no, none)
 
 
 class _Narrowing:
