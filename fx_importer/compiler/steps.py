@@ -125,7 +125,8 @@ def import_legal(
                 name: fold_constants(program, state if inline else state | weight_names(program))
                 for name, program in legal.items()
             }
-        record.remarks += _narrowing(legal, target.dtypes)
+        if not compilation.options.lowering.fallback:  # which computes float64
+            record.remarks += _narrowing(legal, target.dtypes)
         if options.outline_layers:
             legal = {name: outline_layers(program) for name, program in legal.items()}
         return importer.import_programs(

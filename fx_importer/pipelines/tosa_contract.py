@@ -88,7 +88,8 @@ def _torch_dtypes(found: ir.DiagnosticInfo) -> str:
         return ""
     operation = " ".join(note.message.rpartition(" : ")[2] for note in found.notes)
     names = dict.fromkeys(_DTYPES[each] for each in _ELEMENT.findall(operation) if each in _DTYPES)
-    return f" (on tensors of {', '.join(names)})" if names else ""
+    advice = "; narrow_floats=True takes and returns float32 for it" if "torch.float64" in names else ""
+    return f" (on tensors of {', '.join(names)}{advice})" if names else ""
 
 
 _ELEMENT = re.compile(r"tensor<(?:[\d?]+x)*(\w+)>")

@@ -41,4 +41,4 @@ def test_invalid_operations_are_counted():
         check("f64")
     (found,) = caught.value.error_diagnostics
     assert found.message.startswith("not valid TOSA")
-    assert found.message.endswith("torch.float64), 3 times")
+    assert found.message.endswith("narrow_floats=True takes and returns float32 for it), 3 times")
