@@ -75,14 +75,20 @@ class UnsupportedProgramError(FxImporterError):
     ``causes`` lists the operators that can be imported but would fail to lower.
     """
 
-    def __init__(self, headline: str, unsupported_nodes: Sequence[UnsupportedNode], causes: Sequence[Cause] = ()):
+    def __init__(
+        self,
+        headline: str,
+        unsupported_nodes: Sequence[UnsupportedNode],
+        causes: Sequence[Cause] = (),
+        remark: str = "",
+    ):
         self.headline = headline
         self.unsupported_nodes = tuple(unsupported_nodes)
         self.causes = tuple(causes)
         lines = [headline, *(f"  {each}".replace("\n", "\n  ") for each in self.unsupported_nodes)]
         if causes:
             lines += ["the lowering would then fail at", *(f"  {e}".replace("\n", "\n  ") for e in self.causes)]
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join([*lines, *filter(None, [remark])]))
 
     @property
     def refusals(self) -> tuple[UnsupportedNode, ...]:

@@ -6,6 +6,7 @@ import sys
 import traceback
 
 from fx_importer.cli.app import app
+from fx_importer.cli.option_arguments import with_options
 from fx_importer.errors import FxImporterError, UsageError
 
 __all__ = ["app", "main"]
@@ -27,5 +28,5 @@ def main() -> None:
         if "--debug" in sys.argv:
             traceback.print_exc()
         else:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {with_options(str(error))}", file=sys.stderr)
         sys.exit(USAGE if isinstance(error, UsageError) else FAILED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any, get_origin, get_type_hints
@@ -97,3 +98,21 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
         hint, default, metavar = list[str], list(default), metavar or "OP"
     option = typer.Option(flag, help=HELP[name], metavar=metavar)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])
+
+
+def with_options(message: str) -> str:
+    """Return ``message`` with keywords of `lower` spelled as options: ``isolate=True`` becomes ``--isolate``.
+
+    Keywords that no command has as an option, such as ``extra=``, stay.
+    """
+    return _KEYWORD.sub(_option, message)
+
+
+_KEYWORD = re.compile(rf"\b(?P<name>{'|'.join(HELP)})=(?:'(?P<text>[^']*)'|(?P<bool>True|False)\b|(?=[\s,.;:)]|$))")
+
+
+def _option(keyword: re.Match[str]) -> str:
+    name = keyword["name"].replace("_", "-")
+    if keyword["bool"]:
+        return f"{'' if keyword['bool'] == 'True' else 'without '}--{name}"
+    return f"--{name}" + (f" {keyword['text']}" if keyword["text"] is not None else "")

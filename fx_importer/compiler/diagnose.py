@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.steps import Programs, import_legal, legalize_programs
-from fx_importer.diagnostics.causes import Cause
+from fx_importer.diagnostics.causes import Cause, IncompleteSearch
 from fx_importer.diagnostics.explanation import Expected
 from fx_importer.diagnostics.trace import Investigator, Trace
 from fx_importer.errors import UnsupportedProgramError, not_imported
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Unsupported
-from fx_importer.probing import Prober, Store, causes_in, expected
+from fx_importer.probing import Alternatives, Prober, Store, causes_in, expected
 from fx_importer.targets import EXECUTABLE
+
+SEARCH_SECONDS = 60
+"""Time limit of the search for unsupported operators after a failure."""
 
 
 def investigator(compilation: Compilation) -> Investigator:
     """Return a function that finds the operators of an imported module that fail to lower."""
-    return lambda imported: causes_of(imported, compilation, prober_for(compilation))
+    return lambda imported: causes_of(imported, compilation, prober_for(compilation), SEARCH_SECONDS)
 
 
 def prober_for(compilation: Compilation, store: Store | None = None) -> Prober:
@@ -27,23 +31,51 @@ def prober_for(compilation: Compilation, store: Store | None = None) -> Prober:
     return Prober(compilation.pipeline_of, store)
 
 
-def causes_of(imported: ir.Operation, compilation: Compilation, prober: Prober) -> tuple[Cause, ...]:
-    """Return the operators of an imported module that the output type does not support."""
+def causes_of(
+    imported: ir.Operation, compilation: Compilation, prober: Prober, seconds: float = math.inf
+) -> tuple[Cause, ...]:
+    """Return the operators of an imported module that the output type does not support.
+
+    Raises:
+        IncompleteSearch: after ``seconds``, with the operators found so far.
+    """
     target = compilation.target
     if target.narrows and not _has_wide_floats(imported):
         prober = prober.with_pipelines(compilation.narrowing_floats().pipeline_of)
     kept = {str(operator) for operator in target.decompositions.keys() - compilation.table().keys()}
-    return tuple(causes_in(imported, target.output_type, prober, kept, EXECUTABLE))
+    given, lowering = target.output_type, compilation.options.lowering
+    alternatives = Alternatives(
+        kept,
+        [each for each in EXECUTABLE if each is not given],
+        fallback=given in EXECUTABLE and not lowering.fallback,
+        outline=given in EXECUTABLE and lowering.unsupported is not Unsupported.OUTLINE,
+    )
+    return tuple(causes_in(imported, given, prober, alternatives, seconds))
 
 
-def expected_of(canonical: Programs, importer: FxImporter, compilation: Compilation, prober: Prober) -> Expected:
-    """Return everything in canonical programs that cannot be imported, and the operators that would fail to lower."""
+def expected_of(
+    canonical: Programs, importer: FxImporter, compilation: Compilation, prober: Prober, seconds: float = math.inf
+) -> Expected:
+    """Return everything in canonical programs that cannot be imported, and the operators that would fail to lower.
+
+    The remark says so if the search for operators took more than ``seconds``, and stopped.
+    """
 
     def imported(programs: Programs) -> ir.Operation:
         legal = legalize_programs(programs, compilation, Trace())
         return import_legal(legal, importer.fresh(), compilation, Trace()).module.operation
 
-    return expected(canonical, imported, lambda module: causes_of(module, compilation, prober))
+    remark = ""
+
+    def causes(module: ir.Operation) -> tuple[Cause, ...]:
+        nonlocal remark
+        try:
+            return causes_of(module, compilation, prober, seconds)
+        except IncompleteSearch as stopped:
+            remark = str(stopped)
+            return stopped.causes
+
+    return replace(expected(canonical, imported, causes), remark=remark)
 
 
 def all_unsupported(
@@ -57,10 +89,10 @@ def all_unsupported(
         return UnsupportedProgramError(headline, error.unsupported_nodes)
     # Without outlined layers, unsupported operators are listed for each layer.
     inlined = replace(compilation, importing=replace(compilation.importing, outline_layers=False))
-    found = expected_of(canonical, importer, inlined, prober_for(compilation))
+    found = expected_of(canonical, importer, inlined, prober_for(compilation), SEARCH_SECONDS)
     if headline == not_imported(len(error.unsupported_nodes)):
         headline = not_imported(len(found.unsupported_nodes))
-    return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes)
+    return UnsupportedProgramError(headline, found.unsupported_nodes, found.causes, found.remark)
 
 
 def _has_wide_floats(module: ir.Operation) -> bool:

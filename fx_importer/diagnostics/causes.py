@@ -65,6 +65,17 @@ class Cause:
         return "\n".join(lines)
 
 
+class IncompleteSearch(Exception):
+    """The search for unsupported operators took too long; ``causes`` are those found until then."""
+
+    def __init__(self, causes: Sequence[Cause], seconds: float, tried: int, total: int):
+        self.causes = tuple(causes)
+        super().__init__(
+            f"the search for unsupported operators stopped after {seconds:g} s, when {tried} of {total} distinct calls "
+            "had been tried; explain() tries all"
+        )
+
+
 def headline(causes: Sequence[Cause]) -> str:
     """Return the number of unsupported operators and calls in words."""
     operators, calls = len({cause.op for cause in causes}), sum(len(cause.places) for cause in causes)

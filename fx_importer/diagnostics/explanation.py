@@ -20,6 +20,8 @@ class Expected:
     """Nodes that cannot be imported."""
     causes: tuple[Cause, ...] = ()
     """Operators that cannot be lowered."""
+    remark: str = ""
+    """Why ``causes`` may be incomplete, if they may."""
 
     def __bool__(self) -> bool:
         return not self.unsupported_nodes and not self.causes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fx_importer.diagnostics import progress
-from fx_importer.diagnostics.causes import Cause, headline
+from fx_importer.diagnostics.causes import Cause, IncompleteSearch, headline
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed
 from fx_importer.mlir.bindings import ir
@@ -174,6 +174,9 @@ class Trace:
             progress.enter(f"{record.name} failed: finding the unsupported operators")
             try:
                 record.causes = self.investigate(self.imported)
+            except IncompleteSearch as stopped:
+                record.causes = stopped.causes
+                return [str(stopped)]
             except Exception as problem:  # must not hide the failure
                 return [f"the unsupported operators could not be determined: {type(problem).__name__}: {problem}"]
         return []

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
+from fx_importer.execution.size_checks import check_sizes
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.output_types import OutputType
 
@@ -71,6 +72,7 @@ class Caller:
     def _call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         function = self.manifest.functions[name]
         leaves = _leaves(function, args, kwargs)
+        check_sizes(function, leaves)
         held = {"state": self.state, "weight": self._weights}
         for argument in function.arguments:
             if argument.kind == "input" and argument.leaf is not None:

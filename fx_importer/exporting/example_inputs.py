@@ -47,7 +47,10 @@ def check_inputs(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options
         for key in unknown:
             close = difflib.get_close_matches(key, [*options, *signature.parameters], n=1)
             message += f". '{key}' is neither an option nor a parameter of the model"
-            message += f"; did you mean '{close[0]}'?" if close else ""
+            if key in ("args", "example_inputs"):
+                message += ": example inputs are positional, as in lower(model, x, y)"
+            elif close:
+                message += f"; did you mean '{close[0]}'?"
         raise UsageError(message) from None
 
 

@@ -15,6 +15,7 @@ from fx_importer.exporting.example_inputs import check_quantized
 from fx_importer.exporting.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.exporting.mutated_attributes import attributes_as_buffers
 from fx_importer.exporting.stack_traces import frames_of_calls_kept
+from fx_importer.exporting.training_mode import warn_of_training_mode
 from fx_importer.exporting.undo_writes import attributes_restored
 from fx_importer.options import ExportOptions
 
@@ -48,15 +49,30 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
             shapes, strict = options.dynamic_shapes, options.strict
             if isinstance(module, FunctionModule):
                 shapes = module.shapes_of(shapes)
-            return restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
+            program = restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(
             f"torch.export cannot capture {name} (strict={options.strict}): {type(error).__name__}: "
             f"{str(error).strip()}\n"
+            f"{_data_dependent_hint(error)}"
             f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
             f"strict={not options.strict} takes another way through the Python code."
         ) from error
+    if isinstance(f, torch.nn.Module) and f.training:
+        warn_of_training_mode(program, type(f).__name__)
+    return program
+
+
+def _data_dependent_hint(error: Exception) -> str:
+    """Return a line about control flow that depends on values, if that is what ``error`` is about; else nothing."""
+    if "data-dependent" not in str(error).lower():
+        return ""
+    return (
+        "A branch or a size in it depends on values of tensors: write the branch with torch.cond "
+        "(docs/control-flow.md), or lower the graphs between such places with fx_importer.dynamo.import_function "
+        "(docs/torch-compile.md).\n"
+    )
 
 
 class FunctionModule(torch.nn.Module):

@@ -4,6 +4,7 @@ from fx_importer.probing.outline_operators import outline
 from fx_importer.probing.probe_store import Store
 from fx_importer.probing.prober import Prober
 from fx_importer.probing.search import causes_in
+from fx_importer.probing.suggestions import Alternatives
 from fx_importer.probing.whole_program import expected
 
-__all__ = ["Prober", "Store", "causes_in", "expected", "outline"]
+__all__ = ["Alternatives", "Prober", "Store", "causes_in", "expected", "outline"]

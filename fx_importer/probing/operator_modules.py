@@ -226,8 +226,12 @@ def _splat(op: ir.Operation) -> ir.Operation | None:
     """Return a splat constant of the type of ``op`` if that is a large constant, else None."""
     if op.name != "torch.vtensor.literal":
         return None
-    kind = ir.ShapedType(op.attributes["value"].type)
-    if isinstance(op.attributes["value"], ir.DenseElementsAttr) and _count(kind) <= _MAX_CONSTANT_ELEMENTS:
+    try:
+        value = op.attributes["value"]
+    except TypeError:  # a complex ``dense``, which the bindings cannot read
+        return None
+    kind = ir.ShapedType(value.type)
+    if isinstance(value, ir.DenseElementsAttr) and _count(kind) <= _MAX_CONSTANT_ELEMENTS:
         return None
     element = kind.element_type
     number = "3" if isinstance(element, ir.IntegerType) else "3.7e-01"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE, Cause, Place
+from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE, Cause, IncompleteSearch, Place
 from fx_importer.diagnostics.progress import counted
 from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
 from fx_importer.probing.operator_modules import call_of, overload, probes_of
-from fx_importer.probing.suggestions import suggestions
+from fx_importer.probing.suggestions import Alternatives, suggestions
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class Failure:
 _MAX_MESSAGES = 3
 """Number of diagnostics in a reason."""
 
+NO_ALTERNATIVES = Alternatives()
+
+
 Lower = Callable[[str, OutputType], Failure | None]
 """Lowers the text of a module in the torch dialect; returns None if that succeeds."""
 
@@ -35,17 +40,23 @@ def causes_in(
     module: ir.Operation,
     output_type: OutputType,
     lower: Lower,
-    kept: Collection[str] = (),
-    alternatives: Collection[OutputType] = (),
+    alternatives: Alternatives = NO_ALTERNATIVES,
+    seconds: float = math.inf,
 ) -> list[Cause]:
     """Return the operators of ``module``, which is in the torch dialect, that ``output_type`` does not support.
 
-    Each distinct call of an operator is lowered alone. ``kept`` are operators that were kept from decomposition,
-    ``alternatives`` the output types that suggestions try.
+    Each distinct call of an operator is lowered alone. ``alternatives`` are what suggestions try.
+
+    Raises:
+        IncompleteSearch: after ``seconds``, with the operators found so far.
     """
+    start = time.monotonic()
     failed: dict[str, bool] = {}
     causes: dict[str, tuple[Cause, dict[ir.Operation, None]]] = {}
-    for probe in counted(probes_of(module), "operators"):
+    probes = probes_of(module)
+    for number, probe in enumerate(counted(probes, "operators")):
+        if time.monotonic() > start + seconds:
+            raise IncompleteSearch(_causes(causes), seconds, number, len(probes))
         failed[probe.text] = any(failed[each.text] for each in probe.inside)
         if failed[probe.text]:
             continue  # because of an operator in its regions
@@ -57,11 +68,15 @@ def causes_in(
         for call in probe.numbers if numbers else probe.calls:
             text = call_of(call)  # one of several results suffices
             if text not in causes:
-                tried = tuple(suggestions(probe, overload(call), output_type, lower, kept, alternatives))
+                tried = tuple(suggestions(probe, call, module, output_type, lower, alternatives))
                 reason = _data_dependent_remark(text) + failure.reason + _no_match_reason(call)
                 causes[text] = Cause(overload(call), text, (), failure.stage, reason, tried), {}
             causes[text][1][call] = None
-    return [replace(cause, places=tuple(Place.of(call.location) for call in calls)) for cause, calls in causes.values()]
+    return _causes(causes)
+
+
+def _causes(found: Mapping[str, tuple[Cause, Iterable[ir.Operation]]]) -> list[Cause]:
+    return [replace(cause, places=tuple(Place.of(call.location) for call in calls)) for cause, calls in found.values()]
 
 
 def reason_of(messages: Sequence[str]) -> str:

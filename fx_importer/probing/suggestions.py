@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
-from fx_importer.probing.operator_modules import Probe
+from fx_importer.probing.operator_modules import Probe, call_of, overload
+from fx_importer.probing.outline_operators import outline
+from fx_importer.probing.type_variants import type_variants
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Options that a compilation could have had."""
+
+    kept: Collection[str] = ()
+    """Operators that were kept from decomposition."""
+    output_types: Collection[OutputType] = ()
+    """Other output types."""
+    fallback: bool = False
+    """Whether other output types can be fallbacks too."""
+    outline: bool = False
+    """Whether ``unsupported="outline"`` is possible."""
 
 
 def suggestions(
     probe: Probe,
-    op: str,
+    call: ir.Operation,
+    module: ir.Operation,
     output_type: OutputType,
     lower: Callable[[str, OutputType], Any],
-    kept: Collection[str],
-    alternatives: Collection[OutputType],
+    alternatives: Alternatives,
 ) -> Iterator[str]:
-    """Yield changes with which the operator ``op`` of ``probe`` lowers, or may lower.
+    """Yield changes with which the operator of ``probe``, which ``call`` of ``module`` calls, lowers, or may lower.
 
-    ``lower`` returns None for the text of a module that lowers. ``alternatives`` are output types to try instead.
+    ``lower`` returns None for the text of a module that lowers.
     """
-    if op in kept:
+    op = overload(call)
+    if op in alternatives.kept:
         yield f"without keep={op!r}: it has a decomposition"
-    for changed, saying in _variants(probe.text):
-        if changed != probe.text and lower(changed, output_type) is None:
-            yield saying
-    others = [each for each in alternatives if each is not output_type and lower(probe.text, each) is None]
+    for changed, description in type_variants(probe.text, module.context, static_sizes=_has_dynamic_inputs(module)):
+        if lower(changed, output_type) is None:
+            yield description
+    others = [each for each in alternatives.output_types if lower(probe.text, each) is None]
     if others:
         yield " or ".join(f"output_type={each.value!r}" for each in others) + ", which supports it"
-    if op not in kept and not op.startswith("prim") and op == probe.op:
+    outlinable = (alternatives.outline or (others and alternatives.fallback)) and outline(
+        module.clone(), [call_of(call)]
+    )
+    if others and alternatives.fallback and outlinable:
+        yield f"fallback={others[0].value!r}: only this operator is lowered to it"
+    if alternatives.outline and outlinable:
+        yield "unsupported='outline': PyTorch computes this operator, as a function that the module declares"
+    if op not in alternatives.kept and not op.startswith("prim") and op == probe.op:
         yield f"a decomposition of your own, extra={{torch.ops.{op}: function}}"
 
 
-def _variants(text: str) -> Iterator[tuple[str, str]]:
-    yield re.sub(r"\bf64\b", "f32", text), "float32 instead of float64"
-    yield re.sub(r"\bf16\b", "f32", re.sub(r"\bbf16\b", "f32", text)), "float32 instead of half precision"
-    yield re.sub(r"\bcomplex<f64>", "complex<f32>", text), "complex64 instead of complex128"
-    yield text.replace("?", "2"), "static sizes: no dynamic_shapes here"
+def _has_dynamic_inputs(module: ir.Operation) -> bool:
+    """Whether a function of ``module`` takes a tensor with a dynamic dimension: not all are data-dependent sizes."""
+    functions = [each.operation for each in module.regions[0].blocks[0].operations]
+    return any("?" in str(kind) for each in functions if each.regions for kind in _argument_types(each))
+
+
+def _argument_types(function: ir.Operation) -> Iterator[ir.Type]:
+    for block in list(function.regions[0].blocks)[:1]:
+        yield from (argument.type for argument in block.arguments)

@@ -87,6 +87,8 @@ def test_three_operators_are_named_with_their_lines_and_counts() -> None:
 def test_suggestions_were_tried() -> None:
     causes = causes_of(Three(), torch.randn(4, 4), output_type="stablehlo")
     assert any("output_type='linalg-on-tensors'" in each for each in causes["aten.nonzero.default"].suggestions)
+    assert any("fallback='linalg-on-tensors'" in each for each in causes["aten.nonzero.default"].suggestions)
+    assert not any("static sizes" in each for cause in causes.values() for each in cause.suggestions)
     assert not any("output_type" in each for each in causes["aten.poisson.default"].suggestions)
     assert any(
         "extra={torch.ops.fx_importer_tests.twice.default" in e
@@ -161,3 +163,28 @@ def test_error_in_the_search_does_not_hide_the_failure(monkeypatch: pytest.Monke
         fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
     assert "the unsupported operators could not be determined: KeyError: 'a defect'" in str(raised.value)
     assert raised.value.report is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_weights_of_any_dtype_are_no_obstacle_to_the_search(dtype) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(16, 16, dtype=dtype))
+            self.small = torch.nn.Parameter(torch.randn(2, dtype=dtype))
+
+        def forward(self, x):
+            return twice(self.weight) @ x, twice(self.small)
+
+    found = causes_of(Model(), torch.randn(16, dtype=dtype), output_type="linalg")
+    assert list(found) == ["fx_importer_tests.twice.default"]
+    assert any(
+        each.startswith("unsupported='outline'") for each in found["fx_importer_tests.twice.default"].suggestions
+    )
+
+
+def test_search_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose, "SEARCH_SECONDS", 0)
+    with pytest.raises(fx_importer.StageFailed, match=r"stopped after 0 s, when 0 of \d+ distinct calls") as raised:
+        fx_importer.lower(Three(), torch.randn(4, 4), output_type="stablehlo")
+    assert raised.value.causes == ()

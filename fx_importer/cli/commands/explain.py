@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fx_importer.api.explain import explain_program
 from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.option_arguments import with_options
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
@@ -30,7 +31,7 @@ def explain_model(
         check_writable(json_file)
     with reporting_progress(True):
         found = explain_program(export_model(model, options, trust), options, output_types)
-    print(found)
+    print(with_options(str(found)))
     if json_file is not None:
         save_text(json.dumps(found.to_dict(), indent=1) + "\n", json_file)
     return bool(found)

@@ -17,6 +17,7 @@ from typing import Any
 
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
 from fx_importer.diagnostics.reports.failure import Failure
+from fx_importer.diagnostics.reports.old_reports import PREFIX, SUFFIX, remove_old_reports
 from fx_importer.diagnostics.reports.report_contents import readable, save_bytecode, save_program
 from fx_importer.diagnostics.reports.report_page import page
 from fx_importer.diagnostics.reports.repro_command import import_command, stage_command
@@ -62,7 +63,7 @@ def _write(trace: Trace, record: StageRecord, error: Exception, options: Options
     if parent:
         parent.mkdir(parents=True, exist_ok=True)
     stage = re.sub(r"[^A-Za-z0-9]+", "-", record.name).strip("-")
-    directory = Path(tempfile.mkdtemp(prefix=f"fx-importer-{stage}-failed-", dir=parent)).absolute()
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{stage}{SUFFIX}", dir=parent)).absolute()
     try:
         facts = _facts(trace, record, error, options)
         facts["files"] = _save(trace, record, directory, options)
@@ -72,6 +73,8 @@ def _write(trace: Trace, record: StageRecord, error: Exception, options: Options
             _write_script(directory / "command.sh", record.name, facts["command"])
         (directory / REPORT).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         (directory / "report.md").write_text(page(facts), encoding="utf-8")
+        if parent is None:
+            remove_old_reports(directory)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
