@@ -29,7 +29,8 @@ with tempfile.TemporaryDirectory() as directory:
 # CHECK-NEXT: aten.poisson.default(f32[2], None) -> f32[2], 2 times
 # CHECK-NEXT: stage 'backend-types': nothing lowered 'torch.aten.poisson'
 # CHECK-NEXT: at {{.*}}unlowered.py:14: return torch.poisson(x), torch.binomial(torch.poisson(x), x)
-# CHECK-NEXT: try:
+# CHECK-NEXT: try: unsupported='outline'
+# CHECK-NEXT: try: a decomposition of your own
 # CHECK-NEXT: aten.binomial.default(f32[2], f32[2], None) -> f32[2]
 # CHECK: reproducer in {{.*}}fx-importer-backend-types-failed-
 # CHECK: tosa stage 'backend-types' failed: 2 unsupported operators, in 3 calls

@@ -178,9 +178,8 @@ def test_weights_of_any_dtype_are_no_obstacle_to_the_search(dtype) -> None:
 
     found = causes_of(Model(), torch.randn(16, dtype=dtype), output_type="linalg")
     assert list(found) == ["fx_importer_tests.twice.default"]
-    assert any(
-        each.startswith("unsupported='outline'") for each in found["fx_importer_tests.twice.default"].suggestions
-    )
+    (cause,) = found.values()
+    assert any(each.startswith("unsupported='outline'") for each in cause.suggestions)
 
 
 def test_search_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:

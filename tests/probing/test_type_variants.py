@@ -9,7 +9,8 @@ from fx_importer.probing.type_variants import type_variants
 
 MODULE = """
 func.func @main(%a: !torch.vtensor<[?,4],f64>, %l: !torch.list<vtensor<[4],f64>>) -> !torch.vtensor<[4,4],f64> {
-  %0 = torch.vtensor.literal(dense<[[0.5, 1.0], [0x7FF8000000000000, 2.0]]> : tensor<2x2xf64>) : !torch.vtensor<[2,2],f64>
+  %0 = torch.vtensor.literal(dense<[[0.5, 1.0], [0x7FF8000000000000, 2.0]]> : tensor<2x2xf64>)
+    : !torch.vtensor<[2,2],f64>
   %1 = torch.vtensor.literal(dense<(0.5,1.0)> : tensor<2xcomplex<f64>>) : !torch.vtensor<[2],complex<f64>>
   %2 = torch.vtensor.literal(dense<0.5> : tensor<2xbf16>) : !torch.vtensor<[2],bf16>
   %3 = torch.operator "torch.tests.op"(%a, %0) : (!torch.vtensor<[?,4],f64>, !torch.vtensor<[2,2],f64>)
@@ -46,7 +47,8 @@ def test_types_and_constants_change_together(context) -> None:
 
 
 def test_module_without_such_types_has_no_variants(context) -> None:
-    text = "func.func @main(%a: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32> { return %a : !torch.vtensor<[4],f32> }"
+    kind = "!torch.vtensor<[4],f32>"
+    text = f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}"
     assert list(type_variants(text, context, static_sizes=True)) == []
 
 
