@@ -35,6 +35,7 @@ from fx_importer.rewrites.tosa.i64_narrowing import (
 )
 from fx_importer.rewrites.tosa.i64_sums import i64_sums_to_tosa
 from fx_importer.rewrites.tosa.isolated_regions import isolate_tosa_regions
+from fx_importer.rewrites.tosa.rank_reduction import reduce_tosa_ranks
 from fx_importer.rewrites.tosa.scalar_arguments import reject_scalar_arguments
 from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_arguments, transpose_tosa_weights
 
@@ -62,6 +63,7 @@ _ALL = (
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,
     operators_to_stablehlo,
+    reduce_tosa_ranks,
     refine_stablehlo_shapes,
     reject_scalar_arguments,
     scalars_to_stablehlo,
