@@ -134,13 +134,15 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
 @decomposes(aten.rand_like.default)
 def rand_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     """Return uniform numbers of the shape of ``x``."""
-    return torch.rand(list(x.shape), dtype=dtype or x.dtype)
+    dtype = dtype or x.dtype
+    return NotImplemented if dtype.is_complex else torch.rand(list(x.shape), dtype=dtype)
 
 
 @decomposes(aten.randn_like.default)
 def randn_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     """Return normal numbers of the shape of ``x``."""
-    return torch.randn(list(x.shape), dtype=dtype or x.dtype)
+    dtype = dtype or x.dtype
+    return NotImplemented if dtype.is_complex else torch.randn(list(x.shape), dtype=dtype)
 
 
 @decomposes(aten.uniform.default)

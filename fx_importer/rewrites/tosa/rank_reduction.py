@@ -7,6 +7,7 @@ others, and disappear.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -76,8 +77,6 @@ def _reshaped_constant(value: ir.Value, type_: ir.Type) -> ir.Attribute | None:
         array = np.array(dense).reshape(kind.shape)
     except (TypeError, ValueError):  # numpy has no such floats
         return None
-    if str(kind.element_type) == "i1":
-        array = np.packbits(array.reshape(-1), bitorder="little")
     return ir.DenseElementsAttr.get(array, type=type_, context=type_.context)
 
 
@@ -173,7 +172,7 @@ def _transpose(emit: TosaOps, op: ir.Operation) -> ir.Value | None:
     shape, result = emit.shape(op.operands[0]), emit.shape(op.results[0])
     order = [axis for axis in ir.DenseI32ArrayAttr(op.attributes["perms"]) if shape[axis] != 1]
     kept = sorted(order)
-    follows = dict(zip(kept, kept[1:], strict=False))
+    follows = dict(itertools.pairwise(kept))
     groups: list[list[int]] = []
     for axis in order:
         if groups and follows.get(groups[-1][-1]) == axis:
