@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fx_importer.canonicalization.as_strided import resolve_strides
 from fx_importer.canonicalization.canonicalize import canonicalize
 from fx_importer.canonicalization.constant_folding import fold_constants
 from fx_importer.canonicalization.constant_sizes import fold_constant_sizes
@@ -19,4 +20,5 @@ __all__ = [
     "legalize",
     "legalize_graph",
     "outline_layers",
+    "resolve_strides",
 ]

@@ -9,10 +9,10 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from fx_importer.canonicalization.as_strided import STRIDES
+from fx_importer.canonicalization.as_strided import rewrite_strides
 from fx_importer.canonicalization.empty_tensors import fold_empty
 from fx_importer.canonicalization.identities import IDENTITIES
-from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit
+from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit, rewrite_nodes
 from fx_importer.canonicalization.overloads import OVERLOADS
 from fx_importer.canonicalization.rank_zero import RANK_ZERO
 from fx_importer.diagnostics.progress import counted
@@ -28,8 +28,9 @@ ASSERTIONS = frozenset(
     )
 )
 
-PASSES: tuple[NodeRewrites, ...] = (STRIDES, RANK_ZERO, OVERLOADS, IDENTITIES)
-"""In order. Strides are as traced until another pass rewrites the graph; identities show once overloads are unified."""
+PASSES: tuple[NodeRewrites, ...] = (RANK_ZERO, OVERLOADS, IDENTITIES)
+"""In order, after strides, which are as traced until a pass rewrites the graph. Identities show once overloads are
+unified."""
 
 
 def canonicalize(program: ExportedProgram, *, assertions: bool = False, in_place: bool = False) -> ExportedProgram:
@@ -51,8 +52,9 @@ def _canonicalize(graph: fx.Graph, owner: fx.GraphModule, *, assertions: bool) -
             graph.erase_node(node)
     if not any(is_in_place(node) for node in graph.nodes):
         fold_empty(graph)
+        rewrite_strides(graph)
         for rules in counted(PASSES, "passes"):
-            _apply(rules, graph)
+            rewrite_nodes(graph.nodes, rules)
     graph.eliminate_dead_code()
 
 
@@ -72,11 +74,3 @@ def is_in_place(node: fx.Node) -> bool:
     if not isinstance(node.target, OpOverload) or node.target is aten.detach_.default:  # does not change values
         return False
     return node.target._schema.is_mutable
-
-
-def _apply(rules: NodeRewrites, graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        rule = rules.get(node.target) if node.op == "call_function" else None
-        if rule is not None and (replacement := rule(node)) is not None:
-            node.replace_all_uses_with(replacement)
-            graph.erase_node(node)

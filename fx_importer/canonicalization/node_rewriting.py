@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -57,18 +57,27 @@ def remember_dtypes(graph: fx.Graph) -> None:
                 node.meta.setdefault("model_dtypes", dtypes)
 
 
+def rewrite_nodes(nodes: Iterable[fx.Node], rules: NodeRewrites) -> None:
+    """Replace each of ``nodes`` that ``rules`` have a replacement for."""
+    for node in nodes:
+        rule = rules.get(node.target) if node.op == "call_function" else None
+        if rule is not None and (replacement := rule(node)) is not None:
+            node.replace_all_uses_with(replacement)
+            node.graph.erase_node(node)
+
+
 def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
     """Insert a call before ``before`` with its source location, and compute the example value."""
     with before.graph.inserting_before(before):
         node = before.graph.call_function(target, args, kwargs)
     node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
     values = map_aggregate((args, kwargs), value_of)
-    with torch.no_grad(), _fake_mode(before, values):
+    with torch.no_grad(), fake_mode_of_values(before, values):
         node.meta["val"] = target(*values[0], **values[1])
     return node
 
 
-def _fake_mode(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
+def fake_mode_of_values(node: fx.Node, values: Any) -> AbstractContextManager[Any]:
     """Return the fake mode of the example values of ``node`` and ``values``."""
     # Outside of it, an operator without tensor arguments (arange) would run on real data and specialize symbols.
     leaves = tree_leaves((value_of(node), values))

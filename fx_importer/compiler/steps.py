@@ -18,6 +18,7 @@ from fx_importer.canonicalization import (
     items_to_tensors,
     legalize,
     outline_layers,
+    resolve_strides,
 )
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
@@ -58,7 +59,7 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
     programs: dict[str, ExportedProgram] = {}
     with trace.stage("decompose") as record:
         for name, program in exported.items():
-            folded = fold_constant_sizes(program)
+            folded = resolve_strides(fold_constant_sizes(program))
             programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             if not compilation.target.scalars:
                 programs[name] = items_to_tensors(programs[name])

@@ -37,7 +37,7 @@ def alias_sets(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
     groups: dict[fx.Node, set[fx.Node]] = {}
     for node in graph.nodes:
         groups[node] = {node}
-        for base in _bases(node):
+        for base in may_share_memory_with(node):
             if groups[base] is not groups[node]:
                 small, large = sorted((groups[base], groups[node]), key=len)
                 large |= small
@@ -45,7 +45,15 @@ def alias_sets(graph: fx.Graph) -> dict[fx.Node, set[fx.Node]]:
     return groups
 
 
-def _bases(node: fx.Node) -> list[fx.Node]:
+def aliases_of_mutated(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes that may alias memory which a node of ``graph`` mutates (conservatively)."""
+    if not (written := [each for node in graph.nodes for each in mutated_arguments(node)]):
+        return set()
+    groups = alias_sets(graph)
+    return set().union(*(groups[each] for each in written))
+
+
+def may_share_memory_with(node: fx.Node) -> list[fx.Node]:
     """Return the arguments whose memory the result of ``node`` may share."""
     if node.target is operator.getitem and _is_new(node.args[0]):
         return []

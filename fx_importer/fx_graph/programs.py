@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -208,3 +209,11 @@ def is_empty(value: object) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return all(isinstance(size, int) for size in value.shape) and 0 in value.shape
+
+
+def run_decompositions(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
+    """Return ``program`` in functional form, traced again by torch with ``rules``."""
+    with warnings.catch_warnings():
+        # torch 2.13 copies pytree specs in a way that it warns of itself.
+        warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
+        return program.run_decompositions(rules)

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 
 from fx_importer import lower
-from tests.e2e.harness import LINALG, STABLEHLO, TOSA, normal
+from tests.e2e.harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
 aten = torch.ops.aten
 
@@ -215,3 +215,69 @@ def test_gradients(case: str, output_type: Any) -> None:
     lowered = lower(exported(case), output_type=output_type)
     if output_type is LINALG:
         torch.testing.assert_close(lowered.run(*inputs), backward(*inputs), rtol=1e-4, atol=1e-5)
+
+
+PLACES = integers(2, 3, 3, 3, low=0, high=42)
+DYNAMIC = {0: torch.export.Dim.DYNAMIC}
+
+
+def scattered(grad: Tensor, x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+    pool = aten.max_pool2d_with_indices_backward
+    return (
+        pool(grad, x, [2, 2], [2, 2], [0, 0], [1, 1], False, at),
+        pool(grad[0], x[0], [2, 2], [2, 2], [0, 0], [1, 1], False, at[0]),
+        aten.adaptive_max_pool2d_backward(grad, x, at),
+    )
+
+
+def one_sample(grad: Tensor, x: Tensor, label: Tensor, labels: Tensor, weight: Tensor, total: Tensor):
+    return [
+        aten.nll_loss_backward(grad, x, each, scale, reduction, ignored, total)
+        for each, scale, ignored in ((label, None, -100), (label, weight, 1), (labels, weight, -100))
+        for reduction in (0, 1, 2)
+    ]
+
+
+def statistics(grad: Tensor, at: Tensor, x: Tensor, labels: Tensor, of: Tensor, q: Tensor, k: Tensor, total: Tensor):
+    """Return gradients that read what forward operators return: bags and their sizes, classes, sums of exponentials."""
+    starts, bags, sizes, none = torch.tensor([0, 2, 2]), torch.tensor([1, 1, 0, 0, 2]), torch.tensor([2, 0, 3]), at[:3]
+    attention = aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return (
+        aten._embedding_bag_backward(grad, at, starts, bags, sizes, none, 6, False, 0, False, None),
+        aten._embedding_bag_backward(grad, at, starts, bags, sizes, none, 6, False, 1, False, None),
+        aten._embedding_bag_per_sample_weights_backward(grad, x, at, starts, bags, 0),
+        aten.multilabel_margin_loss_backward(torch.ones(()), x[:2], labels, 1, of),
+        *attention(k, q, k, k, q, total, 0.0, False),
+    )
+
+
+@table(
+    Case("indices", lambda: (scattered, (normal(2, 3, 3, 3), X, PLACES))),
+    Case(
+        "indices_of_dynamic_batch",
+        lambda: (scattered, (normal(2, 3, 3, 3), X, PLACES)),
+        dynamic_shapes=(DYNAMIC,) * 3,
+        others=lambda: ((normal(3, 3, 3, 3), normal(3, 3, 7, 6), integers(3, 3, 3, 3, low=0, high=42)),),
+        fails={TOSA: "full_like"},
+    ),
+    Case(
+        "one_sample",
+        lambda: (
+            one_sample,
+            (normal(1), normal(3), torch.tensor(1), torch.tensor([2, 0, 1]), normal(3), torch.tensor(1.5)),
+        ),
+    ),
+    Case(
+        "statistics",
+        lambda: (
+            statistics,
+            (
+                *(normal(3, 2), torch.tensor([1, 2, 4, 1, 0]), normal(6, 2)),
+                *(torch.tensor([[1, -1], [1, 0]]), torch.tensor([[1.0, 0.0], [0.0, 0.0]])),
+                *(normal(1, 1, 2, 4), normal(1, 1, 2, 4, seed=2), normal(1, 1, 2)),
+            ),
+        ),
+    ),
+)
+def test_arguments_from_elsewhere(case, output_type):
+    check(case, output_type)

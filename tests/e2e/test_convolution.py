@@ -5,16 +5,33 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import Case, check, normal, table
+from .harness import TOSA, Case, check, normal, table
 
 aten = torch.ops.aten
 
 IMAGE = normal(2, 4, 8, 8)
+LENGTH = torch.export.Dim.DYNAMIC
 
 
 def sampled_volumes(x: torch.Tensor, grid: torch.Tensor):
     modes = [(mode, pad, corners) for mode in (0, 1) for pad in (0, 1, 2) for corners in (False, True)]
     return [torch.grid_sampler_3d(x, grid, *mode) for mode in modes]
+
+
+def unbatched(line: torch.Tensor, image: torch.Tensor, volume: torch.Tensor):
+    return [
+        F.avg_pool1d(line, 3, 2, 1, True, False),
+        F.avg_pool2d(image, 3, 2, 1, True, False),
+        F.avg_pool2d(image, 3, 2, 1, True, True, 5),
+        F.avg_pool3d(volume, 3, 2, 1, True, False),
+        F.avg_pool3d(volume, 2, divisor_override=3),
+        F.max_pool2d(image, 3, 2, 1, ceil_mode=True),
+        F.max_pool3d(volume, 3, 2, 1, ceil_mode=True),
+    ]
+
+
+def nearest(x: torch.Tensor):
+    return F.interpolate(x, scale_factor=1.5), F.interpolate(x, scale_factor=1.5, mode="nearest-exact")
 
 
 @table(
@@ -45,6 +62,11 @@ def sampled_volumes(x: torch.Tensor, grid: torch.Tensor):
     ),
     Case("transposed_cut", lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, padding=2, groups=2), (IMAGE,))),
     Case("grouped_three_axes", lambda: (nn.Conv3d(4, 6, 2, groups=2), (normal(1, 4, 4, 4, 4),))),
+    Case(
+        "time_first",
+        lambda: (lambda x, w, b: torch.conv_tbc(x, w, b, 1), (normal(5, 2, 3), normal(3, 3, 4), normal(4))),
+    ),
+    Case("many_groups", lambda: (nn.Conv2d(90, 90, 3, padding=1, groups=45), (normal(1, 90, 4, 4),))),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
 )
 def test_convolution(case, output_type):
@@ -74,6 +96,21 @@ def test_convolution(case, output_type):
             nn.Sequential(nn.AdaptiveAvgPool3d((2, 1, 1)), nn.Flatten(), nn.Linear(8, 3)),
             (normal(2, 4, 2, 4, 4),),
         ),
+    ),
+    Case("unbatched", lambda: (unbatched, (normal(3, 7), normal(3, 7, 8), normal(3, 5, 4, 6)))),
+    Case(
+        "unbatched_dynamic",
+        lambda: (unbatched, (normal(3, 7), normal(3, 7, 8), normal(3, 5, 4, 6))),
+        dynamic_shapes=({1: LENGTH},) * 3,
+        others=lambda: ((normal(3, 9), normal(3, 6, 8), normal(3, 6, 4, 6)),),
+        fails={TOSA: "avg_pool2d"},
+    ),
+    Case(
+        "nearest_beyond_the_end",
+        lambda: (lambda x: (aten.upsample_nearest2d(x, [9, 11], 2.0, 2.5), nearest(x)), (normal(2, 3, 3, 4),)),
+        dynamic_shapes=({2: LENGTH, 3: LENGTH},),
+        others=lambda: ((normal(2, 3, 5, 3),),),
+        fails={TOSA: "size.int"},
     ),
     Case("adaptive_max", lambda: (nn.AdaptiveMaxPool2d(1), (IMAGE,))),
     Case("nearest", lambda: (nn.Upsample(scale_factor=2), (IMAGE,))),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from fx_importer import OutputType, lower
+from fx_importer import OutputType, UnsupportedProgramError, lower
 
 X = torch.arange(24.0).reshape(4, 6)
 
@@ -30,7 +30,26 @@ class Writes(torch.nn.Module):
         return y, z, torch.diagonal_scatter(x, torch.ones(4))
 
 
-MODELS = {"reads": Reads(), "diagonals": Diagonals(), "writes": Writes()}
+class Bases(torch.nn.Module):
+    """Views index the memory of what they are views of, at an absolute offset or their own."""
+
+    def forward(self, x):
+        y, z = x * 2, x.clone()
+        row = z[1]
+        row.add_(1)
+        return (
+            x[:1].expand(3, 6).as_strided((2, 2), (0, 1), 1),
+            x[1].as_strided((2, 2), (1, 1), 1),
+            x[1].as_strided((2, 2), (6, 1)),
+            y.t()[2:].as_strided((2, 2), (1, 6)),
+            y.split(2, 1)[1].as_strided((2, 2), (6, 1)),
+            x.as_strided((2, 2), (1, 6), 3).as_strided((3,), (2,)),
+            torch.view_as_real(torch.complex(x, y)).as_strided((3,), (2,), 1),
+            row.as_strided((2, 2), (6, 1), 0),
+        )
+
+
+MODELS = {"reads": Reads(), "diagonals": Diagonals(), "writes": Writes(), "bases": Bases()}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -38,6 +57,12 @@ def test_linalg_agrees_with_eager(name):
     results = lower(MODELS[name], X, output_type="linalg").run(X)
     for ours, eager in zip(tree_leaves(results), tree_leaves(MODELS[name](X)), strict=True):
         torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("given", [X[:, ::2], X[1:]], ids=["gaps", "part"])
+def test_unknown_memory_is_refused(given):
+    with pytest.raises(UnsupportedProgramError, match="whose (other )?values are unknown"):
+        lower(lambda x: x.as_strided((2, 2), (1, 4), 0) + 1, given, output_type="linalg")
 
 
 @pytest.mark.parametrize("output_type", [OutputType.TOSA, OutputType.STABLEHLO])

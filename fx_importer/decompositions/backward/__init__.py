@@ -5,7 +5,7 @@ from __future__ import annotations
 from fx_importer.decompositions.backward.activation_backward import rrelu_backward, shrink_backward
 from fx_importer.decompositions.backward.attention_backward import attention_backward
 from fx_importer.decompositions.backward.avg_pool_backward import AVG_POOL_BACKWARD
-from fx_importer.decompositions.backward.convolution_backward import convolution_backward
+from fx_importer.decompositions.backward.convolution_backward import conv_tbc_backward, convolution_backward
 from fx_importer.decompositions.backward.distance_backward import DISTANCE_BACKWARD
 from fx_importer.decompositions.backward.embedding_backward import EMBEDDING_BACKWARD
 from fx_importer.decompositions.backward.grid_sample_backward import grid_sampler_backward
@@ -24,6 +24,7 @@ BACKWARD = (
     *LOSS_BACKWARD,
     *EMBEDDING_BACKWARD,
     convolution_backward,
+    conv_tbc_backward,
     attention_backward,
     rrelu_backward,
     shrink_backward,

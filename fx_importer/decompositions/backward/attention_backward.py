@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul.matmul import matmul
-from fx_importer.decompositions.nn.attention import attention_weights, repeat_heads
+from fx_importer.decompositions.nn.attention import attention_weights_of, repeat_heads
 from fx_importer.fx_graph.operators import aten
 
 
@@ -25,20 +25,20 @@ def attention_backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key and value, with recomputed attention weights; ``logsumexp`` is not read.
+    """Return the gradients of query, key and value, with attention weights recomputed from ``logsumexp``.
 
-    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads. Low precision is computed
-    in float32.
+    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads; (n, heads, L). Low
+    precision is computed in float32. Eager's operator ignores ``dropout_p``: the forward one raises for it.
     """
     dtypes = (query.dtype, key.dtype, value.dtype)
     if query.dtype in (torch.float16, torch.bfloat16):
-        grad, query, key, value = grad.float(), query.float(), key.float(), value.float()
+        grad, query, key, value, out = (each.float() for each in (grad, query, key, value, out))
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_heads(key, groups), repeat_heads(value, groups)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    weights = attention_weights_of(logsumexp, query, key, attn_mask, is_causal, scale)
     of_weights = matmul(grad, value.transpose(-2, -1))
-    of_scores = weights * (of_weights - torch.sum(of_weights * weights, -1, keepdim=True)) * factor
+    of_scores = weights * (of_weights - torch.sum(grad * out, -1, keepdim=True)) * factor
     found = (
         matmul(of_scores, key),
         _sum_repeated_heads(matmul(of_scores.transpose(-2, -1), query), groups),

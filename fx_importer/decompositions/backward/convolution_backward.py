@@ -32,7 +32,8 @@ def convolution_backward(
 
     That of the input is the transposed convolution, or the forward one for a transposed convolution. That of the weight
     convolves the input with the gradient, with stride and dilation, and batch and channels, exchanged. For a transposed
-    convolution, input and gradient are exchanged.
+    convolution, input and gradient are exchanged. The size of ``grad`` tells the output padding, and that of its
+    channels the size of the bias.
     """
     if not is_static(grad, x, weight):
         return NotImplemented
@@ -42,6 +43,8 @@ def convolution_backward(
     if output_mask[0]:
         if transposed:
             of_input = aten.convolution(grad, weight, None, stride, padding, dilation, False, [0] * axes, groups)
+            for k in range(axes):  # an output padding of a stride or more gives extra positions
+                of_input = of_input.narrow(2 + k, 0, x.shape[2 + k])
         else:
             reach = [dilation[k] * (weight.shape[2 + k] - 1) + 1 for k in range(axes)]
             least = [(grad.shape[2 + k] - 1) * stride[k] - 2 * padding[k] + reach[k] for k in range(axes)]
@@ -53,6 +56,15 @@ def convolution_backward(
     if output_mask[2]:
         of_bias = torch.sum(grad, [0, *range(2, grad.dim())])
     return of_input, of_weight, of_bias
+
+
+@decomposes(aten.conv_tbc_backward.default)
+def conv_tbc_backward(grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor, pad: int) -> Any:
+    """Return the gradients of input, weight and bias of ``conv_tbc``, a 1-D convolution of other axes."""
+    rows = (each.permute(1, 2, 0) for each in (grad, x))
+    how = (list(bias.shape), [1], [pad], [1], False, [0], 1, [True, True, True])
+    of_input, of_weight, of_bias = aten.convolution_backward(*rows, weight.permute(2, 1, 0), *how)
+    return of_input.permute(2, 0, 1), of_weight.permute(2, 1, 0), of_bias
 
 
 def _weight_gradient(

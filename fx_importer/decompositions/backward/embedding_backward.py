@@ -12,7 +12,7 @@ from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, fits
 from fx_importer.fx_graph.operators import aten
 
-_MEAN, _MAX = 1, 2
+_SUM, _MEAN, _MAX = 0, 1, 2
 """Modes of ``embedding_bag``."""
 
 
@@ -39,9 +39,9 @@ def embedding_dense_backward(grad: Tensor, indices: Tensor, number: int, padding
     return _sum_by_index(rows, flat, number)
 
 
-def _bag_of_each_index(indices: Tensor, offsets: Tensor) -> Tensor:
-    """Return the bag of each index."""
-    return count(offsets <= torch.arange(indices.shape[0]).unsqueeze(-1)) - 1
+def _bag_of_each_index(indices: Tensor, offsets: Tensor, offset2bag: Tensor) -> Tensor:
+    """Return the bag of each index: ``offset2bag``, or, if that is empty, by the ``offsets`` that bags begin at."""
+    return offset2bag if offset2bag.shape[0] else count(offsets <= torch.arange(indices.shape[0]).unsqueeze(-1)) - 1
 
 
 @decomposes(aten._embedding_bag_backward.default)
@@ -59,22 +59,19 @@ def embedding_bag_backward(
     per_sample_weights: Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
-    """Return the gradient of the weight; bags and their sizes are recomputed for sums and means.
-
-    For maxima, the indices that the forward operator returned are used.
-    """
-    if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
+    """Return the gradient of the weight. Bags, their sizes, and the indices of maxima are those of the arguments."""
+    if not is_static(grad, indices, offsets, offset2bag) or not fits(indices.shape[0], offsets.shape[0]):
         return NotImplemented
     if mode == _MAX:
         kept = torch.where((bag_size > 0).unsqueeze(1), grad, torch.zeros((), dtype=grad.dtype))
         zeros = torch.zeros((number, grad.shape[1]), dtype=grad.dtype)
         return torch.scatter_add(zeros, 0, maximum_indices.to(torch.int64), kept)
-    bags = _bag_of_each_index(indices, offsets)
+    bags = _bag_of_each_index(indices, offsets, offset2bag)
     rows = grad.index_select(0, bags)
     kept = indices != padding_idx
     if mode == _MEAN:
-        mine = (bags.unsqueeze(0) == torch.arange(grad.shape[0]).unsqueeze(1)) & kept
-        rows = rows / torch.clamp(count(mine), min=1).to(rows.dtype).index_select(0, bags).unsqueeze(1)
+        sizes = torch.where(bag_size == 0, torch.ones_like(bag_size), bag_size)
+        rows = rows / sizes.index_select(0, bags).to(rows.dtype).unsqueeze(1)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
     rows = torch.where(kept.unsqueeze(1), rows, torch.zeros((), dtype=rows.dtype))
@@ -93,10 +90,12 @@ def per_sample_weights_backward(
     mode: int,
     padding_idx: int = -1,
 ) -> Any:
-    """Return the dot products of each bag's gradient with the rows that were looked up."""
-    if not is_static(grad, indices, offsets) or not fits(indices.shape[0], offsets.shape[0]):
+    """Return the dot products of each bag's gradient with the rows that were looked up. Other modes raise in eager."""
+    fit = is_static(grad, indices, offsets, offset2bag) and fits(indices.shape[0], offsets.shape[0])
+    if mode != _SUM or not fit:
         return NotImplemented
-    found = torch.sum(grad.index_select(0, _bag_of_each_index(indices, offsets)) * weight.index_select(0, indices), 1)
+    rows = grad.index_select(0, _bag_of_each_index(indices, offsets, offset2bag))
+    found = torch.sum(rows * weight.index_select(0, indices), 1)
     return torch.where(indices != padding_idx, found, torch.zeros((), dtype=found.dtype))
 
 

@@ -24,11 +24,12 @@ def nll_loss_backward(
 ) -> Tensor:
     """Return ``-grad * weight`` at the label, and zero elsewhere.
 
-    ``x``: [classes], [n, classes] or [n, classes, …]; ``target``: the same without the classes.
+    ``x``: [classes], [n, classes] or [n, classes, …]; ``target``: the same without the classes. For [classes], the
+    label is the first element of ``target``, which eager also takes as [classes].
     """
     axis = 0 if x.dim() == 1 else 1
     shape = [-1 if k == axis else 1 for k in range(x.dim())]
-    labels = target.reshape([*target.shape[:axis], 1, *target.shape[axis:]] if x.dim() > 1 else [1])
+    labels = target.unsqueeze(axis) if x.dim() > 1 else target.reshape(-1).narrow(0, 0, 1)
     hit = (labels == torch.arange(x.shape[axis]).reshape(shape)) & (labels != ignore_index)
     if reduction == _MEAN:
         grad = grad / total_weight
@@ -75,14 +76,17 @@ def multi_margin_loss_backward(
 def multilabel_margin_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Tensor:
-    """Return the gradient of the sum of ``max(0, 1 - x[t] + x[j])`` over targets t, up to -1, and other classes j."""
+    """Return the gradient of the sum of ``max(0, 1 - x[t] + x[j])`` over targets t, up to -1, and other classes j.
+
+    ``is_target``, of the shape of ``x``, is 1 for the classes that are targets.
+    """
     rows = _rows(x)
     labels = target.reshape(rows.shape).unsqueeze(-1)  # [n, targets, 1]
     ended = torch.cumsum((labels < 0).to(torch.int32), 1) > 0
     hit = (labels == torch.arange(rows.shape[1])) & ~ended  # [n, targets, classes]
     zero = torch.zeros((), dtype=x.dtype)
     chosen = torch.sum(torch.where(hit, rows.unsqueeze(1), zero), 2, keepdim=True)
-    others = ~(torch.sum(hit.to(torch.int32), 1, keepdim=True) > 0)
+    others = is_target.reshape(rows.shape).unsqueeze(1) == 0
     active = ((1 - chosen + rows.unsqueeze(1)) > 0) & others & ~ended
     slope = active.to(x.dtype)
     back = torch.where(hit, -torch.sum(slope, 2, keepdim=True), zero)

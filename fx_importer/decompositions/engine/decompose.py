@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
+from fx_importer.decompositions.backward.max_pool_backward import scatter_foreign_indices
 from fx_importer.decompositions.engine.inline_composites import inline_composites
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from fx_importer.decompositions.engine.shape_generic import shape_generic_rules
@@ -20,7 +20,14 @@ from fx_importer.decompositions.engine.view_to_reshape import views_to_reshapes
 from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.aliasing import is_functional
-from fx_importer.fx_graph.programs import empty_on, fake_mode_of, storage_view_key, with_rewritten_graphs, with_tensors
+from fx_importer.fx_graph.programs import (
+    empty_on,
+    fake_mode_of,
+    run_decompositions,
+    storage_view_key,
+    with_rewritten_graphs,
+    with_tensors,
+)
 from fx_importer.fx_graph.regions import has_regions, inline_regions
 
 
@@ -41,6 +48,7 @@ def decompose(
     if not table and is_functional(program):
         return program
     rules: dict[Any, Callable[..., Any]] = {**expand_packets(table)}
+    program = scatter_foreign_indices(program, rules)
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:
         rules = shape_generic_rules(rules, mode.shape_env)
@@ -76,10 +84,7 @@ def _numbers_to_tensors(graph: fx.Graph, owner: fx.GraphModule) -> None:
 def retrace(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
     """Return ``program`` traced again by ``ExportedProgram.run_decompositions`` with ``rules``."""
     program = inline_composites(program, rules)
-    with warnings.catch_warnings():
-        # torch 2.13 copies pytree specs in a way that it warns of itself.
-        warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        traced = views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))).run_decompositions(rules)
+    traced = run_decompositions(views_to_reshapes(with_tensors(program, _fake_cpu_tensors(program))), rules)
     held = {**program.constants, **program.state_dict}
     return with_tensors(traced, {name: each for name, each in held.items() if isinstance(each, torch.Tensor)})
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from torch import fx
 from torch.export import ExportedProgram
 
-from fx_importer.fx_graph.aliasing import alias_sets, graphs_of, mutated_arguments
+from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, mutated_arguments
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.programs import run_decompositions, with_rewritten_graphs
 
 
 def views_to_reshapes(program: ExportedProgram) -> ExportedProgram:
@@ -26,9 +26,9 @@ def views_to_reshapes(program: ExportedProgram) -> ExportedProgram:
     if len(graphs) > 1:
         written = [node for graph in graphs for node in graph.nodes if mutated_arguments(node)]
     else:
-        written = _aliases_of_mutated(graphs[0]).intersection(_views(graphs[0]))
+        written = aliases_of_mutated(graphs[0]).intersection(_views(graphs[0]))
     if written:
-        program = program.run_decompositions({})
+        program = run_decompositions(program, {})
     return with_rewritten_graphs(program, _to_reshapes)
 
 
@@ -40,9 +40,3 @@ def _to_reshapes(graph: fx.Graph, owner: fx.GraphModule) -> None:
     del owner
     for node in _views(graph):
         node.target = aten.reshape.default
-
-
-def _aliases_of_mutated(graph: fx.Graph) -> set[fx.Node]:
-    """Return the nodes that may alias memory which a node of ``graph`` mutates (conservatively)."""
-    groups = alias_sets(graph)
-    return set().union(*(groups[written] for node in graph.nodes for written in mutated_arguments(node)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -49,17 +51,20 @@ def flash_attention_for_cpu(
     *,
     attn_mask: Tensor | None = None,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Any:
     """Return attention for (n, heads, L, E), and each row's logsumexp, (n, heads, L).
 
-    ``key`` and ``value`` may have fewer heads. There is no dropout on CPUs.
+    ``key`` and ``value`` may have fewer heads. There is no dropout on CPUs. That of a fully masked row is zero.
     """
+    if dropout_p:
+        return NotImplemented
     gqa = query.shape[1] != key.shape[1]
     out = scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
     if query.dtype in (torch.float16, torch.bfloat16):
         query, key = query.float(), key.float()
     scores = _scores(query, repeat_heads(key, query.shape[1] // key.shape[1]), attn_mask, is_causal, scale)
-    return out, torch.logsumexp(scores, -1)
+    total = torch.logsumexp(scores, -1)
+    return out, total if attn_mask is None else total.masked_fill(_masked_out(attn_mask).all(-1), 0.0)
 
 
 def attention_weights(
@@ -67,6 +72,15 @@ def attention_weights(
 ) -> Tensor:
     """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S)."""
     weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale), -1)
+    return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
+
+
+def attention_weights_of(
+    logsumexp: Tensor, query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
+) -> Tensor:
+    """Return `attention_weights`, given the logarithm of each row's sum of exponentials: (…, L)."""
+    scores = _scores(query, key, attn_mask, is_causal, scale)
+    weights = torch.exp(scores - logsumexp.to(scores.dtype).unsqueeze(-1))
     return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
 
 

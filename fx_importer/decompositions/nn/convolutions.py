@@ -109,6 +109,13 @@ def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometr
     return result if bias is None else result + bias.reshape(-1, *[1] * axes)
 
 
+@decomposes(aten.conv_tbc.default)
+def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """Convolve [time, batch, channels] with [kernel, channels, results]: a 1-D convolution of other axes."""
+    found = aten.convolution(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, [1], [pad], [1], False, [0], 1)
+    return found.permute(2, 0, 1)
+
+
 @decomposes(aten.convolution.default)
 def grouped_conv3d(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve each group separately, for conv3d."""

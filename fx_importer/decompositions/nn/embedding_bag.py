@@ -28,25 +28,29 @@ def embedding_bag(
 ) -> Any:
     """Return the sum, the mean or the maximum (``mode`` 0, 1, 2) of the rows of each bag.
 
-    The second result is the bag of each index (empty where eager has a shortcut), the third the sizes of the bags. The
-    fourth, which only the gradient of maxima reads, is the row of ``weight`` that each maximum comes from: the first
-    such of the bag.
+    The second result is the bag of each index (empty where eager has a shortcut), the third the sizes of the bags (for
+    sums, zeros). The fourth is the row of ``weight`` that each maximum comes from, the first such of the bag; for
+    means, it is the third result. The last bag has all the rest, but eager's fast sums end at the last offset.
     """
-    if is_empty(indices):
-        return NotImplemented
     number, width, kind = indices.shape[0], weight.shape[1], indices.dtype
     starts = offsets[:-1] if include_last_offset else offsets
     bags = starts.shape[0]
+    if is_empty(indices) and not is_empty(starts):
+        none = torch.zeros((bags,), dtype=kind)
+        most = torch.zeros((bags, width), dtype=kind) if mode == 2 else none
+        return torch.zeros((bags, width), dtype=weight.dtype), indices.clone(), none, most
     if not fits(bags, number, width if mode == 2 else 1) or is_empty(starts):
         return NotImplemented
-    last = offsets[-1:] if include_last_offset else torch.full((1,), number, dtype=offsets.dtype)
-    ends = torch.cat([starts[1:], last])
+    ends = torch.cat([starts[1:], torch.full((1,), number, dtype=offsets.dtype)])
     place = torch.arange(number)
     inside = (place >= starts.unsqueeze(-1)) & (place < ends.unsqueeze(-1))  # [bags, number]
     bag = count(starts <= place.unsqueeze(-1)) - 1
     if padding_idx is not None and padding_idx >= 0:
         inside = inside & (indices != padding_idx)
     size = count(inside)
+    fast = _sums_fast(weight, mode, per_sample_weights, padding_idx)
+    if fast and include_last_offset:
+        inside = inside & (place < offsets[-1:])
     rows = torch.index_select(weight, 0, indices)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
@@ -61,17 +65,16 @@ def embedding_bag(
         result = masked_row_sums(inside, rows)
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
-        most = torch.zeros((bags,), dtype=kind)
-    if _has_shortcut(weight, mode, per_sample_weights, padding_idx):
-        bag = bag.narrow(0, 0, 0)
-    return result, bag.to(kind), size.to(kind), most
+        size = size if mode == 1 else torch.zeros_like(size)
+        most = size.to(kind)
+    return result, (bag.narrow(0, 0, 0) if fast and mode == 0 else bag).to(kind), size.to(kind), most
 
 
-def _has_shortcut(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
-    """Return whether eager, on the CPU, leaves out the bag of each index; the result's type shows it."""
+def _sums_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
+    """Return whether eager, on the CPU, sums rows by their offsets; then, for sums, without the bag of each index."""
     rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
     unpadded = padding_idx is None or padding_idx < 0
-    return mode == 0 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
+    return mode != 2 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
 
 
 @decomposes(aten.embedding_renorm.default)

@@ -26,7 +26,7 @@ def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dila
         sliding_windows(size, length, step, pad, spread, ceil_mode)
         for size, length, step, pad, spread in zip(sizes, *settings, strict=True)
     ]
-    return window_maxima(x, windows)
+    return NotImplemented if any(each.has_empty for each in windows) else window_maxima(x, windows)
 
 
 @decomposes(aten.max_pool2d_with_indices.default)
@@ -36,7 +36,10 @@ def max_pool2d(
     """Return values by their own lowering where supported, and indices by comparison; unused ones are dropped."""
     if _max_pool_values.get() or not is_static(x):
         return NotImplemented
-    values, indices = _max_pool(2, x, kernel, stride, padding, dilation, ceil_mode)
+    found = _max_pool(2, x, kernel, stride, padding, dilation, ceil_mode)
+    if found is NotImplemented:
+        return NotImplemented
+    values, indices = found
     if x.dim() == 4 and not ceil_mode and set(per_axis(dilation, 2)) == {1}:
         token = _max_pool_values.set(True)
         try:
@@ -109,6 +112,27 @@ EXPLICIT_STRIDES = (
     _with_explicit_stride(aten.max_pool3d_with_indices.default, 3),
 )
 """The same pools with an explicit stride."""
+
+
+def _with_batch(operator: Any, axes: int) -> Decomposition:
+    @decomposes(operator)
+    def rule(x: Tensor, *how: Any, **more: Any) -> Any:
+        if x.dim() != axes + 1:
+            return NotImplemented
+        found = operator(x.unsqueeze(0), *how, **more)
+        return found.squeeze(0) if isinstance(found, Tensor) else tuple(each.squeeze(0) for each in found)
+
+    return rule
+
+
+UNBATCHED = (
+    _with_batch(aten.avg_pool1d.default, 1),
+    _with_batch(aten.avg_pool2d.default, 2),
+    _with_batch(aten.avg_pool3d.default, 3),
+    _with_batch(aten.max_pool2d_with_indices.default, 2),
+    _with_batch(aten.max_pool3d_with_indices.default, 3),
+)
+"""The same pools of inputs without a batch axis, as a batch of one."""
 
 
 def _quotient(x: Tensor, by: Tensor) -> Tensor:

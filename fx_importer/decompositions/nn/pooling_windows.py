@@ -16,11 +16,13 @@ class Windows:
     starts: Tensor
     """[outputs]; negative in the padding."""
     ends: Tensor
-    """[outputs], exclusive; beyond ``size`` in the padding. Every window has at least one element."""
+    """[outputs], exclusive; beyond ``size`` in the padding."""
     size: int
     length: int
     """Number of elements of the longest window."""
     dilation: int = 1
+    has_empty: bool = False
+    """Whether a window has no element: it begins in the padding, and its dilation is larger than the axis."""
 
     def places(self, k: int) -> Tensor:
         """Return the index of the k-th element of each window, clamped to its first and last one."""
@@ -43,7 +45,9 @@ def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation:
         outputs -= 1  # the last window begins in the axis, or in the padding before it
     starts = torch.arange(outputs + 1) * stride - padding
     within = (size - 1 + padding) // dilation + 1  # elements of the first window, however large the kernel is
-    return Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation)
+    begins = [i * stride - padding for i in range(outputs + 1)]
+    empty = any((begin % dilation if begin < 0 else begin) >= min(size, begin + reach) for begin in begins)
+    return Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation, empty)
 
 
 def adaptive_windows(size: int, outputs: int) -> Windows:

@@ -52,22 +52,60 @@ def nearest_exact_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: S
     return _resize_dynamic(x, output_size, scale_factors, 0.5)
 
 
+@decomposes(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
+def nearest_of_size(x: Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
+    """Resize as `nearest`, with dynamic sizes, or scales that do not lead to ``output_size``."""
+    return _resize_to(x, output_size, scales, 0.0)
+
+
+@decomposes(
+    *(aten._upsample_nearest_exact1d.default, aten._upsample_nearest_exact2d.default),
+    aten._upsample_nearest_exact3d.default,
+)
+def nearest_exact_of_size(x: Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
+    """Resize as `nearest_exact_of_dynamic_shape`, with dynamic sizes, or scales that do not lead to ``output_size``."""
+    return _resize_to(x, output_size, scales, 0.5)
+
+
+def _resize_to(x: Tensor, output_size: Sequence[int], scales: Sequence[float | None], from_edge: float) -> Any:
+    """Resize to ``output_size``, at steps of the inverse scales; elements beyond the last one repeat it."""
+    scales = [*scales, *[None] * (len(output_size) - len(scales))]
+    axes = list(enumerate(zip(output_size, scales, strict=True), 2))
+    if are_static(*x.shape[2:], *output_size) and all(
+        scale is None or (new - 1 + from_edge) / scale < x.shape[axis] for axis, (new, scale) in axes
+    ):
+        return NotImplemented
+    for axis, (new, scale) in axes:
+        x = _gather_axis(x, axis, new, scale, from_edge)
+    return x
+
+
 def _resize_dynamic(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
     if are_static(*x.shape[2:], *(output_size or ())):
         return NotImplemented
     scales = scale_factors or [None] * (x.dim() - 2)
     for axis, scale in enumerate(scales, 2):
-        size: Any = x.shape[axis]
-        new: Any = output_size[axis - 2] if scale is None else torch.sym_int(size * scale)
-        if scale is None:
-            lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
-            step = torch.div(*lengths)
-        else:
-            step = torch.full((), 1 / scale, dtype=torch.float32)
-        places = torch.floor((torch.arange(new, dtype=torch.float32) + from_edge) * step).to(torch.int64)
-        last = torch.scalar_tensor(size - 1, dtype=torch.int64)
-        x = x.index_select(axis, torch.minimum(places, last))
+        x = _gather_axis(x, axis, output_size[axis - 2] if scale is None else None, scale, from_edge)
     return x
 
 
-NEAREST_OF_DYNAMIC_SHAPE = (nearest_of_dynamic_shape, nearest_exact_of_dynamic_shape)
+def _gather_axis(x: Tensor, axis: int, new: Any, scale: float | None, from_edge: float) -> Tensor:
+    """Resize ``axis`` to the size ``new``, by default its own times ``scale``."""
+    size: Any = x.shape[axis]
+    new = torch.sym_int(size * scale) if new is None else new
+    if scale is None:
+        lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
+        step = torch.div(*lengths)
+    else:
+        step = torch.full((), 1 / scale, dtype=torch.float32)
+    places = torch.floor((torch.arange(new, dtype=torch.float32) + from_edge) * step).to(torch.int64)
+    last = torch.scalar_tensor(size - 1, dtype=torch.int64)
+    return x.index_select(axis, torch.minimum(places, last))
+
+
+NEAREST_OF_DYNAMIC_SHAPE = (
+    nearest_of_dynamic_shape,
+    nearest_exact_of_dynamic_shape,
+    nearest_of_size,
+    nearest_exact_of_size,
+)

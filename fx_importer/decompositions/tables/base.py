@@ -8,7 +8,7 @@ from fx_importer.decompositions.elementwise import arithmetic, comparisons, powe
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
 from fx_importer.decompositions.indexing import copies, factories, indexing, masked, reshape, roll, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul
-from fx_importer.decompositions.nn import adaptive_pooling, attention, losses, normalization
+from fx_importer.decompositions.nn import adaptive_pooling, attention, convolutions, losses, normalization
 from fx_importer.decompositions.random import distributions
 from fx_importer.decompositions.reduction import any_all, sum_mean_prod, variance
 from fx_importer.decompositions.resize import grid_sample, nearest
@@ -97,6 +97,7 @@ BASE = (
         *losses.LOSSES,
         because="the torch dialect lacks it",
     )
+    .replacing(convolutions.conv_tbc, because="the torch dialect infers a wrong shape of its result")
     .replacing(roll.roll, because="torch's decomposition gathers")
     .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
     .replacing(*shifts.SHIFTS, because="no backend supports all of its spellings")

@@ -122,6 +122,7 @@ LINALG = (
     .preferring(*complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
+    .preferring(*pooling.UNBATCHED, because="the C++ lowerings require a batch")
     .preferring(*bools.BOOL_SORTS, *clamp.BOOL_CLAMPS, because="the C++ lowering compares bools as signed integers")
     .preferring(histogram.bincount, because="the C++ lowering supports int64 only")
 )

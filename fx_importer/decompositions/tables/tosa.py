@@ -157,4 +157,5 @@ TOSA = (
     .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex dtypes")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
+    .preferring(*pooling.UNBATCHED, because="TOSA's pools require a batch")
 )
