@@ -20,6 +20,9 @@ from fx_importer.fx_graph.operators import aten
 
 Sizes = Sequence[int]
 
+_MANY_GROUPS = 16
+"""The C++ lowering to TOSA takes up to some tens of groups."""
+
 
 @dataclass(frozen=True)
 class _Geometry:
@@ -117,10 +120,11 @@ def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
 
 
 @decomposes(aten.convolution.default)
-def grouped_conv3d(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
-    """Convolve each group separately, for conv3d."""
+def convolution_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve each group separately: volumes, and images with many groups of several channels."""
     *sizes, transposed, output_padding, groups = geometry
-    if transposed or groups == 1 or x.dim() != 5:
+    many = groups > _MANY_GROUPS and weight.shape[1] > 1
+    if transposed or groups == 1 or not (many or x.dim() == 5):
         return NotImplemented
     biases = [None] * groups if bias is None else bias.chunk(groups)
     parts = zip(x.chunk(groups, 1), weight.chunk(groups), biases, strict=True)

@@ -117,7 +117,10 @@ TOSA = (
         because="TOSA's transposed convolution has neither groups nor dilation",
     )
     .preferring(convolutions.integer_convolution, because="TOSA convolves int8, and int16 in part")
-    .preferring(convolutions.grouped_conv3d, because="TOSA's conv3d has no groups")
+    .preferring(
+        convolutions.convolution_by_groups,
+        because="TOSA's conv3d has no groups, and C++ lowers few of conv2d",
+    )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")
     .preferring(
         *powers.TOSA_POWERS,
