@@ -161,7 +161,9 @@ def _read(node: fx.Node, memory: _Memory, sizes: list[Any], strides: list[Any], 
     order = _memory_order(result.shape, result.stride())
     whole = same_size(value_of(memory.flat).numel(), result.numel())
     if order is not None and whole and same_size(value_of(offset), memory.start):
-        view = emit(node, aten.reshape.default, memory.flat, [sizes[axis] for axis in order])
+        flat = memory.flat
+        elements = flat.args[0] if flat.target is aten.reshape.default else flat
+        view = emit(node, aten.reshape.default, elements, [sizes[axis] for axis in order])
         return emit(node, aten.permute.default, view, [order.index(axis) for axis in range(len(order))])
     _check_bounds(node, memory, result.shape, strides, offset)
     positions = _positions(node, sizes, strides, _minus(node, offset, memory.start))

@@ -1,6 +1,7 @@
 """The rules of pooling against eager: padding, dilation, windows over the edge, ties and NaN."""
 
 import math
+import random
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,11 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
+from fx_importer.decompositions.backward.avg_pool_backward import AVG_POOL_BACKWARD
+from fx_importer.decompositions.backward.max_pool_backward import MAX_POOL_BACKWARD
 from fx_importer.decompositions.nn import adaptive_pooling, pooling
+
+aten = torch.ops.aten
 
 X = torch.randn(2, 3, 7, 8, 6, generator=torch.Generator().manual_seed(0))
 TIES = X.mul(2).round()
@@ -79,3 +84,39 @@ def test_windows_larger_than_the_image(padding: int) -> None:
 
 def _average(settings: Any, x: torch.Tensor) -> Any:
     return pooling.avg_pool(x, *settings)
+
+
+def random_windows(rng: random.Random) -> tuple[int, list[Any]]:
+    axes = rng.choice((2, 3))
+    sizes, kernel, stride, dilation = ([rng.randint(1, most) for _ in range(axes)] for most in (7, 4, 4, 3))
+    padding = [rng.randint(0, length // 2) for length in kernel]
+    lead = rng.choice(([2, 3], [3]))
+    return axes, [lead + sizes, kernel, rng.choice((stride, [])), padding, dilation, rng.random() < 0.5]
+
+
+@pytest.mark.slow
+def test_random_windows() -> None:
+    rng, made = random.Random(0), torch.Generator().manual_seed(0)
+    for _ in range(600):
+        axes, (shape, *window) = random_windows(rng)
+        x = torch.randn(shape, generator=made).mul(2).round()
+        kernel, stride, padding, _, ceil = window
+        how = [kernel, stride, padding, ceil, rng.random() < 0.5, rng.choice((None, 3))]
+        try:
+            expected = getattr(aten, f"max_pool{axes}d_with_indices")(x, *window)
+            average = getattr(aten, f"avg_pool{axes}d")(x, *how)
+        except RuntimeError:  # no window fits
+            continue
+        rule = pooling.max_pool2d if axes == 2 else pooling.max_pool3d
+        found: Any = rule(x, *window)
+        if found is not NotImplemented:  # a window is empty: eager's index is not one of its elements
+            assert_close(found, expected, msg=f"{shape} {window}")
+            grad = torch.randn(expected[0].shape, generator=made)
+            backward = getattr(aten, f"max_pool{axes}d_with_indices_backward")(grad, x, *window, expected[1])
+            assert_close(MAX_POOL_BACKWARD[axes - 2](grad, x, *window, expected[1]), backward, msg=f"{shape} {window}")
+        found = pooling.avg_pool(x, *how)
+        if found is not NotImplemented:
+            assert_close(found, average, msg=f"{shape} {how}")
+        grad = torch.randn(average.shape, generator=made)
+        backward = getattr(aten, f"avg_pool{axes}d_backward")(grad, x, *how)
+        assert_close(AVG_POOL_BACKWARD[axes - 2](grad, x, *how), backward, msg=f"{shape} {how}")

@@ -114,7 +114,19 @@ class Positions(nn.Module):
         return self.tokens(tokens) + self.positions(self.order[:, : tokens.shape[1]])
 
 
+def bags(weight: torch.Tensor, indices: torch.Tensor, scale: torch.Tensor):
+    """Return all results of embedding_bag: empty bags, a last offset before the end, padding, and scaled rows."""
+    return [
+        torch.ops.aten._embedding_bag(weight, indices, torch.tensor(at), False, mode, False, each, last, padding)
+        for mode, scales in ((0, (None, scale)), (1, (None,)), (2, (None,)))
+        for last, at in ((False, [0, 0, 4]), (True, [0, 2, 2, 6]))
+        for padding in (-1, 4)
+        for each in scales
+    ]
+
+
 @table(
+    Case("bags", lambda: (bags, (normal(10, 3), torch.tensor([1, 2, 4, 5, 4, 3, 2]), normal(7)))),
     Case("embedding", lambda: (nn.Embedding(10, 4, padding_idx=0), (TOKENS,))),
     Case("embedding_of_int32", lambda: (nn.Embedding(10, 4), (TOKENS.int(),))),
     Case("positions", lambda: (Positions(), (TOKENS,))),
