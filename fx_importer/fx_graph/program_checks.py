@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, _OpNamespace
 
-_NAME = re.compile(r"[\w.$\-]{0,4096}")
-"""Names end up in source code that torch.fx generates and executes."""
+_IDENTIFIER = re.compile(r"\w{0,4096}", re.ASCII)
+_NAME = re.compile(r"""[^"'\\\x00-\x1f\x7f]{0,4096}""")
+"""Names end up in source code that torch.fx generates and executes: those of nodes and arguments as identifiers, those
+of parameters and modules in quotes."""
+_IDENTIFIERS = frozenset(("name", "as_name", "forward_arg_names"))
+_NODES = frozenset(("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values", "custom_obj_values"))
 _FREE_TEXT = frozenset(("metadata", "as_string", "as_strings", "torch_version"))
 """Keys of text that torch keeps as text, or writes into source code as a literal."""
 _TREES = frozenset(("in_spec", "out_spec"))
@@ -27,8 +31,9 @@ _OPERATORS = (*_ARITHMETIC, *_LOGIC, *_COMPARISONS, ast.Load)
 _FORMS = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare)
 _FUNCTIONS = frozenset(
     (
-        *("Abs", "And", "Eq", "Ge", "Gt", "Le", "Lt", "Max", "Min", "Mod", "Ne", "Not", "Or", "Piecewise", "Pow"),
-        *("ceiling", "floor", "sqrt", "Integer", "Float", "Rational", "Symbol", "ExprCondPair"),
+        *("Abs", "Add", "And", "Eq", "Ge", "Gt", "Le", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow"),
+        *("Equality", "Unequality", "GreaterThan", "LessThan", "StrictGreaterThan", "StrictLessThan", "Half"),
+        *("ceiling", "floor", "sqrt", "Integer", "Float", "Rational", "Symbol", "Dummy", "Piecewise", "ExprCondPair"),
         *("FloorDiv", "ModularIndexing", "Where", "PythonMod", "CleanDiv", "CeilToInt", "FloorToInt", "CeilDiv"),
         *("LShift", "RShift", "PowByNatural", "FloatPow", "FloatTrueDiv", "IntTrueDiv", "TruncToFloat", "TruncToInt"),
         *("RoundToInt", "RoundDecimal", "ToFloat", "Identity", "IsNonOverlappingAndDenseIndicator"),
@@ -53,7 +58,7 @@ def _check(value: Any, where: str, key: str) -> None:
         return
     if isinstance(value, Mapping):
         for name, each in value.items():
-            _check_text(name, where)
+            _check_text(name, where, _IDENTIFIER if key in _NODES else _NAME)
             _check(each, f"{where}: {name}" if len(where) < 200 else where, name)
     elif isinstance(value, list):
         for each in value:
@@ -72,11 +77,11 @@ def _check_string(text: str, where: str, key: str) -> None:
     elif key in ("target", "as_operator"):
         check_operator(text)
     else:
-        _check_text(text, where)
+        _check_text(text, where, _IDENTIFIER if key in _IDENTIFIERS else _NAME)
 
 
-def _check_text(text: str, where: str) -> None:
-    if not _NAME.fullmatch(text):
+def _check_text(text: str, where: str, form: re.Pattern[str] = _NAME) -> None:
+    if not form.fullmatch(text):
         raise Unsafe(f"{text[:80]!r} is no name ({where})")
 
 
@@ -114,11 +119,44 @@ _NUMBER_FUNCTIONS = frozenset(
 
 
 def check_expression(text: str) -> None:
-    """Raise `Unsafe` unless ``text``, which sympy evaluates, is arithmetic of numbers and symbols."""
-    _check_code(text, lambda call: isinstance(call.func, ast.Name) and call.func.id in _FUNCTIONS, "a size")
+    """Raise `Unsafe` unless ``text``, as of `sympy.srepr`, is arithmetic of numbers and symbols."""
+    _check_code(text, _is_size_call, "a size")
+
+
+def _is_size_call(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Name) or call.func.id not in _FUNCTIONS:
+        return False
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if call.func.id in ("Symbol", "Dummy", "Float"):
+        return all(_SYMBOL.fullmatch(each) for each in texts)
+    if call.func.id in _POWERS and not _is_small_power(call.args):
+        return False
+    return not texts and not call.keywords
+
+
+_SYMBOL = re.compile(r"\w+|-?[\d.]+(e[+-]?\d{1,3})?", re.ASCII)
+_POWERS = frozenset(("Pow", "PowByNatural", "FloatPow", "LShift"))
+
+
+def _is_small_power(arguments: Sequence[ast.expr]) -> bool:
+    """Whether evaluating it takes little time: no numbers that grow without limit."""
+    if len(arguments) != 2 or any(map(_has_power, arguments)):
+        return False
+    nodes = list(ast.walk(arguments[1]))
+    numbers = [each.value for each in nodes if isinstance(each, ast.Constant) and not isinstance(each.value, str)]
+    return len(numbers) <= 2 and all(abs(number) <= _GREATEST_POWER for number in numbers)
+
+
+def _has_power(expression: ast.expr) -> bool:
+    return any(
+        isinstance(each, ast.Pow | ast.LShift) or (isinstance(each, ast.Name) and each.id in _POWERS)
+        for each in ast.walk(expression)
+    )
 
 
 def _is_guard_call(call: ast.Call) -> bool:
+    if call.keywords:
+        return False
     if isinstance(call.func, ast.Attribute):
         return call.func.attr in _TENSOR_METHODS or ast.unparse(call.func) == "math.isnan"
     return isinstance(call.func, ast.Name) and call.func.id in _FUNCTIONS
@@ -131,28 +169,34 @@ def _check_code(text: str, is_known_call: Any, what: str) -> None:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise Unsafe(f"{text[:80]!r} is no expression, as {what} is") from None
+    if what != "a guard" and _loose_texts(tree):
+        raise Unsafe(f"{text[:80]!r} is more than the arithmetic of {what}")
     for node in ast.walk(tree):
         if not _is_arithmetic(node, is_known_call, guard=what == "a guard"):
             raise Unsafe(f"{text[:80]!r} is more than the arithmetic of {what}")
 
 
+def _loose_texts(tree: ast.AST) -> set[int]:
+    """Return the texts in an expression that are no arguments of a call, which checks them."""
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    texts = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return texts - {id(each) for call in calls for each in call.args}
+
+
 def _is_arithmetic(node: ast.AST, is_known_call: Any, *, guard: bool) -> bool:
     match node:
-        case ast.BinOp(op=ast.Pow(), left=left, right=right):
-            small = isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= _GREATEST_POWER
-            negative = isinstance(right, ast.UnaryOp)
-            return (small or negative) and not any(isinstance(each, ast.Pow) for each in ast.walk(left))
-        case ast.BinOp(op=ast.LShift(), right=right):
-            return isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= _GREATEST_POWER
+        case ast.BinOp(op=ast.Pow() | ast.LShift(), left=left, right=right):
+            return _is_small_power((left, right))
         case ast.Call():
-            return not node.keywords and bool(is_known_call(node))
+            return bool(is_known_call(node)) and len(node.keywords) <= 8
         case ast.Constant(value=value):
-            return isinstance(value, int | float) or (guard and isinstance(value, str) and bool(_NAME.fullmatch(value)))
+            # The calls of a size check the text in them.
+            return isinstance(value, int | float) or (isinstance(value, str) and bool(_NAME.fullmatch(value)))
         case ast.Name(id=name):
             return not name.startswith("__")
         case ast.Subscript() | ast.Attribute():
             return guard and (isinstance(node, ast.Subscript) or node.attr in (*_TENSOR_METHODS, "isnan", "inf"))
-    return isinstance(node, (*_FORMS, *_OPERATORS))
+    return isinstance(node, (*_FORMS, *_OPERATORS, ast.keyword))
 
 
 def check_tree(text: str) -> None:
@@ -162,6 +206,9 @@ def check_tree(text: str) -> None:
     except (ValueError, TypeError, RecursionError):
         raise Unsafe("the structure of its inputs or outputs cannot be read") from None
     _check_node(tree)
+    for keywords in tree["children_spec"][1:2]:  # of (args, kwargs); parameters of the generated function
+        for name in _keys(keywords.get("context")) if keywords.get("type") == "builtins.dict" else ():
+            _check_text(str(name), "a keyword argument", _IDENTIFIER)
 
 
 def _check_node(node: Any) -> None:

@@ -128,12 +128,14 @@ def _collecting_warnings() -> Iterator[list[BaseException]]:
             logged.append(record.exc_info[1])
         return False
 
-    logger = logging.getLogger(torch.export.__name__)
-    logger.addFilter(collect)
+    loggers = [logging.getLogger(name) for name in (torch.export.__name__, "torch._export.serde.serialize")]
+    for logger in loggers:
+        logger.addFilter(collect)
     try:
         yield logged
     finally:
-        logger.removeFilter(collect)
+        for logger in loggers:
+            logger.removeFilter(collect)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The child process in which a module from a file is parsed first. It imports no torch."""
+"""The child process that parses a module from a file, and writes it again. It imports no torch."""
 
 import resource
 import sys
@@ -7,16 +7,15 @@ from pathlib import Path
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.mlir.resources import byte_size, has_data, resource_bytes, resources_in
 
-SECONDS, BYTES = 20, 8 << 30
+SECONDS, BYTES = 10, 8 << 30
 """Limits of a file without weights: CPU time, and address space."""
 _SECONDS_PER_GIB, _MEMORY_PER_BYTE = 60, 6
 
 
-def parse(path: str, unregistered: str) -> None:
-    """Parse the module in the file ``path``, within limits, and check the sizes of its resources.
+def rewrite(path: str, made: str, unregistered: str) -> None:
+    """Parse the module in the file ``path``, within limits, and write it to the file ``made`` as bytecode.
 
-    What MLIR reports as an error is left for the caller to meet. Anything else ends this process: a signal, a limit,
-    or an exit code of 1 with a sentence.
+    If that fails, this process ends with a sentence and the exit code 1; or by a signal or a limit.
     """
     size = Path(path).stat().st_size
     for limit, most in (
@@ -30,8 +29,10 @@ def parse(path: str, unregistered: str) -> None:
     context.allow_unregistered_dialects = bool(unregistered)
     try:
         module = ir.Module.parseFile(path, context)
-    except (ir.MLIRError, RuntimeError):  # RuntimeError: a message that is no text
-        return
+    except (ir.MLIRError, RuntimeError) as error:  # RuntimeError: a message that is no text
+        sys.exit(str(error))
     for value in dict.fromkeys(value for *_, value in resources_in(module.operation)):
         if resource_bytes(value, byte_size(value)) is None and has_data(value):
             sys.exit(f"a resource of type {value.type} has data of another size")
+    with Path(made).open("wb") as file:  # where the disk is full, this raises; MLIR's own file would end the process
+        module.operation.write_bytecode(file)

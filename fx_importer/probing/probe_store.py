@@ -48,7 +48,7 @@ class Store:
             pass
 
     def _connected(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         table = sqlite3.connect(self._path, timeout=10)
         table.execute("CREATE TABLE IF NOT EXISTS outcomes (key BLOB PRIMARY KEY, stage TEXT, reason TEXT)")
         return table

@@ -92,7 +92,11 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
 
 
 def _check_exists(path: Path) -> None:
-    if not path.is_file():
+    try:
+        exists = path.is_file()
+    except OSError:  # such as for a name that is too long
+        exists = False
+    if not exists:
         raise UsageError(f"there is no file '{path}' to take weights from: accepted is {ACCEPTED}")
 
 

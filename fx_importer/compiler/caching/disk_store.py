@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ _ABANDONED = 3600.0
 class Store:
     """Entries by key, as files. Any number of processes may use it at once.
 
-    Unreadable entries count as missing, and failures to write are ignored.
+    Unreadable entries count as missing, and failures to write are ignored. So do entries that another user may have
+    written: an entry is code that runs in this process.
     """
 
     directory: Path
@@ -43,7 +45,11 @@ class Store:
         """Return an entry and mark it as recently used."""
         path = self._path(key)
         try:
-            found = path.read_bytes()
+            check_private(self.directory)
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123 - it is a descriptor
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    return None
+                found = file.read()
         except OSError:
             return None
         start = len(_MAGIC) + hashlib.sha256().digest_size
@@ -60,7 +66,7 @@ class Store:
         if len(data) > self.limit // _LARGEST_PART:
             return False
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_private(self.directory)
             descriptor, name = tempfile.mkstemp(dir=self.directory, suffix=_NEW)
             try:
                 with open(descriptor, "wb") as file:  # noqa: PTH123 - it is a descriptor
@@ -112,6 +118,21 @@ class Store:
         for path, each in self._files(_NEW):
             if time.time() - each.st_mtime > _ABANDONED:
                 _remove(path)
+
+
+def make_private(directory: Path) -> None:
+    """Make ``directory``, for this user only, unless it exists. Raises OSError as `check_private` does."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    check_private(directory)
+
+
+def check_private(directory: Path) -> None:
+    """Raise OSError if another user may write to ``directory``."""
+    found = directory.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"'{directory}' can be written by other users: chmod 700 it, or name another directory")
 
 
 def _remove(path: Path) -> None:

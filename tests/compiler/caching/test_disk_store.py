@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,40 @@ def test_damaged_entry_is_a_miss(tmp_path: Path, damage: Callable[[bytes], bytes
     path.write_bytes(damage(path.read_bytes()))
     assert store.get("a") is None
     assert store.entries() == []
+
+
+def test_directory_is_private(tmp_path: Path):
+    store = Store(tmp_path / "parent" / "new", LARGE)
+    assert store.put("a", b"one")
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE(store.entries()[0][1].st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o720])
+def test_directory_that_others_may_write_is_not_used(tmp_path: Path, mode: int):
+    store = Store(tmp_path / "new", LARGE)
+    store.put("a", b"one")
+    store.directory.chmod(mode)
+    assert store.get("a") is None
+    assert not store.put("b", b"two")
+    store.directory.chmod(0o755)
+    assert store.get("a") == b"one"
+
+
+def test_entry_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = Store(tmp_path / "new", LARGE)
+    store.put("a", b"one")
+    monkeypatch.setattr(os, "geteuid", lambda: store.directory.stat().st_uid + 1)
+    assert store.get("a") is None
+    assert not store.put("b", b"two")
+
+
+def test_entry_by_a_symbolic_link_is_not_used(tmp_path: Path):
+    store, other = Store(tmp_path / "new", LARGE), Store(tmp_path / "other", LARGE)
+    store.put("a", b"one")
+    other.put("b", b"two")
+    (other.directory / "a.lowered").symlink_to(store.directory / "a.lowered")
+    assert other.get("a") is None
 
 
 def test_least_recently_used_is_evicted_first(tmp_path: Path):
