@@ -22,6 +22,20 @@ class LoopEmitter(ArithOps):
         dynamic = [size for size in sizes if isinstance(size, ir.Value)]
         return self.op("tensor.empty", [self.tensor(sizes, element)], dynamic).result
 
+    def fill_with_zeros(self, tensor: ir.Value) -> ir.Value:
+        """Emit ``linalg.fill`` of ``tensor``."""
+        element = ir.RankedTensorType(tensor.type).element_type
+        if isinstance(element, ir.ComplexType):
+            name, value = "complex.constant", f"[0.0 : {element.element_type}, 0.0 : {element.element_type}]"
+        else:
+            name, value = "arith.constant", f"{'0.0' if isinstance(element, ir.FloatType) else '0'} : {element}"
+        zero = self.op(name, [element], (), {"value": self.attribute(value)}).result
+        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1], self.context)}
+        op = self.op("linalg.fill", [tensor.type], [zero, tensor], segments, regions=1)
+        block = self.add_block(op.regions[0], [element, element])
+        self.inside(block).op("linalg.yield", [], [block.arguments[0]])
+        return op.result
+
     def extract(self, tensor: ir.Value, *position: Size) -> ir.Value:
         """Emit ``tensor.extract`` of one element."""
         element = ir.RankedTensorType(tensor.type).element_type
@@ -46,6 +60,39 @@ class LoopEmitter(ArithOps):
         """Emit ``tensor.insert_slice``: ``tensor`` with ``part`` where `extract_slice` takes it from."""
         operands, attributes = self._slice_operands(offsets, sizes, 2)
         return self.op("tensor.insert_slice", [tensor.type], [part, tensor, *operands], attributes).result
+
+    def expand_leading_axis(self, tensor: ir.Value) -> ir.Value:
+        """Emit ``tensor.expand_shape``: ``tensor`` with a leading axis of size 1."""
+        element = ir.RankedTensorType(tensor.type).element_type
+        sizes: list[Size] = [1, *self.sizes(tensor)]
+        attributes = {
+            "reassociation": self._leading_axis_groups(len(sizes)),
+            "static_output_shape": self.array(_static(sizes)),
+        }
+        dynamic = [size for size in sizes if isinstance(size, ir.Value)]
+        return self.op("tensor.expand_shape", [self.tensor(sizes, element)], [tensor, *dynamic], attributes).result
+
+    def collapse_leading_axis(self, tensor: ir.Value) -> ir.Value:
+        """Emit ``tensor.collapse_shape``: ``tensor`` without its leading axis, of size 1."""
+        _, *shape = self.shape(tensor)
+        result = self.tensor(shape, ir.RankedTensorType(tensor.type).element_type)
+        attributes = {"reassociation": self._leading_axis_groups(1 + len(shape))}
+        return self.op("tensor.collapse_shape", [result], [tensor], attributes).result
+
+    def _leading_axis_groups(self, rank: int) -> ir.Attribute:
+        groups = [[0, 1], *([axis] for axis in range(2, rank))] if rank > 1 else []
+        axes = [ir.ArrayAttr.get([self.i64(axis) for axis in group], self.context) for group in groups]
+        return ir.ArrayAttr.get(axes, self.context)
+
+    def extract_from_leading_axis(self, tensor: ir.Value) -> ir.Value:
+        """Emit ``tensor.extract_slice``: a slice of ``tensor`` without its leading axis, of size 1."""
+        sizes = self.sizes(tensor)
+        return self.extract_slice(tensor, [0] * len(sizes), sizes, range(1, len(sizes)))
+
+    def insert_into_leading_axis(self, part: ir.Value, tensor: ir.Value) -> ir.Value:
+        """Emit ``tensor.insert_slice``: ``tensor``, whose leading axis has size 1, with ``part`` as all it holds."""
+        sizes = self.sizes(tensor)
+        return self.insert_slice(part, tensor, [0] * len(sizes), sizes)
 
     def _slice_operands(
         self, offsets: Sequence[Size], sizes: Sequence[Size], tensors: int

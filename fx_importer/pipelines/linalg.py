@@ -10,6 +10,7 @@ from fx_importer.rewrites import (
     allow_inlining,
     conditional_loops_to_scf,
     fold_linalg_no_ops,
+    loops_to_destination_style,
     nans_in_linalg,
     state_to_values,
     tm_tensor_to_loops,
@@ -54,10 +55,12 @@ def linalg(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "loops",
-                "Scans, scatters and sorts are scf loops; NaN propagates; no-ops are folded.",
+                "Scans, scatters, sorts are loops; loops update tensors in place; NaN propagates; no-ops are folded.",
                 (
                     *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops),
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
+                    loops_to_destination_style,
+                    on_functions("canonicalize", "cse"),
                 ),
             ),
             Stage("in-place", "State that a function mutates is passed in memrefs.", (values_to_memory,)),

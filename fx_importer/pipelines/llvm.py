@@ -26,15 +26,15 @@ LLVM = Pipeline(
             "Tensors are buffers. The caller owns results, arguments are never written to, temporaries are freed.",
             (
                 Pass("eliminate-empty-tensors"),
+                on_functions("cse"),  # a body reads and writes one slice of what a loop carries
                 Pass(
                     "one-shot-bufferize",
                     {
-                        "allow-return-allocs-from-loops": True,  # a loop may carry a new tensor in each iteration
                         "bufferize-function-boundaries": True,
                         "function-boundary-type-conversion": "identity-layout-map",
                     },
                 ),
-                on_functions("canonicalize"),
+                on_functions("cse", "canonicalize"),  # copies of a slice to itself are no-ops
                 Pass("refback-mlprogram-bufferize"),
                 Pass("buffer-deallocation-pipeline"),
                 on_functions("optimize-allocation-liveness"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
-from fx_importer.rewrites import dynamic_sizes_to_tensor
+from fx_importer.rewrites import dynamic_sizes_to_tensor, loops_to_destination_style
 
 TO_LINALG: Mapping[str, Stage] = {
     "tosa": Stage(
@@ -15,6 +15,7 @@ TO_LINALG: Mapping[str, Stage] = {
             on_functions("tosa-to-scf"),  # before passes that do not convert TOSA ops in regions
             on_functions("tosa-to-linalg-named", "canonicalize", "tosa-make-broadcastable", "tosa-to-linalg"),
             on_functions("tosa-to-tensor", "tosa-to-arith", "canonicalize", "cse"),
+            loops_to_destination_style,
         ),
     ),
     "stablehlo": Stage(
@@ -25,6 +26,7 @@ TO_LINALG: Mapping[str, Stage] = {
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),
+            loops_to_destination_style,
         ),
     ),
 }

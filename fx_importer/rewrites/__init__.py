@@ -12,6 +12,7 @@ from fx_importer.mlir.walk import RewriteStep
 from fx_importer.rewrites.allow_inlining import allow_inlining
 from fx_importer.rewrites.constant_tensors import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.in_place_state import state_to_values, values_to_memory
+from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
@@ -57,6 +58,7 @@ _ALL = (
     i64_sums_to_tosa,
     isolate_tosa_regions,
     literals_to_stablehlo,
+    loops_to_destination_style,
     nans_in_linalg,
     nans_in_stablehlo,
     narrow_tosa_floats,

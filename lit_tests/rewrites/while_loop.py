@@ -1,5 +1,5 @@
 # RUN: %PYTHON %s | FileCheck %s
-"""while_loop: its condition is carried, as are values that TOSA's regions capture."""
+"""while_loop: its condition is carried, as are values that TOSA's regions capture; linalg updates tensors in place."""
 
 import torch
 from torch._higher_order_ops.while_loop import while_loop
@@ -40,6 +40,15 @@ for output_type in ("tosa", "stablehlo", "linalg"):
 # CHECK: return %[[R]]#1, %[[R]]#2
 
 # CHECK: %[[P:.*]] = tensor.extract
-# CHECK: %[[R:.*]]:2 = scf.while (%[[GO:.*]] = %[[P]], %[[I:.*]] = %arg0, %[[A:.*]] = %arg1)
-# CHECK-NEXT: scf.condition(%[[GO]]) %[[I]], %[[A]]
-# CHECK: return %[[R]]#0, %[[R]]#1
+# CHECK-DAG: %[[A:.*]] = tensor.expand_shape %arg1 {{.*}} : tensor<2xf32> into tensor<1x2xf32>
+# CHECK-DAG: %[[I:.*]] = tensor.expand_shape %arg0 {{.*}} : tensor<i32> into tensor<1xi32>
+# CHECK: %[[R:.*]]:2 = scf.while (%[[I0:.*]] = %[[I]], %[[A0:.*]] = %[[A]], %[[GO:.*]] = %[[P]])
+# CHECK-NEXT: scf.condition(%[[GO]]) %[[I0]], %[[A0]]
+# CHECK: ^bb0(%[[I1:.*]]: tensor<1xi32>, %[[A1:.*]]: tensor<1x2xf32>):
+# CHECK: %[[OLD:.*]] = tensor.extract_slice %[[A1]][0, 0] [1, 2] [1, 1]
+# CHECK: %[[NEW:.*]] = linalg.generic {{.*}} outs(%[[OLD]] :
+# CHECK: %[[NEXT:.*]] = tensor.insert_slice %[[NEW]] into %[[A1]][0, 0] [1, 2] [1, 1]
+# CHECK: scf.yield %{{.*}}, %[[NEXT]], %{{.*}} : tensor<1xi32>, tensor<1x2xf32>, i1
+# CHECK: %[[X:.*]] = tensor.collapse_shape %[[R]]#1
+# CHECK: %[[N:.*]] = tensor.collapse_shape %[[R]]#0
+# CHECK: return %[[N]], %[[X]]

@@ -20,7 +20,8 @@ from torch.utils import _pytree as pytree
 
 from fx_importer import OutputType, StageFailed, UsageError, lower
 from fx_importer.api.lowered import Lowered
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import ir, passmanager
+from fx_importer.mlir.module_contents import copy_module
 
 LINALG, TORCH, TOSA, STABLEHLO = (
     OutputType.LINALG_ON_TENSORS,
@@ -94,6 +95,8 @@ def check(case: Case, output_type: OutputType) -> None:
         raise
     illegal = dialects_of(lowered.module) - DIALECTS[output_type]
     assert not illegal, f"a module for {output_type.value} holds {illegal}"
+    if output_type is LINALG:
+        assert_loops_bufferize(lowered.module)
     if output_type is not LINALG and not (output_type is STABLEHLO and case.dynamic_shapes):
         return
     for given in (inputs, *case.others(), inputs):
@@ -129,6 +132,20 @@ def dialects_of(module: ir.Module) -> set[str]:
 
     module.operation.walk(visit)
     return found
+
+
+def assert_loops_bufferize(module: ir.Module) -> None:
+    """Check that one-shot bufferization with default options takes loops, also after the usual passes before it."""
+    if "scf" not in dialects_of(module):
+        return
+    fused = (
+        "func.func(canonicalize,cse),linalg-fuse-elementwise-ops,func.func(linalg-generalize-named-ops,canonicalize),"
+    )
+    for before in ("", fused):
+        copy = copy_module(module.operation).operation
+        with copy.context:
+            text = f"builtin.module({before}one-shot-bufferize{{bufferize-function-boundaries}})"
+            passmanager.PassManager.parse(text).run(copy)
 
 
 def assert_same(actual: Any, expected: Any, tolerance: tuple[float, float] | None) -> None:

@@ -14,6 +14,8 @@ from torch.utils import _pytree as pytree
 from fx_importer import lower
 from fx_importer.api.lowered import Lowered
 
+from .harness import assert_loops_bufferize
+
 DIALECTS = ["linalg", "tosa", "stablehlo"]
 
 
@@ -37,6 +39,18 @@ def number_as_predicate(x):
 
 def loop(n, x):
     return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x * 2 + i), (n, x))
+
+
+def swap(n, x):
+    # Each value is still read after it has been overwritten.
+    return while_loop(lambda i, x, y: i > 0, lambda i, x, y: (i - 1, y.clone(), y.flip(0) + x), (n, x, x * 3))
+
+
+def same_start(n, x):
+    def body(i, x, a, b):
+        return i - 1, x + 1, x.cumsum(0), b + x
+
+    return while_loop(lambda i, x, a, b: i > 0, body, (n, x, torch.zeros(2), torch.zeros(2)))
 
 
 def branch_in_a_loop(n, x):
@@ -97,6 +111,8 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (several_results, [three(1.0), three(-1.0)]),
     (number_as_predicate, [three(0.0), three(2.0)]),
     (loop, [trip_counts(0), trip_counts(1), trip_counts(3), trip_counts(7)]),
+    (swap, [trip_counts(0), trip_counts(3)]),
+    (same_start, [trip_counts(3)]),
     (branch_in_a_loop, [trip_counts(0), trip_counts(2), trip_counts(5)]),
     (loop_in_a_branch, [trip_counts(1), trip_counts(3), trip_counts(4)]),
     (loop_in_a_loop, [trip_counts(0), trip_counts(1), trip_counts(3)]),
@@ -139,7 +155,10 @@ CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGR
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])
 def test_control_flow(program, inputs, dialect, lowered, caller):
-    results = caller(lowered(program, inputs, dialect))(*inputs)
+    result = lowered(program, inputs, dialect)
+    if dialect == "linalg":
+        assert_loops_bufferize(result.module)
+    results = caller(result)(*inputs)
     torch.testing.assert_close(pytree.tree_leaves(results), pytree.tree_leaves(program(*inputs)))
 
 

@@ -7,7 +7,7 @@ from torch.export import Dim
 from fx_importer import UsageError, lower
 from fx_importer.mlir.bindings import ir
 
-from .harness import LINALG, assert_same, integers, normal
+from .harness import LINALG, assert_loops_bufferize, assert_same, integers, normal
 
 ANY = Dim.DYNAMIC
 NAN, INF = float("nan"), float("inf")
@@ -41,6 +41,7 @@ PROGRAMS = {
     "topk_of_one": (lambda x: x.topk(1), normal(3, 1)),
     "sort_of_nothing": (lambda x: x.sort(0), torch.ones(0, 2)),
     "sort_of_bfloat16": (lambda x: x.sort(stable=True), normal(50, dtype=torch.bfloat16)),
+    "sort_of_int64": (lambda x: (x.sort(stable=True), x[0].sort()), integers(3, 6, low=0, high=3)),
     "sort_of_uint8": (lambda x: x.sort(stable=True), integers(40, low=0, high=256, dtype=torch.uint8)),
     "kthvalue": (lambda x: (x.kthvalue(2), x.kthvalue(3, 0, keepdim=True)), normal(4, 5)),
     "scatter_reduce": (
@@ -66,6 +67,7 @@ def test_loops(name):
     program, *inputs = PROGRAMS[name]
     lowered = lower(program, *inputs, output_type=LINALG)
     ir.Module.parse(str(lowered.module), ir.Context()).operation.verify()  # in a context without torch-mlir's dialects
+    assert_loops_bufferize(lowered.module)
     assert_same(lowered.run(*inputs), program(*inputs), None)
 
 

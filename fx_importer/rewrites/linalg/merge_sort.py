@@ -14,77 +14,87 @@ def sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     """Sort the operands of ``op``, a ``tm_tensor.sort``, along its axis, together; return the results.
 
     Its region takes two elements of each operand, and returns whether the first one may stay the first. NaN is greater
-    than any number, as in torch.
+    than any number, as in torch. Each row is sorted in two rows of scratch memory, between which the passes alternate.
     """
     axis = ir.IntegerAttr(op.attributes["dimension"]).value
     block = op.regions[0].blocks[0]
     tensors = list(op.operands)
     sizes = emit.sizes(tensors[0])
+    length = sizes[axis]
     row_sizes: list[Size] = [size if each == axis else 1 for each, size in enumerate(sizes)]
     others = [each for each in range(len(sizes)) if each != axis]
 
     def sort_one_row(emit: LoopEmitter, counters: Sequence[ir.Value], state: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        unsorted, scratch = state[: len(tensors)], state[len(tensors) :]
         positions = dict(zip(others, counters, strict=True))
         offsets = [positions.get(each, 0) for each in range(len(sizes))]
-        rows = [emit.extract_slice(tensor, offsets, row_sizes, [axis]) for tensor in state]
-        ordered = _sort_row(rows, sizes[axis], block, emit)
-        return [
-            emit.insert_slice(each, tensor, offsets, row_sizes) for each, tensor in zip(ordered, state, strict=True)
-        ]
+        rows = [emit.extract_slice(each, offsets, row_sizes, [axis]) for each in unsorted]
+        filled = [emit.insert_slice(row, each, [0, 0], [1, length]) for row, each in zip(rows, scratch, strict=True)]
+        side, *ordered = _sort_row(filled, length, block, emit)
+        rows = [emit.extract_slice(each, [side, 0], [1, length], [1]) for each in ordered]
+        done = [emit.insert_slice(row, each, offsets, row_sizes) for row, each in zip(rows, unsorted, strict=True)]
+        return [*done, *ordered]
 
-    return emit.nest([sizes[each] for each in others], tensors, sort_one_row)
+    scratch = [emit.empty([2, length], ir.RankedTensorType(each.type).element_type) for each in tensors]
+    return emit.nest([sizes[each] for each in others], [*tensors, *scratch], sort_one_row)[: len(tensors)]
 
 
-def _sort_row(rows: Sequence[ir.Value], length: Size, block: ir.Block, emit: LoopEmitter) -> list[ir.Value]:
-    """Merge runs of 1, 2, 4, … elements until one is as long as the row. Each pass writes to new memory."""
-    types = [ir.IndexType.get(emit.context), *(row.type for row in rows)]
-    passes = emit.op("scf.while", types, [emit.index(1), *rows], regions=2)
+def _sort_row(scratch: Sequence[ir.Value], length: Size, block: ir.Block, emit: LoopEmitter) -> list[ir.Value]:
+    """Merge runs of 1, 2, 4, … elements until one is as long as the row, which is row 0 of each of ``scratch``.
+
+    Each pass reads one row and writes the other. Return the number of the row that was written last, and the tensors.
+    """
+    types = [*(each.type for each in scratch), *[ir.IndexType.get(emit.context)] * 2]
+    passes = emit.op("scf.while", types, [*scratch, emit.index(1), emit.index(0)], regions=2)
     condition = emit.add_block(passes.regions[0], types)
     inside = emit.inside(condition)
-    inside.op("scf.condition", [], [inside.less(condition.arguments[0], length), *condition.arguments])
+    inside.op("scf.condition", [], [inside.less(condition.arguments[-2], length), *condition.arguments])
     body = emit.add_block(passes.regions[1], types)
     inside = emit.inside(body)
-    run, *before = body.arguments
-    twice = inside.index_op("addi", run, run)
+    *before, run, side = body.arguments
+    twice, other = inside.index_op("addi", run, run), inside.index_op("subi", 1, side)
 
     def merge(emit: LoopEmitter, low: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
         middle = emit.index_op("minsi", emit.index_op("addi", low, run), length)
         high = emit.index_op("minsi", emit.index_op("addi", low, twice), length)
-        return _merge(before, state, (low, middle, high), block, emit)
+        return _merge(state, (side, other), (low, middle, high), block, emit)
 
-    after = inside.loop(0, length, twice, [_like(row, length, inside) for row in rows], merge)
-    inside.op("scf.yield", [], [twice, *after])
-    return list(passes.results)[1:]
+    after = inside.loop(0, length, twice, before, merge)
+    inside.op("scf.yield", [], [*after, twice, other])
+    *ordered, _, side = passes.results
+    return [side, *ordered]
 
 
 def _merge(
-    before: Sequence[ir.Value],
-    after: Sequence[ir.Value],
+    scratch: Sequence[ir.Value],
+    sides: tuple[ir.Value, ir.Value],
     bounds: tuple[ir.Value, ir.Value, ir.Value],
     block: ir.Block,
     emit: LoopEmitter,
 ) -> list[ir.Value]:
-    """Merge two runs of ``before``, from low to middle and from middle to high, into the same place of ``after``."""
+    """Merge two runs of one row, from low to middle and from middle to high, into the same place of the other row."""
+    source, destination = sides
     low, middle, high = bounds
     last = emit.index_op("subi", high, 1)
 
     def merge_one(emit: LoopEmitter, target: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        left, right, *rows = state
+        *scratch, left, right = state
         # An element read beyond the end of a run is not used.
         at_left, at_right = (emit.index_op("minsi", each, last) for each in (left, right))
-        pairs = [(emit.extract(row, at_left), emit.extract(row, at_right)) for row in before]
+        pairs = [(emit.extract(each, source, at_left), emit.extract(each, source, at_right)) for each in scratch]
         ordered = _ordered(block, pairs, emit)
         ordered = emit.value("arith.ori", "i1", ordered, emit.less(last, right))
         first = emit.value("arith.andi", "i1", ordered, emit.less(left, middle))
-        rows = [
-            emit.insert(emit.select_value(first, *pair), row, target) for pair, row in zip(pairs, rows, strict=True)
+        merged = [
+            emit.insert(emit.select_value(first, *pair), each, destination, target)
+            for pair, each in zip(pairs, scratch, strict=True)
         ]
         one = emit.index(1)
         next_left = emit.select_value(first, emit.index_op("addi", left, one), left)
         next_right = emit.select_value(first, right, emit.index_op("addi", right, one))
-        return [next_left, next_right, *rows]
+        return [*merged, next_left, next_right]
 
-    return emit.loop(low, high, 1, [low, middle, *after], merge_one)[2:]
+    return emit.loop(low, high, 1, [*scratch, low, middle], merge_one)[: len(scratch)]
 
 
 def _ordered(block: ir.Block, pairs: Sequence[tuple[ir.Value, ir.Value]], emit: LoopEmitter) -> ir.Value:
@@ -98,7 +108,3 @@ def _ordered(block: ir.Block, pairs: Sequence[tuple[ir.Value, ir.Value]], emit: 
     if nan_stays is None:
         return ordered
     return emit.value("arith.ori", "i1", ordered, emit.compare_floats("uno", nan_stays, nan_stays))
-
-
-def _like(row: ir.Value, length: Size, emit: LoopEmitter) -> ir.Value:
-    return emit.empty([length], ir.RankedTensorType(row.type).element_type)

@@ -30,10 +30,14 @@ def _scan(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
         out, before = state
         offsets = [counter if each == axis else 0 for each in range(len(sizes))]
         elements = emit.extract_slice(source, offsets, slice_sizes, others)
+        if not inclusive:  # the accumulator is read before it is overwritten
+            out = emit.insert_slice(before, out, offsets, slice_sizes)
         (after,) = emit.elementwise(
             [elements], [before], lambda inner, each: inner.inline_block(region, [each[1], each[0]])
         )
-        return [emit.insert_slice(after if inclusive else before, out, offsets, slice_sizes), after]
+        if inclusive:
+            out = emit.insert_slice(after, out, offsets, slice_sizes)
+        return [out, after]
 
     return emit.loop(0, sizes[axis], 1, [out, accumulator], body)
 

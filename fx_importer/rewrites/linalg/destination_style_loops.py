@@ -1,0 +1,199 @@
+"""Loops that update tensors in place, as one-shot bufferization with its default options requires.
+
+It refuses a loop that yields another buffer than that of the iteration argument. A carried tensor that the body does
+not update by insertions gets a leading axis of size 1: the body reads it as a slice, and in the end inserts the new
+value. The slice has another type than the tensor, so no canonicalization folds the insertion. What is read of the old
+value after it has been overwritten is copied by the analysis of the bufferization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import attributes_of, producer, replace, terminator
+from fx_importer.mlir.emit_loops import LoopEmitter
+from fx_importer.mlir.walk import rewrite
+
+
+@rewrite("fx-importer-loops-to-destination-style", ops=("scf.for", "scf.while"))
+def loops_to_destination_style(op: ir.Operation) -> None:
+    """Make a loop write each tensor that it carries into its iteration argument.
+
+    A carried tensor must have the same sizes in all iterations, as PyTorch requires of its loops. A tensor that the
+    condition of an ``scf.while`` computes is left alone.
+    """
+    if op.name == "scf.while":
+        op = _with_aligned_arguments(op)
+    for position, value in enumerate(op.operands):
+        if producer(value) == "tensor.empty":
+            # Equal empty tensors become one. The analysis of the bufferization lets two arguments write to it.
+            op.operands[position] = LoopEmitter.before(op).fill_with_zeros(value)
+    body = _blocks(op)[-1]
+    for position, argument in enumerate(_carried(body)):
+        if isinstance(argument.type, ir.RankedTensorType) and not _is_updated_in_place(body, position, argument):
+            _add_leading_axis(op, position)
+
+
+def _blocks(op: ir.Operation) -> list[ir.Block]:
+    return [region.blocks[0] for region in op.regions]
+
+
+def _carried(block: ir.Block) -> list[ir.Value]:
+    """Return the arguments of a block of a loop, without the counter of an ``scf.for``."""
+    return list(block.arguments)[1 if block.owner.name == "scf.for" else 0 :]
+
+
+# --- adding an axis ---------------------------------------------------------------------------------------------------
+
+
+def _add_leading_axis(op: ir.Operation, position: int) -> None:
+    """Carry the tensor at ``position`` with a leading axis of size 1, and insert each new value into it."""
+    emit, behind = LoopEmitter.before(op), LoopEmitter(ir.InsertionPoint.after(op), op.location)
+    operand = position + (3 if op.name == "scf.for" else 0)  # after the bounds
+    initial = emit.expand_leading_axis(op.operands[operand])
+    op.operands[operand] = initial
+    result = op.results[position]
+    uses = list(result.uses)
+    result.set_type(initial.type)
+    _replace(uses, behind.collapse_leading_axis(result))
+    *conditions, body = _blocks(op)
+    for block in conditions:
+        _read_slice(block, position, initial.type)
+    old = _read_slice(body, position, initial.type)
+    last = terminator(body)
+    value = last.operands[position]
+    _compute_into(old, value)
+    last.operands[position] = LoopEmitter.before(last).insert_into_leading_axis(value, _carried(body)[position])
+
+
+def _read_slice(block: ir.Block, position: int, type_: ir.Type) -> ir.Value:
+    """Give a carried tensor a new type, and use a slice of it instead. ``scf.condition`` passes the whole on."""
+    argument = _carried(block)[position]
+    uses = [use for use in argument.uses if use.owner.name != "scf.condition"]
+    argument.set_type(type_)
+    start = LoopEmitter(ir.InsertionPoint.at_block_begin(block), block.owner.location)
+    old = start.extract_from_leading_axis(argument)
+    _replace(uses, old)
+    return old
+
+
+def _replace(uses: Sequence[ir.OpOperand], value: ir.Value) -> None:
+    for use in uses:
+        use.owner.operands[use.operand_number] = value
+
+
+def _compute_into(destination: ir.Value, value: ir.Value) -> None:
+    """Let the structured operations that compute ``value`` write to ``destination`` instead of an empty tensor."""
+    while producer(value).startswith("linalg.") and value.owner.operation.block == destination.owner.operation.block:
+        op = value.owner
+        position = len(op.operands) - len(op.results) + ir.OpResult(value).result_number
+        value = op.operands[position]
+        if producer(value) == "tensor.empty" and value.type == destination.type:
+            op.operands[position] = destination
+        if sum(1 for _ in value.uses) > 1:
+            return
+
+
+# --- updates in place -------------------------------------------------------------------------------------------------
+
+
+def _is_updated_in_place(body: ir.Block, position: int, argument: ir.Value) -> bool:
+    """Whether the body yields the argument, or what operations make of it that write to their operand.
+
+    Nothing may read the old value after an update.
+    """
+    steps: list[tuple[ir.Operation, int]] = []
+    value = terminator(body).operands[position]
+    while value != argument:
+        if isinstance(value.owner, ir.Block) or value.owner.operation.block != body:
+            return False
+        if (place := _destination(value)) is None:
+            return False
+        steps.append((value.owner.operation, place))
+        value = value.owner.operands[place]
+    return all(_is_last_read(op.operands[place], op, place) for op, place in steps)
+
+
+def _destination(value: ir.Value) -> int | None:
+    """Return the position of the operand that the operation which computes ``value`` writes to, if it writes to any."""
+    op, number = value.owner, ir.OpResult(value).result_number
+    offsets = {"tensor.cast": 0, "tensor.insert": 1, "tensor.insert_slice": 1, "scf.for": 3 + number}
+    if op.name == "scf.while":
+        return number if number < len(op.operands) else None
+    return offsets.get(op.name)
+
+
+def _is_last_read(value: ir.Value, op: ir.Operation, position: int | None = None) -> bool:
+    """Whether each use of ``value``, and of what may be a view of it, is before ``op`` or its operand ``position``."""
+    for use in value.uses:
+        owner = use.owner.operation
+        while owner.block != op.block:
+            owner = owner.parent.operation
+        if owner == op:
+            read_before = use.owner.operation == op and use.operand_number == position
+        else:
+            read_before = owner.is_before_in_block(op) and (
+                _only_reads(use) or all(_is_last_read(result, op) for result in owner.results)
+            )
+        if not read_before:
+            return False
+    return True
+
+
+def _only_reads(use: ir.OpOperand) -> bool:
+    """Whether no result of an operation may be a view of its operand."""
+    name = use.owner.name
+    if name.startswith("linalg."):
+        return use.operand_number < len(use.owner.operands) - len(use.owner.results)
+    return name in ("tensor.extract", "tensor.dim") or (name == "tensor.insert_slice" and use.operand_number == 0)
+
+
+# --- arguments of while loops -----------------------------------------------------------------------------------------
+
+
+def _with_aligned_arguments(op: ir.Operation) -> ir.Operation:
+    """Return an ``scf.while`` whose condition passes on each argument at its own position: ``op``, or what replaces it.
+
+    Tensors come first: canonicalization drops scalars that the body does not read, and moves what is behind them.
+    """
+    before, after = _blocks(op)
+    arguments, passed = list(before.arguments), list(terminator(before).operands)[1:]
+    tensors = [each for each in arguments if isinstance(each.type, ir.RankedTensorType)]
+    if arguments[: len(tensors)] == passed[: len(tensors)] == tensors:
+        return op
+    order = sorted(range(len(arguments)), key=lambda each: arguments[each] not in tensors)
+    computed = [position for position, each in enumerate(passed) if each not in arguments]
+    types = [*(arguments[each].type for each in order), *(passed[each].type for each in computed)]
+    places = [
+        order.index(arguments.index(each)) if each in arguments else len(order) + computed.index(position)
+        for position, each in enumerate(passed)
+    ]
+    initial = [op.operands[each] for each in order]
+    new = LoopEmitter.before(op).op("scf.while", types, initial, attributes_of(op), regions=2)
+    _move(before, new.regions[0], types[: len(order)], [order.index(each) for each in range(len(order))])
+    _move(after, new.regions[1], types, places)
+    condition, *values = terminator(before).operands
+    _end(before, [condition, *list(before.arguments), *(values[each] for each in computed)])
+    yielded = list(terminator(after).operands)
+    _end(after, [yielded[each] for each in order])
+    replace(op, *(new.results[place] for place in places))
+    return new
+
+
+def _move(block: ir.Block, region: ir.Region, types: Sequence[ir.Type], places: Sequence[int]) -> None:
+    """Move ``block`` to ``region``, with arguments of ``types``; ``places`` has the position of each old one."""
+    old = list(block.arguments)
+    new = [block.add_argument(each, block.owner.location) for each in types]
+    for argument, place in zip(old, places, strict=True):
+        argument.replace_all_uses_with(new[place])
+    for _ in old:
+        block.erase_argument(0)
+    block.append_to(region)
+
+
+def _end(block: ir.Block, values: Sequence[ir.Value]) -> None:
+    """Replace the operands of the terminator of ``block``."""
+    old = terminator(block)
+    LoopEmitter.before(old).op(old.name, [], values)
+    old.erase()
