@@ -41,7 +41,7 @@ def edited(data: bytes, seed: int) -> bytes:
         container, key = choose.choice(places)
         match choose.choice(("replace", "replace", "remove", "copy", "repeat", "rename")):
             case "replace":
-                container[key] = choose.choice(VALUES)
+                container[key] = json.loads(json.dumps(choose.choice(VALUES)))
             case "remove":
                 del container[key]
             case "copy":
@@ -52,7 +52,7 @@ def edited(data: bytes, seed: int) -> bytes:
             case _ if isinstance(container, dict):
                 container[choose.choice(NAMES)] = container.pop(key)
             case _:
-                container[key] = choose.choice(VALUES)
+                container[key] = json.loads(json.dumps(choose.choice(VALUES)))
     return json.dumps(found).encode()
 
 

@@ -142,8 +142,8 @@ def _is_small_power(arguments: Sequence[ast.expr]) -> bool:
     """Whether evaluating it takes little time: no numbers that grow without limit."""
     if len(arguments) != 2 or any(map(_has_power, arguments)):
         return False
-    nodes = list(ast.walk(arguments[1]))
-    numbers = [each.value for each in nodes if isinstance(each, ast.Constant) and not isinstance(each.value, str)]
+    constants = [each.value for each in ast.walk(arguments[1]) if isinstance(each, ast.Constant)]
+    numbers = [each for each in constants if isinstance(each, int | float)]
     return len(numbers) <= 2 and all(abs(number) <= _GREATEST_POWER for number in numbers)
 
 

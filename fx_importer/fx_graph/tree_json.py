@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -17,6 +17,8 @@ from torch.utils import _pytree as pytree
 
 _LEAF = {"type": None, "context": None, "children_spec": []}
 _NAMED_TUPLE = "collections.namedtuple"
+_NAMED_TUPLE_NODE: Any = namedtuple
+"""The type of the node of a named tuple; its context is the class."""
 _SEQUENCES: Mapping[str, type] = {"builtins.tuple": tuple, "builtins.list": list}
 _MAPPINGS: Mapping[str, type] = {"builtins.dict": dict, "collections.OrderedDict": OrderedDict}
 _FACTORIES: Mapping[str, Any] = {each.__name__: each for each in (list, dict, tuple, set, int, float, bool, str)}
@@ -64,7 +66,7 @@ def _node_to_json(spec: pytree.TreeSpec) -> dict[str, Any]:
     if spec.is_leaf():
         return _LEAF
     children = [_node_to_json(spec.child(index)) for index in range(spec.num_children)]
-    if spec.type is pytree.namedtuple:
+    if spec.type is _NAMED_TUPLE_NODE:
         registered = pytree.SUPPORTED_SERIALIZED_TYPES.get(spec.context)
         name = qualified_name(spec.context) if registered is None else registered.serialized_type_name
         return {"type": _NAMED_TUPLE, "context": name, "children_spec": children}
@@ -95,7 +97,7 @@ def _node_from_json(node: Any, types: Mapping[str, type]) -> pytree.TreeSpec:
     if kind == "collections.defaultdict":
         return pytree.TreeSpec(defaultdict, _factory_and_keys(context, children), children)
     if kind == _NAMED_TUPLE:
-        return pytree.TreeSpec(pytree.namedtuple, _named_tuple(context, len(children), types), children)
+        return pytree.TreeSpec(_NAMED_TUPLE_NODE, _named_tuple(context, len(children), types), children)
     return _registered(kind, context, children, types)
 
 

@@ -27,7 +27,7 @@ class Model(torch.nn.Module):
         self.inner = torch.nn.ModuleDict({"a-b c/d": torch.nn.Linear(4, 4)})
         self.constant = torch.arange(4.0)
 
-    def forward(self, x, *rest, table=None, mode="fast"):
+    def forward(self, x, *rest, table, mode="fast"):
         y = self.inner["a-b c/d"](x) + self.constant * table["a b"]
         return {"y": torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,)), "rows": x.shape[0] * 2 + 1}
 
