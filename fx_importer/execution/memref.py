@@ -46,8 +46,13 @@ def describe(address: int, shape: Sequence[int]) -> Descriptor:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``tensor`` contiguous and without conjugate or negative bits; itself if it is already."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    """Return ``tensor`` contiguous and without conjugate or negative bits; itself if it is already.
+
+    An axis of size 1 may have any stride in a contiguous tensor of torch. Such strides are made those of its shape.
+    """
+    result = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    strides = torch.empty(result.shape, device="meta").stride()
+    return result if result.stride() == strides else result.as_strided(result.shape, strides)
 
 
 def adopt(results: Sequence[tuple[Descriptor, torch.dtype]]) -> list[torch.Tensor]:

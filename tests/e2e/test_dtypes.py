@@ -38,6 +38,26 @@ def test_uint8(name):
     check(UINT8[name], X, Y, rtol=0, atol=0)
 
 
+BOOLS, BYTES = torch.tensor([True, False, True]), torch.tensor([-128, 3, 127], dtype=torch.int8)
+OF_BYTES = {
+    "bools-arithmetic": lambda x, y: (x * y, x & y, torch.maximum(y, x), x + y, torch.where(x, x, y), y // (x | True)),
+    "bools-comparisons": lambda x, y: (x < y, x == y, torch.clamp(y, x, y), torch.clamp(x, 2, 2)),
+    "extrema": lambda x, y: (y.max(), y.min(), y.argmin(), y.view(torch.uint8).max()),
+    "products": lambda x, y: (
+        torch.outer(y, y) @ y,
+        torch.outer(y, y)[None] @ y[None, :, None],
+        torch.mm(y[None], y[:, None]),
+    ),
+    "convolutions": lambda x, y: torch.conv1d(y[None, None], y[None, None, 1:], padding=1),
+    "mixed-bounds": lambda x, y: (torch.clamp(x, y.half(), x), torch.clamp(y.long(), y.float() / 2, y)),
+}
+
+
+@pytest.mark.parametrize("name", OF_BYTES)
+def test_int8_with_other_dtypes(name):
+    check(OF_BYTES[name], BOOLS, BYTES, rtol=0, atol=0)
+
+
 def test_manifest_has_the_dtypes_of_the_model():
     lowered = lower(Model(lambda x, y: (x, x + y)), X, Y, output_type="linalg")
     function = lowered.manifest.functions["main"]
@@ -81,6 +101,8 @@ OF_WHOLE_NUMBERS = {
     "error-function": lambda x, y: (torch.erf(x), torch.erf(y > 0)),
     "bools-sorted": lambda x, y: ((x > 0).sort(dim=1, stable=True), torch.msort(y > 0)),
     "bools-compared": lambda x, y: (torch.isclose(x > 0, y > 0), torch.clamp_min(x > 0, y > 0), (x > 0).square()),
+    "bools-added": lambda x, y: ((x > 0) + True, (x > 0) + (y > 0), (x > 0).amin(1, keepdim=True), (x > 0).max()),
+    "bits": lambda x, y: (x | 5, (x > 0) | True, x ^ -3, torch.bitwise_or(3, y), x & 6),
     "bools-moved": lambda x, y: ((x > 0).diagonal(), (x > 0).prod(1)),
 }
 

@@ -104,3 +104,7 @@ def test_dense_values():
         assert not taken.is_neg()
         assert torch.equal(taken, tensor)
     assert not dense(torch.ones(2, requires_grad=True)).requires_grad
+
+
+def test_dense_strides_of_axes_of_size_one():
+    assert dense(torch.ones(1, 2)[..., ::2]).stride() == (1, 1)

@@ -80,17 +80,21 @@ def neg_integers(x: Tensor) -> Tensor:
     return NotImplemented if x.is_floating_point() or x.is_complex() else torch.full((), 0, dtype=x.dtype) - x
 
 
-@decomposes(aten.add.Tensor)
-def add_bools(a: Tensor, b: Tensor | complex, *, alpha: complex = 1) -> Tensor:
-    """Return the sum of two bool tensors, their logical or: TOSA does not add bools."""
-    if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool and alpha == 1:
-        return torch.logical_or(a, b)
-    return NotImplemented
+@decomposes(aten.add.Tensor, aten.add.Scalar)
+def add_bools(a: Tensor, b: Tensor | complex, alpha: complex = 1) -> Tensor:
+    """Return the sum of bools, their logical or: in one bit, true and true would be false."""
+    if not _are_bools(a, b) or alpha != 1:
+        return NotImplemented
+    return torch.logical_or(a, b if isinstance(b, Tensor) else torch.full((), b, dtype=torch.bool))
 
 
-@decomposes(aten.mul.Tensor)
+@decomposes(aten.mul.Tensor, aten.mul.Scalar)
 def mul_bools(a: Tensor, b: Tensor | complex) -> Tensor:
-    """Return the product of two bool tensors, their logical and: TOSA does not multiply bools."""
-    if isinstance(b, Tensor) and a.dtype is b.dtype is torch.bool:
-        return torch.logical_and(a, b)
-    return NotImplemented
+    """Return the product of bools, their logical and: TOSA does not multiply bools."""
+    if not _are_bools(a, b):
+        return NotImplemented
+    return torch.logical_and(a, b if isinstance(b, Tensor) else torch.full((), b, dtype=torch.bool))
+
+
+def _are_bools(a: Tensor, b: Tensor | complex) -> bool:
+    return a.dtype is torch.bool and (isinstance(b, bool) or (isinstance(b, Tensor) and b.dtype is torch.bool))

@@ -58,7 +58,12 @@ BOOL_ACCUMULATION = (
 )
 
 
-BOOL_EXTREMA = tuple(map(_as_int32, (aten.max.dim, aten.min.dim)))
+BOOL_EXTREMA = tuple(
+    map(
+        _as_int32,
+        (aten.max.dim, aten.min.dim, aten.max.default, aten.min.default, aten.amax.default, aten.amin.default),
+    )
+)
 
 
 BOOL_SORTS = (_as_int32(aten.sort.default),)

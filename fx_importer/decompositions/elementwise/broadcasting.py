@@ -22,7 +22,17 @@ def _broadcast_operands(operator: OpOverload[..., Any]) -> Decomposition:
     return rule
 
 
+@decomposes(aten.clamp.Tensor)
+def clamp_broadcast(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
+    """Clamp to bounds of another shape by maximum and minimum, which broadcast."""
+    if all(each is None or each.shape == x.shape for each in (min, max)):
+        return NotImplemented
+    x = x if min is None else torch.maximum(x, min)
+    return x if max is None else torch.minimum(x, max)
+
+
 BROADCASTING = (
+    clamp_broadcast,
     _broadcast_operands(aten.bitwise_left_shift.Tensor),
     _broadcast_operands(aten.bitwise_right_shift.Tensor),
     _broadcast_operands(aten.clamp_min.Tensor),

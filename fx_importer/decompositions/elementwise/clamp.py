@@ -110,7 +110,17 @@ def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None
     return x if max is None else torch.minimum(x, torch.full((), max, dtype=x.dtype))
 
 
+@decomposes(aten.clamp.Tensor)
+def clamp_bools(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
+    """Return the disjunction with ``min``, and its conjunction with ``max``, of bools."""
+    if any(each is not None and each.dtype is not torch.bool for each in (x, min, max)):
+        return NotImplemented
+    x = x if min is None else torch.logical_or(x, min)
+    return x if max is None else torch.logical_and(x, max)
+
+
 BOOL_CLAMPS = (
+    clamp_bools,
     on_bools(aten.clamp_min.Tensor, torch.logical_or),
     on_bools(aten.clamp_max.Tensor, torch.logical_and),
 )

@@ -64,6 +64,32 @@ def _comparison_in_int32(operator: OpOverload) -> Decomposition:
 INT32_ARITHMETIC = tuple(_arithmetic_in_int32(each) for each in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor))
 
 
+def _of_int8(operator: OpOverload) -> Decomposition:
+    """Return the rule of ``operator`` on int8 and uint8, computed in int32: the last 8 bits are the same."""
+
+    @decomposes(operator)
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {each.dtype for each in args if isinstance(each, Tensor)}
+        if len(dtypes) != 1 or not dtypes <= {torch.int8, torch.uint8}:
+            return NotImplemented
+        wide = (each.int() if isinstance(each, Tensor) else each for each in args)
+        return operator(*wide, **kwargs).to(dtypes.pop())
+
+    return rule
+
+
+INT8_IN_INT32 = tuple(
+    map(
+        _of_int8,
+        (
+            *(aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.mv.default),
+            *(aten.dot.default, aten.convolution.default, aten.max.default, aten.min.default),
+        ),
+    )
+)
+"""Products, convolutions and extrema of 8-bit integers."""
+
+
 _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 
 

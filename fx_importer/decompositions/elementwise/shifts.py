@@ -1,4 +1,4 @@
-"""Rules of bitwise shifts."""
+"""Rules of bitwise shifts, and of other bitwise operators with a number."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ SHIFTS = (
     decomposes(aten.__rshift__.Tensor)(torch.bitwise_right_shift),
 )
 """Shifts, and Python's ``<<`` and ``>>``, as ``bitwise_left_shift`` and ``bitwise_right_shift`` of two tensors."""
+
+BITWISE_SCALARS = tuple(
+    with_scalar(packet.Tensor, packet.Scalar, packet.Scalar_Tensor)
+    for packet in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)
+)
+"""Bitwise operators of a tensor and a number, as those of two tensors."""

@@ -100,7 +100,7 @@ BASE = (
     .replacing(convolutions.conv_tbc, because="the torch dialect infers a wrong shape of its result")
     .replacing(roll.roll, because="torch's decomposition gathers")
     .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
-    .replacing(*shifts.SHIFTS, because="no backend supports all of its spellings")
+    .replacing(*shifts.SHIFTS, *shifts.BITWISE_SCALARS, because="no backend supports all of its spellings")
     .replacing(
         *comparisons.SAME_KIND_COMPARISONS,
         because="the C++ fold of a constant tensor reads an integer as a float's bits, crashes on a float that "

@@ -13,6 +13,7 @@ from fx_importer.decompositions.elementwise import (
     division,
     extrema,
     float_classification,
+    integers,
     low_precision,
     powers,
     signs,
@@ -120,9 +121,16 @@ LINALG = (
     )
     .preferring(*low_precision.HALF_ACCUMULATION, because="the C++ lowerings accumulate in low precision")
     .preferring(*complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
+    .preferring(arithmetic.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
     .preferring(*pooling.UNBATCHED, because="the C++ lowerings require a batch")
-    .preferring(*bools.BOOL_SORTS, *clamp.BOOL_CLAMPS, because="the C++ lowering compares bools as signed integers")
+    .preferring(*integers.INT8_IN_INT32, because="the C++ lowering ends the process on 8-bit integers")
+    .preferring(
+        *bools.BOOL_SORTS,
+        *bools.BOOL_EXTREMA,
+        *clamp.BOOL_CLAMPS,
+        because="the C++ lowering compares bools as signed integers",
+    )
     .preferring(histogram.bincount, because="the C++ lowering supports int64 only")
 )

@@ -131,6 +131,7 @@ STABLEHLO = (
         because="the C++ lowerings compute it in low precision",
     )
     .preferring(*complex_operators.COMPLEX_OPERATORS, because="it has no C++ lowering of complex dtypes")
+    .preferring(arithmetic.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
