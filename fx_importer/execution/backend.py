@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.options import Limits
 
 Value = torch.Tensor | bool | int | float
 """An argument or a result of a loaded function."""
@@ -17,6 +19,10 @@ Loaded = Callable[..., tuple[Any, ...]]
 
 MLIR's integers are signless: results are signed tensors, to be viewed as unsigned where they are.
 """
+
+
+EVALUATION = Limits(seconds=600, memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4)
+"""Limits of a call that another process evaluates: ten minutes, and three quarters of the memory of the machine."""
 
 
 class Backend(Protocol):

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.backend import EVALUATION, Loaded, Value
 from fx_importer.execution.module_functions import function_named
 from fx_importer.mlir.bindings import ir
+from fx_importer.options import Limits
 from fx_importer.process.restarting_worker import RestartingWorker
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
@@ -23,13 +24,15 @@ class IsolatedBackend:
 
     name: str
     worker: Worker = field(default_factory=lambda: Worker())
+    limits: Limits = EVALUATION
+    """Limits of compiling a module, and of a call."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module`` in the child, which gets it as a file of bytecode.
 
         Raises:
-            CrashedError: with the signal and the output, if the process ends; a call raises it too. The next module
-                starts a new process; functions of the old one are lost.
+            CrashedError: with the signal and the output, if the process ends or exceeds `limits`; a call raises it
+                too. The next module starts a new process; functions of the old one are lost.
             FxImporterError: as the backend does.
         """
         written = tuple(
@@ -41,8 +44,8 @@ class IsolatedBackend:
         scratch = Scratch()
         path = scratch.path / "module.mlirbc"
         module.operation.write_bytecode(str(path))
-        key = process.request(self.name, "load", self.name, str(path), func_name)
-        function = _Function(self.name, process, key, written)
+        key = process.request(self.name, self.limits, "load", self.name, str(path), func_name)
+        function = _Function(self.name, process, key, written, self.limits)
         weakref.finalize(function, process.dropped.append, key)
         return function
 
@@ -55,11 +58,11 @@ class _Process(Child):
         self.dropped: list[int] = []
         """Keys of functions without references, which the next request drops."""
 
-    def request(self, what: str, *request: Any) -> Any:
+    def request(self, what: str, limits: Limits, *request: Any) -> Any:
         """Return the answer to a request; raise what the child raised."""
         dropped = self.dropped.copy()
         del self.dropped[: len(dropped)]
-        return self.ask(what, (dropped, request))
+        return self.ask(what, (dropped, request), limits)
 
 
 class Worker(RestartingWorker[_Process]):
@@ -78,10 +81,11 @@ class _Function:
     key: int
     written: Sequence[int]
     """The positions of the arguments that it writes to."""
+    limits: Limits
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         given = [_without_extra_storage(each) for each in arguments]
-        results, written = self.process.request(self.name, "call", self.key, given, self.written)
+        results, written = self.process.request(self.name, self.limits, "call", self.key, given, self.written)
         for position, value in zip(self.written, written, strict=True):
             argument = arguments[position]
             assert isinstance(argument, torch.Tensor)

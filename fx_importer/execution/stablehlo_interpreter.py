@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.backend import EVALUATION, Loaded, Value
 from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.constant_block import take_resources
 from fx_importer.execution.memref import DTYPES, dense
@@ -26,6 +26,7 @@ from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_interpreter_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, terminator
+from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
 
@@ -37,12 +38,14 @@ class StablehloBackend:
     """StableHLO's reference interpreter."""
 
     name: str = "stablehlo"
+    limits: Limits = EVALUATION
+    """Limits of a call."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Prepare the function ``func_name`` of ``module``, which does not change.
 
-        Each call starts a process, and raises `CrashedError` where the interpreter aborts. With dynamic sizes there is
-        a static specialization for each set of sizes.
+        Each call starts a process, and raises `CrashedError` where the interpreter aborts or exceeds `limits`. With
+        dynamic sizes there is a static specialization for each set of sizes.
 
         Raises:
             UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
@@ -56,15 +59,19 @@ class StablehloBackend:
         scratch = Scratch()
         kept = [_write(weight, scratch.path / f"weight_{i}") for i, weight in enumerate(weights)]
         if is_dynamic(signature):
-            return Specialized(signature, copy, lambda module, static: _load(module, static, kept, scratch))
-        return _load(copy, signature, kept, scratch)
+            return Specialized(
+                signature, copy, lambda module, static: _load(module, static, kept, scratch, self.limits)
+            )
+        return _load(copy, signature, kept, scratch, self.limits)
 
 
-def _load(module: ir.Module, signature: Signature, weights: Sequence[_File], scratch: Scratch) -> _Function:
+def _load(
+    module: ir.Module, signature: Signature, weights: Sequence[_File], scratch: Scratch, limits: Limits
+) -> _Function:
     _return_readable_types(functions_of(module)["main"])
     code = Scratch()
     module.operation.write_bytecode(str(code.path / "module.mlirbc"))
-    return _Function(signature, weights, code, scratch)
+    return _Function(signature, weights, code, scratch, limits)
 
 
 _File = tuple[str, str, Sequence[int]]
@@ -80,6 +87,7 @@ class _Function:
     code: Scratch
     held: Scratch
     """The directory of the weights."""
+    limits: Limits
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
@@ -88,7 +96,9 @@ class _Function:
             files = [_write(each, Path(folder, f"input_{i}")) for i, each in enumerate(tensors)]
             request = Path(folder, "request.json")
             request.write_text(json.dumps([*files, *self.weights]))
-            run_isolated(STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder)
+            run_isolated(
+                STABLEHLO.runner, interpret, self.code.path / "module.mlirbc", request, folder, limits=self.limits
+            )
             bits = iter([np.load(each) for each in _numbered(folder)])
         return tuple(_as_tensor(bits, kind) for kind in self.signature.results if isinstance(kind, TensorKind))
 

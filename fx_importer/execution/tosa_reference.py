@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from fx_importer.errors import CrashedError, UsageError
-from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.backend import EVALUATION, Loaded, Value
 from fx_importer.execution.call_signature import CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import check_dialects, extract_function, inline_calls
 from fx_importer.execution.optional_packages import require
 from fx_importer.execution.tosa_reference_child import run_model
 from fx_importer.mlir.bindings import ir
+from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_command, run_isolated
 from fx_importer.process.scratch import Scratch
 
@@ -38,12 +39,14 @@ class TosaReferenceBackend:
     """Arm's reference model of TOSA."""
 
     name: str = "tosa_reference"
+    limits: Limits = EVALUATION
+    """Limits of a call."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Validate the function ``func_name`` of ``module``, which does not change, and serialize it.
 
-        Each call starts a process, and raises `CrashedError` where the model aborts, or finds unpredictable behavior
-        according to the specification.
+        Each call starts a process, and raises `CrashedError` where the model aborts, exceeds `limits`, or finds
+        unpredictable behavior according to the specification.
 
         Raises:
             NotInstalledError: without ``tosa-tools``.
@@ -57,7 +60,7 @@ class TosaReferenceBackend:
         check_dialects(copy, ("builtin", "func", "tosa"), TOSA)
         scratch = Scratch()
         _serialize(copy, scratch.path)
-        return _Function(signature, scratch)
+        return _Function(signature, scratch, self.limits)
 
 
 def _serialize(module: ir.Module, folder: Path) -> None:
@@ -90,6 +93,7 @@ class _Function:
 
     signature: Signature
     scratch: Scratch
+    limits: Limits
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         self.signature.check(arguments)
@@ -99,7 +103,7 @@ class _Function:
         with tempfile.TemporaryDirectory(prefix="fx-importer-") as folder:
             for number, tensor in enumerate(tensors):
                 np.save(Path(folder, f"{number}.npy"), tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())
-            run_isolated(TOSA.runner, run_model, self.scratch.path / "module.tosa", folder)
+            run_isolated(TOSA.runner, run_model, self.scratch.path / "module.tosa", folder, limits=self.limits)
             kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
             return tuple(_load(Path(folder, f"result_{i}.npy"), kind) for i, kind in enumerate(kinds))
 

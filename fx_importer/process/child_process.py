@@ -1,12 +1,13 @@
-"""Helpers for child processes: command line, environment, names of signals, and termination with the parent."""
+"""Helpers for child processes: command line, environment, names of signals, and memory."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
 from pathlib import Path
+
+from fx_importer.errors import UsageError
 
 
 def python_command(statements: str, *arguments: str | Path) -> list[str | Path]:
@@ -31,10 +32,17 @@ def signal_name(number: int) -> str | None:
         return None
 
 
-def end_with_parent(lifeline: int) -> None:
-    """Have the kernel end this process when its parent ends, even in native code or an endless loop.
+def check_memory_can_be_watched() -> None:
+    """Raise `UsageError` on systems without ``/proc``."""
+    if not Path("/proc/self/status").exists():
+        raise UsageError("a memory limit needs /proc, which this system does not have: pass a time limit alone")
 
-    ``lifeline`` is the reading end of a pipe whose writing end only the parent has open.
-    """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)  # SIGIO from now on: it ends a process without a handler
+
+def anonymous_memory(process: int) -> int:
+    """Return the anonymous memory of ``process`` in bytes. Mapped files, for example weights, do not count."""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0  # it has ended, or this system has no /proc
+    _, found, rest = status.partition("RssAnon:")
+    return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0

@@ -2,36 +2,91 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fx_importer.errors import CrashedError
-from fx_importer.process.child_process import child_environment, python_command, signal_name
+from fx_importer.options import Limits
+from fx_importer.process import lifeline
+from fx_importer.process.child_process import anonymous_memory, child_environment, python_command, signal_name
+
+_CALL = (
+    "import runpy; runpy.run_path(sys.argv[1])['end_with_parent'](sys.stdin.fileno()); "
+    "runpy.run_path(sys.argv[2])[sys.argv[3]](*sys.argv[4:])"
+)
+_MEMORY_INTERVAL = 0.05
+"""Seconds between two readings of the memory of a process with a memory limit."""
 
 
-def run_isolated(what: str, function: Callable[..., None], *arguments: str | Path) -> None:
+def run_isolated(
+    what: str, function: Callable[..., None], *arguments: str | Path, limits: Limits | None = None
+) -> None:
     """Call ``function`` with strings in a new Python process, and wait for it. Input and output are in files.
 
     The process runs the file that defines ``function`` and imports only what that file imports: without torch it
-    starts in 0.2 s. Errors call the function ``what``.
+    starts in 0.2 s. It ends with this one. Errors call the function ``what``.
 
     Raises:
-        CrashedError: if the process ends by a signal or an exception.
+        CrashedError: if the process ends by a signal or an exception, or exceeds a limit.
     """
     code = function.__code__
-    call = "import runpy; runpy.run_path(sys.argv[1])[sys.argv[2]](*sys.argv[3:])"
-    run_command(what, python_command(call, code.co_filename, code.co_name, *arguments))
+    _run(what, python_command(_CALL, lifeline.__file__, code.co_filename, code.co_name, *arguments), limits)
 
 
-def run_command(what: str, command: Sequence[str | Path]) -> None:
+def run_command(what: str, command: Sequence[str | Path], limits: Limits | None = None) -> None:
     """Run ``command``, which errors call ``what``, and wait for it. Its standard error is kept for the exception.
 
+    It ends with this process.
+
     Raises:
-        CrashedError: if it ends by a signal, or with an exit code other than 0.
+        CrashedError: if it ends by a signal, or with an exit code other than 0, or exceeds a limit.
     """
-    ran = subprocess.run(
-        command, env=child_environment(), capture_output=True, text=True, errors="replace", check=False
-    )
-    if ran.returncode:
-        raise CrashedError(what, signal_name(-ran.returncode), ran.stderr)
+    _run(what, [sys.executable, "-I", "-S", lifeline.__file__, *command], limits)
+
+
+def _run(what: str, command: Sequence[str | Path], limits: Limits | None) -> None:
+    reading, held = os.pipe()
+    try:
+        try:
+            child = subprocess.Popen(
+                command,
+                env=child_environment(),
+                stdin=reading,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+        finally:
+            os.close(reading)
+        try:
+            output, limit = _wait(child, limits or Limits())
+        finally:
+            child.kill()
+            child.wait()
+            assert child.stderr is not None
+            child.stderr.close()
+    finally:
+        os.close(held)
+    if limit or child.returncode:
+        raise CrashedError(what, None if limit else signal_name(-child.returncode), output, limit=limit)
+
+
+def _wait(child: subprocess.Popen[str], limits: Limits) -> tuple[str, str | None]:
+    """Return the standard error of ``child`` when it has ended, and the exceeded limit, if any."""
+    end = None if limits.seconds is None else time.monotonic() + limits.seconds
+    while True:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        pauses = [left] if limits.memory is None else [left, _MEMORY_INTERVAL]
+        try:
+            _, output = child.communicate(timeout=min((each for each in pauses if each is not None), default=None))
+            return output, None
+        except subprocess.TimeoutExpired:
+            if limits.memory is not None and anonymous_memory(child.pid) > limits.memory:
+                return "", limits.of_memory
+            if end is not None and time.monotonic() >= end:
+                return "", limits.of_time

@@ -8,16 +8,17 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-from fx_importer.errors import CrashedError, UsageError
+from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
-from fx_importer.process.child_process import child_environment, end_with_parent, python_command, signal_name
+from fx_importer.process.child_process import anonymous_memory, child_environment, python_command, signal_name
+from fx_importer.process.lifeline import end_with_parent
 
 Note = Callable[[str], None]
 """Called in the child with what it is about to do. After a crash, the last note is `Child.noted`."""
@@ -42,9 +43,10 @@ class Child:
         from_child, replies = os.pipe()
         self._output, self._noted = (tempfile.TemporaryFile(buffering=0) for _ in range(2))  # noqa: SIM115 - with this object
         passed = (requests, replies, self._noted.fileno())
+        stays = threading.current_thread() is threading.main_thread()
         try:
             self._child = subprocess.Popen(
-                python_command(_SERVE, answers, *map(str, passed)),
+                python_command(_SERVE, answers, *map(str, passed), str(int(stays))),
                 env=child_environment(),
                 pass_fds=passed,
                 stdin=subprocess.PIPE,  # the lifeline of `end_with_parent`: nothing is written to it
@@ -109,7 +111,7 @@ class Child:
             watched = limits.memory is not None
             if self._from.poll(min(left or _MEMORY_INTERVAL, _MEMORY_INTERVAL) if watched else left):
                 return None
-            if limits.memory is not None and _memory(self._child.pid) > limits.memory:
+            if limits.memory is not None and anonymous_memory(self._child.pid) > limits.memory:
                 return limits.of_memory
             if end is not None and time.monotonic() >= end:
                 return limits.of_time
@@ -130,25 +132,9 @@ def _end(child: subprocess.Popen[bytes], *files: Any) -> None:
     child.communicate()
 
 
-def check_memory_can_be_watched() -> None:
-    """Raise `UsageError` on systems without ``/proc``."""
-    if not Path("/proc/self/status").exists():
-        raise UsageError("a memory limit needs /proc, which this system does not have: pass a time limit alone")
-
-
-def _memory(process: int) -> int:
-    """Return the anonymous memory of ``process`` in bytes. Mapped files, for example weights, do not count."""
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return 0  # it has ended: reading from its pipe says so
-    _, found, rest = status.partition("RssAnon:")
-    return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
-
-
-def serve(answers: str, requests: int, replies: int, notes: int) -> None:
+def serve(answers: str, requests: int, replies: int, notes: int, parent_thread_stays: int) -> None:
     """Answer requests in the child, through these file descriptors, until the parent closes them."""
-    end_with_parent(sys.stdin.fileno())
+    end_with_parent(sys.stdin.fileno(), parent_thread_stays=bool(parent_thread_stays))
     incoming, outgoing = Connection(requests, writable=False), Connection(replies, readable=False)
 
     def note(text: str) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from fx_importer.diagnostics import progress
-from fx_importer.process.child_process import end_with_parent, signal_name
+from fx_importer.process.child_process import signal_name
+from fx_importer.process.lifeline import end_with_parent
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.symptom import Kind, Symptom, crash, symptom_of
 

@@ -1,10 +1,18 @@
 """Functions in one-shot processes: files are returned, and abnormal exits are exceptions."""
 
 import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from fx_importer import CrashedError
+from fx_importer.options import Limits
+from fx_importer.process.child_process import child_environment
 from fx_importer.process.one_shot import run_command, run_isolated
 from fx_importer.process.scratch import Scratch
 
@@ -49,6 +57,59 @@ def test_exception_is_reported():
 def test_exit_code_is_reported():
     with pytest.raises(CrashedError, match="^sh failed, with the output:\n  no$"):
         run_command("sh", ["sh", "-c", "echo no >&2; exit 3"])
+
+
+PARENT = """
+import sys
+from fx_importer.process.one_shot import run_command, run_isolated
+
+def endless(path):
+    import os
+    from pathlib import Path
+
+    Path(path).write_text(str(os.getpid()))
+    sum(range(10**18))  # in one native call, without a thread switch
+
+if __name__ != "__main__":
+    pass  # the child reads this file too
+elif sys.argv[1] == "function":
+    run_isolated("it", endless, sys.argv[2])
+else:
+    run_command("it", ["sh", "-c", "echo $$ > $0; while :; do :; done", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "command"])
+def test_process_ends_with_its_killed_parent(kind, tmp_path):
+    script, written = tmp_path / "parent.py", tmp_path / "pid"
+    script.write_text(PARENT)
+    with subprocess.Popen([sys.executable, script, kind, written], env=child_environment()) as parent:
+        while not (written.exists() and written.read_text()):
+            assert parent.poll() is None
+            time.sleep(0.02)
+        parent.kill()
+    child = Path("/proc", written.read_text().strip(), "stat")
+    for _ in range(100):
+        if not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(int(written.read_text()), signal.SIGKILL)
+    raise AssertionError("it still runs")
+
+
+@pytest.mark.parametrize(
+    "limits, said",
+    [
+        (Limits(seconds=0.3), "time limit of 0.3 s"),
+        (Limits(seconds=60, memory=64 << 20), "memory limit of 64 MiB"),
+    ],
+)
+def test_limits_of_a_command(limits, said):
+    endless = "held = []\nwhile True: held.append(bytearray(1 << 20))"
+    command = [sys.executable, "-c", "while True: pass" if limits.memory is None else endless]
+    with pytest.raises(CrashedError, match=f"^it was ended at its {said}$") as raised:
+        run_command("it", command, limits)
+    assert raised.value.limit == said
 
 
 def test_scratch_is_removed():
