@@ -143,6 +143,7 @@ OPTIONS = {
     "backend_legal_ops": Options(lowering=LoweringOptions(("aten.relu",))),
     "allow_non_finites": Options(lowering=LoweringOptions(allow_non_finites=False)),
     "narrow_integers": Options(lowering=LoweringOptions(narrow_integers=True)),
+    "narrow_floats": Options(lowering=LoweringOptions(narrow_floats=True)),
     "tosa_target": Options(lowering=LoweringOptions(tosa_target=TosaTarget.get("level=none"))),
 }
 
