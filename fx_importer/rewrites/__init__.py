@@ -12,6 +12,7 @@ from fx_importer.mlir.walk import RewriteStep
 from fx_importer.rewrites.allow_inlining import allow_inlining
 from fx_importer.rewrites.constant_tensors import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
 from fx_importer.rewrites.in_place_state import state_to_values, values_to_memory
+from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
@@ -43,6 +44,7 @@ from fx_importer.rewrites.tosa.transposed_weights import transpose_tosa_argument
 _ALL = (
     accumulate_in_float32,
     allow_inlining,
+    bitcasts_to_linalg,
     complex_parts_to_stablehlo,
     conditional_loops_to_scf,
     constants_to_stablehlo,

@@ -119,6 +119,14 @@ def clamp_bools(x: Tensor, min: Tensor | None = None, max: Tensor | None = None)
     return x if max is None else torch.logical_and(x, max)
 
 
+@decomposes(aten.hardtanh.default)
+def hardtanh_of_integers(x: Tensor, min: float = -1, max: float = 1) -> Any:
+    """Clamp integers: relu6 calls it with whole bounds."""
+    return (
+        torch.clamp(x, int(min), int(max)) if is_integer(x) and min == int(min) and max == int(max) else NotImplemented
+    )
+
+
 BOOL_CLAMPS = (
     clamp_bools,
     on_bools(aten.clamp_min.Tensor, torch.logical_or),

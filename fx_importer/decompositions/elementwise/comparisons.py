@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 
 from fx_importer.decompositions.elementwise.bools import on_bools
 from fx_importer.decompositions.elementwise.float_classification import isfinite
-from fx_importer.decompositions.elementwise.scalars import Number, scalar_like, with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, number_of_dtype, scalar_like, with_scalar
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -41,12 +41,14 @@ def _same_kind(operator: OpOverload) -> Decomposition:
 
     @decomposes(operator)
     def rule(x: Tensor, number: Number) -> Any:
-        if x.is_floating_point() and isinstance(number, int):
-            return operator(x, float(number))
         if not isinstance(number, Number) or x.is_complex():
             return NotImplemented
         wide = torch.result_type(x, number + 0)  # + 0 makes an int of a bool
-        return operator(x.to(wide), number + 0) if wide != x.dtype else NotImplemented
+        same_kind = float(number) if wide.is_floating_point else number + 0
+        same_kind = number_of_dtype(same_kind, wide)
+        if wide == x.dtype and type(same_kind) is type(number) and (same_kind == number or number != number):
+            return NotImplemented
+        return operator(x.to(wide), same_kind)
 
     return rule
 
@@ -71,9 +73,9 @@ def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_
     """Return whether ``a == b``, or their difference is finite and at most ``atol + rtol * |b|``."""
     if a.is_complex() or b.is_complex():
         return NotImplemented
-    if a.dtype == torch.bool:
-        a, b = a.float(), b.float()
     close = a == b
+    if not a.is_floating_point():  # their difference could overflow
+        a, b = (each.to(torch.get_default_dtype()) for each in (a, b))
     if equal_nan and a.is_floating_point():
         close = close | ((a != a) & (b != b))
     if rtol == 0 and atol == 0:

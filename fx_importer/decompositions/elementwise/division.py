@@ -87,8 +87,11 @@ def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | fl
         return NotImplemented
     dtype = torch.result_type(a, b)
     wide = torch.float32 if dtype in HALF_DTYPES else dtype
-    a, b = (each.to(wide) if isinstance(each, Tensor) else torch.full((), each, dtype=wide) for each in (a, b))
-    return compute(a, b).to(dtype)
+
+    def convert(x: Tensor | float) -> Tensor:
+        return (x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)).to(wide)
+
+    return compute(convert(a), convert(b)).to(dtype)
 
 
 def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposition, ...]:

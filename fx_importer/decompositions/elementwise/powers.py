@@ -164,7 +164,10 @@ def tosa_power_of_scalar(base: float, exponent: Tensor) -> Tensor:
 @decomposes(aten.sqrt.default)
 def tosa_sqrt(x: Tensor) -> Tensor:
     """Return ``1 / rsqrt(x)``: TOSA has no square root, and no power of negative numbers."""
-    return torch.reciprocal(torch.rsqrt(x)) if x.is_floating_point() else NotImplemented
+    if x.is_complex():
+        return NotImplemented
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    return torch.reciprocal(torch.rsqrt(x))
 
 
 power_of_scalar = with_scalar(aten.pow.Tensor_Tensor, aten.pow.Scalar)

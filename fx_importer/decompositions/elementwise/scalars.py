@@ -6,6 +6,7 @@ StableHLO accepts; TOSA's ``eq`` compares in float64. A constant tensor of the r
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,12 +19,40 @@ Number = int | float
 """A real scalar. Complex and symbolic ones are not matched."""
 
 
+_INTEGERS = frozenset(
+    (
+        *(torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    )
+)
+
+
+def number_of_dtype(value: Number, dtype: torch.dtype) -> Number:
+    """Return ``value`` as eager converts it to ``dtype``: an integer wraps, a float is rounded."""
+    if isinstance(value, int) and dtype in _INTEGERS:
+        info = torch.iinfo(dtype)
+        return (int(value) - info.min) % (1 << info.bits) + info.min
+    if dtype.is_floating_point and dtype != torch.float64 and math.isfinite(value):
+        return _rounded(float(value), torch.finfo(dtype))
+    return value
+
+
+def _rounded(value: float, info: torch.finfo) -> float:
+    """Return ``value`` rounded to nearest, ties to even, in the float type of ``info``."""
+    digits = 1 - round(math.log2(info.eps))
+    least = round(math.log2(info.smallest_normal * info.eps))
+    last = 2.0 ** max(math.frexp(value)[1] - digits, least)
+    found = math.copysign(round(value / last) * last, value)
+    return found if abs(found) <= info.max else math.copysign(math.inf, value)
+
+
 def scalar_like(value: Number, other: Tensor) -> Tensor:
     """Return ``value``, possibly symbolic, as a rank-zero tensor of the dtype that arithmetic with ``other`` has."""
     if isinstance(value, SymInt | SymFloat):
         like = 0 if isinstance(value, SymInt) else 0.0
         return torch.scalar_tensor(value, dtype=torch.result_type(other, like))
-    return torch.full((), value, dtype=torch.result_type(other, value))
+    dtype = torch.result_type(other, value)
+    return torch.full((), number_of_dtype(value, dtype), dtype=dtype)
 
 
 def with_scalar(onto: OpOverload, *operators: OpOverload) -> Decomposition:

@@ -1,4 +1,4 @@
-"""Composite operators of other libraries, such as torchao's ``quantize_affine``."""
+"""Operators that torch does not have at import: those of other libraries, such as torchao's ``quantize_affine``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from fx_importer.decompositions.elementwise.prim_operators import INDUCTOR_RULES
 from fx_importer.decompositions.matmul.grouped_mm import LIBRARY_RULES
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _TORCH_NAMESPACES = frozenset(("aten", "prims", "prim", "quantized", "mkldnn", "sparse", "inductor"))
 
 
+_BY_NAME = {**LIBRARY_RULES, **INDUCTOR_RULES}
+
+
 def library_composites(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
-    """Return rules for the operators of other libraries in ``program`` that are composite or in `LIBRARY_RULES`."""
+    """Return rules for operators in ``program``: composites of other libraries, and those with a rule by name."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, fx.GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
-    found = {each for each in targets if isinstance(each, OpOverload) and each.namespace not in _TORCH_NAMESPACES}
-    known = {each: LIBRARY_RULES[each.name()] for each in found if each.name() in LIBRARY_RULES}
+    operators = {each for each in targets if isinstance(each, OpOverload)}
+    found = {each for each in operators if each.namespace not in _TORCH_NAMESPACES}
+    known = {each: _BY_NAME[each.name()] for each in operators if each.name() in _BY_NAME}
     made = {
         each: partial(each._op_dk, _COMPOSITE)  # `OpOverload.decompose` would find this rule, and recurse
         for each in found

@@ -1,4 +1,4 @@
-"""Decompositions of ``squeeze`` and ``resize``: changes of shape only."""
+"""Decompositions of ``squeeze``, ``repeat`` and ``resize``: changes of shape only."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ def squeeze_of_dynamic_shape(x: Tensor) -> Any:
     if is_static(x):
         return NotImplemented
     return squeeze(x, [axis for axis, size in enumerate(x.shape) if isinstance(size, int) and size == 1])
+
+
+@decomposes(aten.repeat.default)
+def repeat_no_times(x: Tensor, repeats: Sequence[int]) -> Any:
+    """Return an empty tensor if a count is 0: the C++ lowering divides by the number of elements."""
+    if not any(isinstance(times, int) and times == 0 for times in repeats):
+        return NotImplemented
+    sizes = [1] * (len(repeats) - x.dim()) + list(x.shape)
+    shape = [0 if isinstance(n, int) and n == 0 else n * size for n, size in zip(repeats, sizes, strict=True)]
+    return torch.full(shape, 0, dtype=x.dtype)
 
 
 @decomposes(aten.resize.default)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from torch._decomp import core_aten_decompositions
 
-from fx_importer.decompositions.elementwise import arithmetic, comparisons, powers, rounding, shifts
+from fx_importer.decompositions.elementwise import (
+    arithmetic,
+    comparisons,
+    powers,
+    prim_operators,
+    rounding,
+    shifts,
+)
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
 from fx_importer.decompositions.indexing import copies, factories, indexing, masked, reshape, roll, strided_views
-from fx_importer.decompositions.matmul import grouped_mm, matmul
+from fx_importer.decompositions.matmul import grouped_mm, matmul, scaled_mm
 from fx_importer.decompositions.nn import adaptive_pooling, attention, convolutions, losses, normalization
 from fx_importer.decompositions.random import distributions
 from fx_importer.decompositions.reduction import any_all, sum_mean_prod, variance
@@ -85,6 +92,7 @@ BASE = (
         *(variance.var, variance.var_mean, variance.std, variance.std_mean),
         because="torch's decompositions end in as_strided and prims, and the C++ ones compute in float64",
     )
+    .replacing(reshape.repeat_no_times, because="the C++ lowerings divide by zero")
     .replacing(reshape.squeeze, because="torch's decomposition ends in prims.squeeze")
     .replacing(
         *(
@@ -100,6 +108,8 @@ BASE = (
     .replacing(convolutions.conv_tbc, because="the torch dialect infers a wrong shape of its result")
     .replacing(roll.roll, because="torch's decomposition gathers")
     .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
+    .replacing(*prim_operators.PRIMS, because="the torch dialect lacks it, or nothing lowers it")
+    .replacing(*scaled_mm.LOW_PRECISION_PRODUCTS, because="the C++ lowerings support int8 by int8, and no fp8")
     .replacing(*shifts.SHIFTS, *shifts.BITWISE_SCALARS, because="no backend supports all of its spellings")
     .replacing(
         *comparisons.SAME_KIND_COMPARISONS,

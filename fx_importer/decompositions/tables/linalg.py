@@ -7,6 +7,7 @@ from fx_importer.decompositions.complex import complex_operators
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
+    bit_views,
     bools,
     clamp,
     comparisons,
@@ -16,7 +17,9 @@ from fx_importer.decompositions.elementwise import (
     integers,
     low_precision,
     powers,
+    promotion,
     signs,
+    small_floats,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
@@ -133,4 +136,10 @@ LINALG = (
         because="the C++ lowering compares bools as signed integers",
     )
     .preferring(histogram.bincount, because="the C++ lowering supports int64 only")
+    .preferring(small_floats.convert_small_floats, because="LLVM has no fp8")
+    .replacing(bit_views.view_of_bits, because="the C++ lowerings support one width, or none")
+    .preferring(
+        *promotion.PROMOTIONS,
+        because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
+    )
 )

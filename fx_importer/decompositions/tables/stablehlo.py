@@ -6,6 +6,7 @@ from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic, complex_conversions, complex_operators
 from fx_importer.decompositions.elementwise import (
     arithmetic,
+    bit_views,
     bools,
     broadcasting,
     clamp,
@@ -15,7 +16,9 @@ from fx_importer.decompositions.elementwise import (
     float_classification,
     low_precision,
     powers,
+    promotion,
     signs,
+    small_floats,
     unsigned,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
@@ -135,4 +138,10 @@ STABLEHLO = (
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
+    .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
+    .replacing(bit_views.view_of_bits, because="the C++ lowerings support one width, or none")
+    .preferring(
+        *promotion.PROMOTIONS,
+        because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
+    )
 )

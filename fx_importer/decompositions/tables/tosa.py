@@ -7,6 +7,7 @@ from fx_importer.decompositions.complex import complex_operators
 from fx_importer.decompositions.elementwise import (
     activations,
     arithmetic,
+    bit_views,
     bools,
     clamp,
     comparisons,
@@ -16,7 +17,9 @@ from fx_importer.decompositions.elementwise import (
     integers,
     low_precision,
     powers,
+    promotion,
     signs,
+    small_floats,
 )
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
@@ -102,7 +105,7 @@ TOSA = (
         *(
             *float_classification.FLOAT_CLASSIFICATION,
             comparisons.isclose,
-            *signs.SIGNS,
+            *signs.TOSA_SIGNS,
             activations.elu,
             activations.gelu,
         ),
@@ -135,6 +138,7 @@ TOSA = (
         sum_mean_prod.prod_integers,
         cumulative.cumsum_integers,
         clamp.clamp_integers,
+        clamp.hardtanh_of_integers,
         activations.relu_integers,
         division.remainder_integers,
         division.floor_divide_integers,
@@ -161,4 +165,10 @@ TOSA = (
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.UNBATCHED, because="TOSA's pools require a batch")
+    .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
+    .replacing(bit_views.tosa_view_of_bits, because="TOSA has no operator that reads bits")
+    .preferring(
+        *promotion.PROMOTIONS,
+        because="the C++ lowerings compute operands of different dtypes in one of them, unpromoted",
+    )
 )

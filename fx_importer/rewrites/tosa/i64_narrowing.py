@@ -151,10 +151,16 @@ class _Narrowing:
         if value not in self._i64_values:
             return
         array = constant_array(op.attributes["values"]) if self._fits(value) else None
-        self._define([value], narrow=array is not None)
-        if array is not None:
-            narrow = np.clip(array, INT32.low, INT32.high).astype(np.int32)
-            op.attributes["values"] = ir.DenseElementsAttr.get(narrow, type=value.type, context=op.context)
+        if array is None:
+            self._define([value], narrow=False)
+            return
+        narrow = np.clip(array, INT32.low, INT32.high).astype(np.int32)
+        if is_bound(value) and not np.array_equal(narrow, array):  # some of its uses may have 64 bits
+            self._define([value], narrow=False)
+            self._i32_forms[value] = TosaOps(ir.InsertionPoint.after(op), op.location).const_array(narrow)
+            return
+        self._define([value], narrow=True)
+        op.attributes["values"] = ir.DenseElementsAttr.get(narrow, type=value.type, context=op.context)
 
     def _cast(self, op: ir.Operation) -> None:
         (source,), (result,) = op.operands, op.results

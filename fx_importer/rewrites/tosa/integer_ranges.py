@@ -58,9 +58,10 @@ class Ranges:
         if possible is not None:  # a value beyond its type wraps around
             found = found if found is not None and found.within(possible) else possible
             self.outside.pop(value, None)
-            if self._narrow and not found.within(limit := integers(min(element_bits(value) or 0, 32))):
-                if not is_bound(value):
-                    self.outside[value] = found
+            limit = integers(min(element_bits(value) or 0, 32))
+            # Not a bound: the result of the maximum or minimum with it is what has to fit.
+            if self._narrow and not found.within(limit) and not is_bound(value):
+                self.outside[value] = found
                 found = found.clipped(limit)
         elif found is not None and not (math.isfinite(found.low) and math.isfinite(found.high)):
             found = None

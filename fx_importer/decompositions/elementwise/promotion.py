@@ -1,0 +1,77 @@
+"""Rules that convert operands of different dtypes to the promoted one, as eager does before it computes.
+
+The C++ lowerings compare a bool with an int64 in one bit, an int8 with a uint8 as it comes, and float32 with a rank-0
+float64 in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch.utils._pytree import tree_map_only
+
+from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
+from fx_importer.decompositions.engine.table import Decomposition, decomposes, overloads
+from fx_importer.fx_graph.operators import aten
+
+_DEFAULT = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+_TO_FLOAT = ELEMENTWISE_TYPE_PROMOTION_KIND.INT_TO_FLOAT
+_ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
+_OF_TENSORS = (
+    *(aten.eq.Tensor, aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor),
+    *(aten.maximum.default, aten.minimum.default, aten.fmax.default, aten.fmin.default, aten.rsub.Tensor),
+    *(aten.clamp.Tensor, aten.clamp_min.Tensor, aten.clamp_max.Tensor, aten.pow.Tensor_Tensor),
+    *(aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default),
+    *(aten.bitwise_and.Tensor, aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor),
+    *(aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor, aten.gcd.default, aten.lcm.default),
+    *(aten.remainder.Tensor, aten.fmod.Tensor, aten.floor_divide.default, aten.div.Tensor_mode),
+    *(aten.hypot.default, aten.nextafter.default, aten.logaddexp.default, aten.logaddexp2.default),
+    *(aten.addcmul.default, aten.addcdiv.default, aten.lerp.Tensor, aten.lerp.Scalar),
+)
+_OF_FLOATS = (
+    *(aten.div.Tensor, aten.atan2.default, aten.copysign.Tensor, aten.xlogy.Tensor, aten.special_xlog1py.default),
+)
+"""Operators whose result is a float for integers too; these become floats at once."""
+
+
+def _promote(operator: OpOverload) -> Decomposition:
+    """Return the rule of ``operator`` on tensors of different real dtypes; on others it stays."""
+    with_wide_numbers = operator in _ARITHMETIC
+    kind = _TO_FLOAT if operator in _OF_FLOATS else _DEFAULT
+
+    @decomposes(operator)
+    def rule(*operands: Any, **settings: Any) -> Any:
+        tensors = [each for each in (*operands, *settings.values()) if isinstance(each, Tensor)]
+        if len({each.dtype for each in tensors}) < 2 or any(each.is_complex() for each in tensors):
+            return NotImplemented
+        _, dtype = elementwise_dtypes(*tensors, type_promotion_kind=kind)
+        # Eager computes these in float32, and does not round a number to half precision first.
+        wide = torch.float32 if with_wide_numbers and dtype in HALF_DTYPES else dtype
+
+        def convert(x: Tensor) -> Tensor:
+            if x.dtype == wide:
+                return x
+            return x.to(wide) if x.dim() == 0 and x.is_floating_point() else x.to(dtype).to(wide)
+
+        operands, settings = tree_map_only(Tensor, convert, (operands, settings))
+        found = operator(*operands, **settings)
+        return found if wide == dtype else found.to(dtype)
+
+    return rule
+
+
+@decomposes(aten.where.self)
+def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
+    """Convert both alternatives to the promoted dtype."""
+    if a.dtype == b.dtype:
+        return NotImplemented
+    dtype = torch.result_type(a, b)
+    return torch.where(condition, a.to(dtype), b.to(dtype))
+
+
+_ALL = dict.fromkeys((*_ARITHMETIC, *_OF_TENSORS, *_OF_FLOATS))
+PROMOTIONS: tuple[Decomposition, ...] = (*map(_promote, overloads(_ALL)), where)

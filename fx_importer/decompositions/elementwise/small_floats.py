@@ -1,0 +1,112 @@
+"""Conversions from and to fp8 in integer arithmetic, for a target whose consumers have no such types: LLVM has none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.elementwise.bit_views import float_bits
+from fx_importer.decompositions.engine.kept_operators import is_kept, keep
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A float format of 8 bits: sign, exponent, fraction."""
+
+    fraction: int
+    bias: int
+    nan: int
+    """The magnitude bits of NaN, and of every larger magnitude; of the fnuz formats, minus zero is the only NaN."""
+    infinity: int | None = None
+    """The magnitude bits of infinity, if the format has one."""
+    fnuz: bool = False
+    saturates: bool = False
+    """Whether eager converts what is too large, infinity too, to the largest number."""
+
+    @property
+    def largest(self) -> int:
+        """The magnitude bits of the largest finite number."""
+        return (self.nan if self.infinity is None else self.infinity) - 1
+
+
+_FORMATS = {
+    torch.float8_e4m3fn: _Format(3, 7, nan=0x7F, saturates=True),
+    torch.float8_e5m2: _Format(2, 15, nan=0x7D, infinity=0x7C),
+    torch.float8_e4m3fnuz: _Format(3, 8, nan=0x80, fnuz=True),
+    torch.float8_e5m2fnuz: _Format(2, 16, nan=0x80, fnuz=True),
+}
+
+
+@decomposes(aten._to_copy.default)
+def convert_small_floats(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """Convert by way of float32, and between that and fp8 by integers."""
+    del settings
+    if dtype is None or dtype == x.dtype or not {x.dtype, dtype} & set(_FORMATS):
+        return NotImplemented
+    wide = _decoded(x, _FORMATS[x.dtype]) if x.dtype in _FORMATS else x.float()
+    return _encoded(wide, _FORMATS[dtype], dtype) if dtype in _FORMATS else wide.to(dtype)
+
+
+@decomposes(aten._to_copy.default)
+def saturate_e4m3fn(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+    """Clamp to the largest numbers first: eager saturates, infinity too, where the targets give NaN."""
+    del settings
+    if dtype != torch.float8_e4m3fn or not x.is_floating_point() or x.dtype == dtype or is_kept(aten._to_copy.default):
+        return NotImplemented
+    largest = torch.finfo(dtype).max
+    bounded = (x if x.dtype == torch.float32 else x.float()).clamp(-largest, largest)
+    with keep(aten._to_copy.default):
+        return bounded.to(dtype)
+
+
+def _decoded(x: Tensor, form: _Format) -> Tensor:
+    """Return fp8 as float32: exponent and fraction are moved, and subnormal numbers are multiples of the smallest."""
+    bits = float_bits(x).int()
+    magnitude = bits & 0x7F
+    moved = (magnitude << (23 - form.fraction)) + ((127 - form.bias) << 23)
+    normal = _as_float(moved)
+    subnormal = magnitude.float() * 2.0 ** (1 - form.bias - form.fraction)
+    found = torch.where(magnitude < (1 << form.fraction), subnormal, normal)
+    if form.infinity is not None:
+        found = torch.where(magnitude == form.infinity, math.inf, found)
+    if form.fnuz:
+        return torch.where(bits == -128, math.nan, torch.where(bits < 0, -found, found))
+    found = torch.where(magnitude >= form.nan, math.nan, found)
+    return torch.where(bits < 0, -found, found)
+
+
+def _encoded(x: Tensor, form: _Format, dtype: torch.dtype) -> Tensor:
+    """Return float32 as fp8, rounded to nearest, ties to even, in integers; what is too large as in eager."""
+    bits = float_bits(x)
+    magnitude = bits & 0x7FFFFFFF
+    lost = 23 - form.fraction
+    odd = (magnitude >> lost) & 1
+    normal = (magnitude + ((1 << (lost - 1)) - 1) + odd - ((127 - form.bias) << 23)) >> lost
+    # Added to the power of two whose last digit is the smallest fp8, float32 addition rounds to a multiple of that.
+    scale = 2.0 ** (1 - form.bias - form.fraction + 23)
+    tiny = float_bits(_as_float(magnitude) + scale) - int(127 + math.log2(scale)) * (1 << 23)
+    smallest_normal = (127 - form.bias + 1) << 23
+    found = torch.where(magnitude < smallest_normal, tiny, normal)
+    finite = magnitude < (255 << 23)
+    beyond = form.largest if form.saturates else form.nan if form.infinity is None else form.infinity
+    found = torch.where((found > form.largest) | ~finite, beyond, found)
+    found = torch.where(magnitude > (255 << 23), 0x7F if form.infinity is not None else form.nan, found)
+    if form.fnuz:
+        # Zero has no sign, and the bits of minus zero are NaN.
+        signed = torch.where((bits < 0) & (found != 0) & (found < 0x80), found - 128, found)
+        found = torch.where(found == 0x80, -128, signed)
+    else:
+        found = torch.where(bits < 0, found - 128, found)
+    with keep(aten.view.dtype):
+        return aten.view.dtype(found.to(torch.int8), dtype)
+
+
+def _as_float(bits: Tensor) -> Tensor:
+    with keep(aten.view.dtype):
+        return aten.view.dtype(bits, torch.float32)

@@ -1,0 +1,32 @@
+"""``view.dtype`` between dtypes of one width as ``arith.bitcast``: the C++ lowerings have none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit_loops import LoopEmitter
+from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.torch.region_types import TypeConverter
+
+
+@rewrite("fx-importer-bitcasts-to-linalg", ops=("torch.aten.view.dtype",), emitter=TypeConverter)
+def bitcasts_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
+    """Replace ``torch.aten.view.dtype`` of one width by an elementwise ``arith.bitcast``; others stay."""
+    source, result = (ir.RankedTensorType(emit.builtin_type(each.type)) for each in (op.operands[0], op.results[0]))
+    if list(source.shape) != list(result.shape) or not _same_width(source.element_type, result.element_type):
+        return
+    given = emit.to_builtin(op.operands[0])
+    loops = LoopEmitter.before(op)
+
+    def body(inside: LoopEmitter, elements: Sequence[ir.Value]) -> list[ir.Value]:
+        return [inside.value("arith.bitcast", result.element_type, elements[0])]
+
+    empty = loops.empty(loops.sizes(given), result.element_type)
+    (made,) = loops.elementwise([given], [empty], body)
+    replace(op, emit.from_builtin(made, op.results[0].type))
+
+
+def _same_width(*types: ir.Type) -> bool:
+    return len({each.width if isinstance(each, ir.IntegerType | ir.FloatType) else each for each in types}) == 1

@@ -1,0 +1,18 @@
+"""``view.dtype`` between dtypes of one width: the C++ lowering supports static shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.rewrites.stablehlo.tensor_emitter import TensorEmitter
+
+
+def _bitcast(op: ir.Operation, emit: TensorEmitter) -> Sequence[ir.Value] | None:
+    source, result = (ir.RankedTensorType(emit.builtin_type(each.type)) for each in (op.operands[0], op.results[0]))
+    if list(source.shape) != list(result.shape):
+        return None
+    return [emit.value("stablehlo.bitcast_convert", result, emit.to_builtin(op.operands[0]))]
+
+
+LOWERINGS = {"torch.aten.view.dtype": _bitcast}
