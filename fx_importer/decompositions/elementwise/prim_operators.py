@@ -88,21 +88,13 @@ def _reduction(name: str, function: Callable[..., Tensor]) -> Decomposition:
     return rule
 
 
-@decomposes(prims.prod.default)
-def prod(x: Tensor, axes: Sequence[int] | None, *, output_dtype: torch.dtype | None = None) -> Tensor:
-    """Return the product along ``axes``."""
-    for axis in sorted(range(x.dim()) if axes is None else axes, reverse=True):
-        x = torch.prod(x, axis, dtype=x.dtype)
-    return x if output_dtype is None else x.to(output_dtype)
-
-
 PRIMS: tuple[Decomposition, ...] = (
     *(_renamed(name, getattr(torch, name)) for name in _SAME_NAME),
     *(_renamed(name, function) for name, function in _OTHER_NAMES.items()),
     _reduction("amax", torch.amax),
     _reduction("amin", torch.amin),
     _reduction("sum", lambda x, axes: torch.sum(x, axes, dtype=x.dtype)),
-    *(div, cbrt, scalar_tensor, broadcast_in_dim, prod),
+    *(div, cbrt, scalar_tensor, broadcast_in_dim),
 )
 
 
