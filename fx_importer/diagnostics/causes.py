@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fx_importer.diagnostics.mlir_diagnostics import is_torch, read_location, user_frame
+from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.mlir.bindings import ir
 
 NO_MATCH_ATTRIBUTE = "fx_importer.declined"
@@ -32,7 +32,7 @@ class Place:
         module = names[0] if names else None
         if frame is None or is_torch(frame[0]):
             return cls(module=module)
-        return cls(frame[0], frame[1], linecache.getline(*frame).strip() or None, module)
+        return cls(frame[0], frame[1], source_line(*frame), module)
 
     def __str__(self) -> str:
         at = f"{self.file}:{self.line}" if self.file else "an unknown line"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from fx_importer.diagnostics.source_lines import source_line
 from fx_importer.errors import ContractWarning, UnsupportedNode
 from fx_importer.mlir.bindings import ir
 
@@ -41,7 +41,7 @@ class Diagnostic:
         lines = [f"{self.severity}: {self.message}"]
         if frame := user_frame(self.frames):
             lines.append(f"    at {frame[0]}:{frame[1]}" + (f" in {self.module_name}" if self.module_name else ""))
-            if text := linecache.getline(*frame).strip():
+            if text := source_line(*frame):
                 lines.append(f"        {text}")
         # MLIR's note of the current operation repeats the operation that the message shows.
         notes = (note for note in self.notes if not note.message.startswith("see current operation"))
@@ -182,7 +182,7 @@ def unsupported_node_at(node: fx.Node, subject: str, reason: str) -> Unsupported
     if generated := generated_line(trace):
         reason += f"\n    in `{generated}`"
     where = f"{frame[0]}:{frame[1]}" if frame else None
-    source = linecache.getline(*frame).strip() or None if frame else None
+    source = source_line(*frame) if frame else None
     return UnsupportedNode(subject, reason, where, source, node.name)
 
 

@@ -12,6 +12,8 @@ from fx_importer import Caller, Lowered, Manifest, UsageError, link, lower, read
 from fx_importer.execution import JitBackend
 from fx_importer.mlir.bindings import ir, new_context
 from fx_importer.mlir.resources import elided_resource, key_of, resources_in
+from fx_importer.mlir.untrusted_module import read_untrusted_module
+from fx_importer.weights.weight_files import stored_in
 
 
 class Tied(torch.nn.Module):
@@ -150,6 +152,59 @@ def test_edited_manifest(saved, edit, message):
     path.write_text(json.dumps(manifest))
     with pytest.raises(UsageError, match=message):
         link(saved)
+
+
+def place_elsewhere(saved: Path, name: str) -> str:
+    """Move the weights to a directory beside that of the module, and return the path there."""
+    other = saved.parents[1] / "other"
+    other.mkdir()
+    saved.with_name("w.safetensors").rename(other / name)
+    return str(other / name)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda saved: place_elsewhere(saved, "w.safetensors"),
+        lambda saved: f"../{Path(place_elsewhere(saved, 'w.safetensors')).parent.name}/w.safetensors",
+        lambda saved: f"sub/../../{Path(place_elsewhere(saved, 'w.safetensors')).parent.name}/w.safetensors",
+        lambda saved: saved.with_name("here").symlink_to(place_elsewhere(saved, "w.safetensors")) or "here",
+        lambda saved: saved.with_name("here").symlink_to(Path(place_elsewhere(saved, "w")).parent) or "here/w",
+    ],
+    ids=["absolute", "parent", "parent of a part", "link", "link to a directory"],
+)
+def test_weights_outside_of_the_manifests_directory(lowered, tmp_path, place):
+    saved = tmp_path / "module" / "m.mlirbc"
+    saved.parent.mkdir()
+    (saved.parent / "sub").mkdir()
+    lowered.save(saved, weights=saved.with_name("w.safetensors"))
+    named = place(saved)
+    path = saved.with_name("m.manifest.json")
+    manifest = json.loads(path.read_text())
+    for each in manifest["weights"].values():
+        each["file"]["path"] = named
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UsageError, match="is outside of the manifest's directory") as caught:
+        link(saved)
+    assert "; for files elsewhere: --trust, or trust=True" in str(caught.value)
+    assert str(link(saved, trust=True)) == str(lowered.linked)
+
+
+def test_index_outside_of_its_directory(tmp_path):
+    index = tmp_path / "model.safetensors.index.json"
+    for name in ("/w.safetensors", "../w.safetensors", "a/../../w.safetensors"):
+        index.write_text(json.dumps({"weight_map": {"w": name}}))
+        with pytest.raises(UsageError, match="which is outside of its directory"):
+            stored_in(tmp_path)
+
+
+def test_resource_of_another_size(tmp_path):
+    """MLIR does not check it: compiled code would read beyond the data."""
+    text = """func.func private @f() attributes {g = dense_resource<w> : tensor<1000xf32>}
+{-# dialect_resources: { builtin: { w: "0x040000000000803F" } } #-}"""
+    (tmp_path / "m.mlir").write_text(text)
+    with pytest.raises(UsageError, match=r"a resource of type tensor<1000xf32> has data of another size"):
+        read_untrusted_module(tmp_path / "m.mlir")
 
 
 def test_invalid_arguments(saved, lowered, model):
