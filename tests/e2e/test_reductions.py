@@ -29,6 +29,24 @@ ROWS = normal(3, 5).sort(-1)[0]
         "sum_over_no_axes", lambda: (lambda x, n: torch.where(x > 0, (n != 7).sum().float(), x), (X, torch.tensor(3)))
     ),
     Case("integers", lambda: (lambda x: (x.sum(0), x.amax(1), x.prod(0)), (TIES,))),
+    Case(
+        "any and all over axes",
+        lambda: (
+            lambda x: tuple(
+                over(each, axes, keep)
+                for over in (torch.ops.aten.any.dims, torch.ops.aten.all.dims)
+                for each, axes, keep in ((x > 0, [0, 2], False), (x, None, True), (x.to(torch.uint8), [-1], False))
+            ),
+            (X,),
+        ),
+    ),
+    Case(
+        "products over axes",
+        lambda: (
+            lambda x: (torch.ops.prims.prod(x, [0, 2]), (x * 3).long().prod(1, dtype=torch.int32), (x > 0).prod(0)),
+            (X,),
+        ),
+    ),
     Case("nothing", lambda: (lambda x: (x.sum(1), x.prod(1), x.any(1)), (torch.zeros(3, 0),))),
 )
 def test_reductions(case, output_type):

@@ -47,7 +47,7 @@ def _rank(value: ir.Value) -> int:
     return ir.RankedTensorType(value.type).rank if isinstance(value.type, ir.RankedTensorType) else 0
 
 
-def _product(sizes: Shape) -> int | None:
+def _product(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
@@ -116,7 +116,7 @@ def _merged(shape: Shape, groups: Sequence[Sequence[int]]) -> Shape:
     return tuple(_product([shape[axis] for axis in group]) for group in groups)
 
 
-def _around(shape: Shape, axis: int) -> tuple[int | None, int | None, int | None]:
+def _around(shape: Sequence[int | None], axis: int) -> tuple[int | None, int | None, int | None]:
     """Return the number of elements before, along and after ``axis``."""
     return _product(shape[:axis]), shape[axis], _product(shape[axis + 1 :])
 
