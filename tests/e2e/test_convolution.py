@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import TOSA, Case, check, normal, table
+from .harness import TOSA, Case, check, integers, normal, table
 
 aten = torch.ops.aten
 
@@ -76,6 +76,7 @@ def test_convolution(case, output_type):
 @pytest.mark.slow_rows("grid_sample_of_a_volume-(torch|tosa|stablehlo)")
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),
+    Case("max_of_integers", lambda: (nn.MaxPool2d(2), (integers(1, 2, 4, 4, low=-9, high=9),))),
     Case("max_ceil", lambda: (nn.MaxPool2d(3, stride=2, ceil_mode=True), (IMAGE,))),
     Case("max_and_where", lambda: (nn.MaxPool2d(2, return_indices=True), (IMAGE,))),
     Case("max_three_axes", lambda: (nn.MaxPool3d(2, stride=1, return_indices=True), (normal(1, 2, 3, 4, 4),))),

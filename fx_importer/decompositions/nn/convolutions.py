@@ -127,5 +127,7 @@ def convolution_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geome
     if transposed or groups == 1 or not (many or x.dim() == 5):
         return NotImplemented
     biases = [None] * groups if bias is None else bias.chunk(groups)
-    parts = zip(x.chunk(groups, 1), weight.chunk(groups), biases, strict=True)
+    inner = weight.shape[1]
+    groups_of_x = (x.narrow(1, inner * group, inner) for group in range(groups))  # a slice takes dynamic other axes
+    parts = zip(groups_of_x, weight.chunk(groups), biases, strict=True)
     return torch.cat([aten.convolution.default(*part, *sizes, False, output_padding, 1) for part in parts], 1)

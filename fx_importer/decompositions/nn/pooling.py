@@ -40,7 +40,8 @@ def max_pool2d(
     if found is NotImplemented:
         return NotImplemented
     values, indices = found
-    if x.dim() == 4 and not ceil_mode and set(per_axis(dilation, 2)) == {1}:
+    small = x.is_floating_point() or x.dtype == torch.int8  # TOSA pools no larger integers
+    if small and x.dim() == 4 and not ceil_mode and set(per_axis(dilation, 2)) == {1}:
         token = _max_pool_values.set(True)
         try:
             values = aten.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)[0]
