@@ -8,6 +8,7 @@ from benchmarks.zoo import ZOO
 from fx_importer.canonicalization import canonicalize
 from fx_importer.canonicalization.normal_form import violations
 from fx_importer.decompositions import BASE, decompose
+from fx_importer.errors import UnsupportedProgramError
 
 aten = torch.ops.aten
 SMALL = [name for name, model in ZOO.items() if model.small]
@@ -199,9 +200,16 @@ def test_symbolic_strides() -> None:
     assert aten.as_strided.default not in operators(result)
 
 
-def test_strides_of_non_dense_tensors_are_kept() -> None:
-    program = exported(lambda x: x[:, ::2].as_strided((4,), (6,)), torch.randn(4, 6))
-    assert aten.as_strided.default in operators(canonicalize(program))
+def test_strides_of_parts_of_the_memory() -> None:
+    result = canonicalize(exported(lambda x: x[:, ::2].as_strided((4,), (6,), 1), torch.randn(4, 6)))
+    x = torch.randn(4, 6)
+    assert aten.as_strided.default not in operators(result)
+    assert_close(result.module()(x), x[:, 1])
+
+
+def test_strides_of_unknown_memory_are_refused() -> None:
+    with pytest.raises(UnsupportedProgramError, match="do not fill its memory"):
+        canonicalize(exported(lambda x: x.as_strided((4,), (6,)), torch.randn(4, 6)[:, ::2]))
 
 
 def test_regions_are_inlined() -> None:
