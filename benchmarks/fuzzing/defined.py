@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 EXACT = frozenset(
     f"torch.{name}"
@@ -44,6 +45,9 @@ Check = Callable[..., bool]
 def is_defined(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Return whether PyTorch defines the result of a call with these values; checked before the call."""
     check = _CHECKS.get(target)
+    given = [each for each in tree_leaves((args, dict(kwargs))) if isinstance(each, Tensor)]
+    if any(each.is_complex() for each in given) and not _finite(*given):
+        return False  # products with infinities depend on the kernel
     return check is None or check(*args, **kwargs)
 
 
@@ -148,7 +152,7 @@ def _where(condition: Tensor, a: Any, b: Any) -> bool:
 
 
 def _finite(x: Tensor, *others: Any, **_: Any) -> bool:
-    """Whether infinity times a padded zero is NaN depends on the kernel."""
+    """Whether infinity times a zero of a padding or a weight is NaN depends on the kernel."""
     return all(bool(each.isfinite().all()) for each in (x, *others) if isinstance(each, Tensor))
 
 
@@ -163,6 +167,7 @@ _CHECKS: Mapping[str, Check] = {
     **{f"torch.Tensor.{name}": _written for name in ("fill_", "copy_", "add_", "sub_", "mul_")},
     **{f"torch.{name}": _once for name in ("scatter", "index_copy")},
     **{f"torch.nn.functional.conv{kind}{rank}d": _finite for rank in (1, 2, 3) for kind in ("", "_transpose")},
+    "torch.nn.functional.interpolate": _finite,
     "torch.Tensor.masked_fill_": _filled,
     "torch.clamp": lambda x, *bounds, **named: _number_fits(x, None, *bounds, *named.values()),
     "torch.where": _where,
