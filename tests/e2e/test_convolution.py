@@ -67,6 +67,8 @@ def nearest(x: torch.Tensor):
         lambda: (lambda x, w, b: torch.conv_tbc(x, w, b, 1), (normal(5, 2, 3), normal(3, 3, 4), normal(4))),
     ),
     Case("many_groups", lambda: (nn.Conv2d(90, 90, 3, padding=1, groups=45), (normal(1, 90, 4, 4),))),
+    Case("transposed_depthwise", lambda: (nn.ConvTranspose2d(4, 4, 3, 2, padding=1, groups=4), (IMAGE,))),
+    Case("depthwise_three_axes", lambda: (nn.Conv3d(3, 3, 2, groups=3), (normal(1, 3, 3, 3, 3),))),
     Case("transposed_one_axis", lambda: (nn.ConvTranspose1d(4, 6, 3, stride=2), (normal(2, 4, 8),))),
 )
 def test_convolution(case, output_type):

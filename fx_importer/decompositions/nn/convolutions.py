@@ -77,6 +77,7 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, give
 transposed_grouped_or_dilated = _transposed_where(
     lambda given: given.groups > 1 or any(each != 1 for each in given.dilation)
 )
+transposed_groups = _transposed_where(lambda given: given.groups > 1)
 transposed_with_uneven_output_padding = _transposed_where(lambda given: len(set(given.output_padding)) > 1)
 
 

@@ -33,7 +33,7 @@ from fx_importer.decompositions.indexing import (
     unique,
 )
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
-from fx_importer.decompositions.nn import adaptive_pooling, embedding_bag, pooling
+from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce
 from fx_importer.decompositions.resize import antialias
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
@@ -126,6 +126,11 @@ LINALG = (
     .preferring(*complex_operators.COMPLEX_OPERATORS, because="the C++ lowerings do not support complex dtypes")
     .preferring(arithmetic.add_bools, because="the C++ lowering adds bools in one bit")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
+    .preferring(
+        convolutions.transposed_groups,
+        convolutions.convolution_by_groups,
+        because="the C++ lowering of transposed depthwise convolutions is invalid, and of depthwise volumes missing",
+    )
     .preferring(*pooling.EXPLICIT_STRIDES, because="a C++ pass reads past the end of an empty stride list")
     .preferring(*pooling.UNBATCHED, because="the C++ lowerings require a batch")
     .preferring(*integers.INT8_IN_INT32, because="the C++ lowering ends the process on 8-bit integers")
