@@ -33,6 +33,8 @@ def read_untrusted_module(path: Path, *, unregistered: bool = False) -> ir.Modul
 
 
 def _reason(error: CrashedError) -> str:
+    if error.signal == "SIGXCPU":
+        return "its parser did not end within its limit of time"
     if error.signal:
         return f"its parser was ended by {error.signal}"
     output = error.output.strip()

@@ -23,7 +23,7 @@ def rewrite(path: str, made: str, unregistered: str) -> None:
         (resource.RLIMIT_AS, BYTES + _MEMORY_PER_BYTE * size),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(limit, (most, most))
+        resource.setrlimit(limit, (most, most and most + 1))  # at the first of the two, SIGXCPU tells the reason
     context = new_context()
     load_dialects(context)
     context.allow_unregistered_dialects = bool(unregistered)
