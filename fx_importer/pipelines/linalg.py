@@ -9,7 +9,7 @@ from fx_importer.pipelines.stage import Pass, Stage, backend_types, control_flow
 from fx_importer.rewrites import (
     allow_inlining,
     bitcasts_to_linalg,
-    conditional_loops_to_scf,
+    control_flow_to_scf,
     fold_linalg_no_ops,
     loops_to_destination_style,
     nans_in_linalg,
@@ -28,7 +28,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
             control_flow(
                 "Conditional loops are scf.while with torch ops in their regions; mutable state has value semantics.",
                 bitcasts_to_linalg,
-                conditional_loops_to_scf,
+                control_flow_to_scf,
                 state_to_values,
             ),
             Stage(

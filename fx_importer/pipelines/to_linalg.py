@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
-from fx_importer.rewrites import dynamic_sizes_to_tensor, loops_to_destination_style
+from fx_importer.rewrites import dynamic_sizes_to_tensor, loops_to_destination_style, stablehlo_control_flow_to_scf
 
 TO_LINALG: Mapping[str, Stage] = {
     "tosa": Stage(
@@ -22,6 +22,7 @@ TO_LINALG: Mapping[str, Stage] = {
         "stablehlo-to-linalg",
         "StableHLO ops are lowered to linalg, tensor, arith, math and scf.",
         (
+            stablehlo_control_flow_to_scf,
             dynamic_sizes_to_tensor,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers

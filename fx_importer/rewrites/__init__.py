@@ -18,6 +18,7 @@ from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
+from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
 from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
@@ -25,7 +26,7 @@ from fx_importer.rewrites.stablehlo.scalar_legalization import scalars_to_stable
 from fx_importer.rewrites.stablehlo.shape_refinement import refine_stablehlo_shapes
 from fx_importer.rewrites.stablehlo.stablehlo_no_ops import fold_stablehlo_no_ops
 from fx_importer.rewrites.torch.control_flow import (
-    conditional_loops_to_scf,
+    control_flow_to_scf,
     control_flow_to_stablehlo,
     control_flow_to_tosa,
 )
@@ -46,9 +47,9 @@ _ALL = (
     allow_inlining,
     bitcasts_to_linalg,
     complex_parts_to_stablehlo,
-    conditional_loops_to_scf,
     constants_to_stablehlo,
     constants_to_tosa,
+    control_flow_to_scf,
     control_flow_to_stablehlo,
     control_flow_to_tosa,
     dynamic_sizes_to_tensor,
@@ -71,6 +72,7 @@ _ALL = (
     refine_stablehlo_shapes,
     reject_scalar_arguments,
     scalars_to_stablehlo,
+    stablehlo_control_flow_to_scf,
     state_to_values,
     tm_tensor_to_loops,
     transpose_tosa_arguments,

@@ -34,7 +34,7 @@ func.func @endless() {
   return
 }
 """
-for step in ("fx-importer-control-flow-to-tosa", "fx-importer-conditional-loops-to-scf"):
+for step in ("fx-importer-control-flow-to-tosa", "fx-importer-control-flow-to-scf"):
     module = ir.Module.parse(TEXT, new_context())
     run_text(f"builtin.module({step})", module)
     print(module)

@@ -37,6 +37,11 @@ def number_as_predicate(x):
     return torch.cond(x.sum().to(torch.bool), lambda t: t + 1, lambda t: t - 1, (x,))
 
 
+def choice(x):
+    y = x * 2
+    return torch.cond(x.sum() > 0, lambda x, y: (x.clone(), y.clone()), lambda x, y: (y.clone(), x + 1), (x, y))
+
+
 def loop(n, x):
     return while_loop(lambda i, x: i > 0, lambda i, x: (i - 1, x * 2 + i), (n, x))
 
@@ -110,6 +115,7 @@ PROGRAMS: list[tuple[Callable[..., Any], list[tuple[torch.Tensor, ...]]]] = [
     (branches, [three(1.0), three(-0.5), three(-5.0)]),
     (several_results, [three(1.0), three(-1.0)]),
     (number_as_predicate, [three(0.0), three(2.0)]),
+    (choice, [three(0.5), three(-2.0)]),
     (loop, [trip_counts(0), trip_counts(1), trip_counts(3), trip_counts(7)]),
     (swap, [trip_counts(0), trip_counts(3)]),
     (same_start, [trip_counts(3)]),
@@ -160,6 +166,12 @@ def test_control_flow(program, inputs, dialect, lowered, caller):
         assert_loops_bufferize(result.module)
     results = caller(result)(*inputs)
     torch.testing.assert_close(pytree.tree_leaves(results), pytree.tree_leaves(program(*inputs)))
+
+
+def test_stablehlo_of_loops_and_branches_through_linalg(lowered):
+    compiled = lowered(branch_in_a_loop, trip_counts(5), "stablehlo").caller(backend="jit")
+    for n in (0, 5):
+        torch.testing.assert_close(compiled(*trip_counts(n)), branch_in_a_loop(*trip_counts(n)))
 
 
 def test_loop_carried_scalar():

@@ -52,14 +52,15 @@ def control_flow_to_stablehlo(op: ir.Operation) -> None:
     _lower(op, _STABLEHLO)
 
 
-@rewrite("fx-importer-conditional-loops-to-scf", ops=("torch.prim.Loop",))
-def conditional_loops_to_scf(op: ir.Operation) -> None:
-    """Turn every ``torch.prim.Loop`` with a condition into ``scf.while``.
+@rewrite("fx-importer-control-flow-to-scf", ops=_CONTROL_FLOW)
+def control_flow_to_scf(op: ir.Operation) -> None:
+    """Turn every ``torch.prim.If``, and every ``torch.prim.Loop`` with a condition, into ``scf.if`` and ``scf.while``.
 
-    ``convert-torch-to-scf`` takes the others. Of a loop whose initial condition is true it makes an ``scf.for`` that
-    drops the condition, and it does not lower one with a condition and a bound.
+    ``convert-torch-to-scf`` takes the other loops. Of a loop whose initial condition is true it makes an ``scf.for``
+    that drops the condition, and it does not lower one with a condition and a bound. An ``scf.if`` that it makes of
+    branches that return other values unchanged is folded to an ``arith.select`` of torch tensors.
     """
-    if _is_conditional(op):
+    if op.name == "torch.prim.If" or _is_conditional(op):
         _lower(op, _SCF)
 
 
