@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from fx_importer.errors import UsageError
@@ -27,6 +28,17 @@ class _Kind(type):
 
     def __contains__(cls, each: object) -> bool:
         return any(each is own for own in iter(cls))
+
+    @property
+    def __members__(cls) -> Mapping[str, OutputType]:
+        return MappingProxyType({each.name: each for each in cls})
+
+    def __getitem__(cls, name: str) -> OutputType:
+        """Return the built-in output type of exactly that name, ``OutputType["TOSA"]``. Raises KeyError."""
+        return cls.__members__[name]
+
+    def __reversed__(cls) -> Iterator[OutputType]:
+        return reversed(list(cls))
 
     def __call__(cls, spec: Any) -> OutputType:
         return OutputType.get(spec)

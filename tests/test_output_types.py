@@ -46,3 +46,12 @@ def test_invalid_output_type_lists_the_accepted(spelling):
     for member in OutputType:
         assert f"'{member.value}'" in str(error.value)
     assert isinstance(error.value, ValueError)
+
+
+def test_is_indexed_by_name_as_an_enumeration():
+    assert OutputType["TOSA"] is OutputType.TOSA
+    assert list(OutputType.__members__.values()) == list(OutputType)
+    assert set(OutputType.__members__) == {each.name for each in PeersOutputType}
+    assert list(reversed(OutputType)) == list(OutputType)[::-1]
+    with pytest.raises(KeyError):
+        OutputType["tosa"]

@@ -46,9 +46,15 @@ def run_pipeline(
         with trace.stage(stage.name, module, pipeline=str(stage), recreate=again):
             run(stage, print_passes=printing.passes)
         if printing.stages:
-            print(f"// ----- after stage '{stage.name}'")
-            # Local scope omits the resource section, which has all weights in hexadecimal.
-            print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
+            _print(stage.name, module)
+    if printing.stages and not pipeline.stages:
+        _print("import", module)
+
+
+def _print(stage: str, module: ir.Module) -> None:
+    print(f"// ----- after stage '{stage}'")
+    # Local scope omits the resource section, which has all weights in hexadecimal.
+    print(module.operation.get_asm(large_elements_limit=16, use_local_scope=True))
 
 
 def _after(stages: Sequence[Stage], first: ir.Operation) -> ir.Operation:

@@ -87,8 +87,8 @@ class Graph:
         graph = copy.deepcopy(module.graph)
         graph.set_codegen(CodeGen())  # AOTAutograd's code generator takes its arguments in a list
         inputs = graph.find_nodes(op="placeholder")
-        sizes = _sizes(inputs)
-        _measure_sizes(graph, inputs, sizes)
+        sizes = sizes_of(inputs)
+        measure_sizes(graph, inputs, sizes)
         draws = draw_outside(graph)
         positions: dict[fx.Node, Given | Drawn] = {node: Given(i) for i, node in enumerate(inputs)}
         drawn = [node for node in graph.find_nodes(op="placeholder") if node not in positions]
@@ -108,7 +108,7 @@ class Graph:
         return cls(program_of(fx.GraphModule(module, graph)), draws, takes, returned, sizes if draws else {})
 
 
-def _sizes(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | None]]:
+def sizes_of(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | None]]:
     """Return the input position and axis of each symbol's size; None as axis if the input is the size itself.
 
     A tensor axis takes precedence.
@@ -126,7 +126,7 @@ def _sizes(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | Non
     return {symbol: place for symbol, place in found.items() if symbol.is_symbol}
 
 
-def _measure_sizes(
+def measure_sizes(
     graph: fx.Graph, inputs: Sequence[fx.Node], sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
 ) -> None:
     """Replace uses of size inputs by the size of a tensor input along an axis, where one has it."""
@@ -209,14 +209,25 @@ def _hints(sizes: Sequence[Any]) -> list[int] | None:
     return None if None in found else [int(size) for size in found]
 
 
-def program_of(module: fx.GraphModule) -> ExportedProgram:
-    """Return the graph of ``module`` as an exported program, with all placeholders as user inputs but effect tokens."""
+_READ = frozenset(("val", "stack_trace", "nn_module_stack", "unbacked_bindings"))
+"""The metadata of nodes that the compilation reads. That of AOTAutograd would keep programs out of the cache."""
+
+
+def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedProgram:
+    """Return the graph of ``module`` as an exported program, with all placeholders as user inputs but effect tokens.
+
+    The outputs are the effect tokens, the new values of the inputs named in ``mutated``, and the results.
+    """
+    for each in (module, *(part for part in module.modules() if isinstance(part, fx.GraphModule))):
+        for node in each.graph.nodes:
+            node.meta = {key: value for key, value in node.meta.items() if key in _READ}
     tokens = [TokenArgument(node.name) for node in _first(module.graph, _tokens(module.graph))]
     inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")[len(tokens) :]]
     constants = _constants(module)
     returned: Any = module.graph.output_node().args[0]
     effects = [TokenArgument(node.name) for node in returned if isinstance(node, fx.Node) and _given_token(node)]
     outputs = [_argument(node) for node in returned[len(effects) :]]
+    changed, outputs = outputs[: len(mutated)], outputs[len(mutated) :]
     call = ModuleCallSignature(
         [],
         [],
@@ -234,6 +245,10 @@ def program_of(module: fx.GraphModule) -> ExportedProgram:
             ],
             [
                 *(OutputSpec(OutputKind.TOKEN, each, None) for each in effects),
+                *(
+                    OutputSpec(OutputKind.USER_INPUT_MUTATION, each, name)
+                    for each, name in zip(changed, mutated, strict=True)
+                ),
                 *(OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs),
             ],
         ),

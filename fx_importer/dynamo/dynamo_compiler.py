@@ -6,26 +6,30 @@ The interface follows the example in Buddy Compiler's README (buddy-compiler/bud
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
+from torch._guards import TracingContext
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.api.lower import lower
 from fx_importer.api.lowered import Lowered
-from fx_importer.dynamo.aot_graphs import program_of
+from fx_importer.dynamo.aot_graphs import measure_sizes, program_of, sizes_of
 from fx_importer.dynamo.inductor_operators import rules_of_inductor
 from fx_importer.dynamo.ops import linalg, math, tosa
-from fx_importer.dynamo.ops.registry import OpsRegistry
+from fx_importer.dynamo.ops.registry import NodeEmitter, OpsRegistry
 from fx_importer.dynamo.tracing import as_new
 from fx_importer.errors import ExportError, UsageError
+from fx_importer.execution.module_functions import functions_of
 from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import terminator
 from fx_importer.output_types import OutputType
 
 REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)
@@ -40,57 +44,145 @@ class DynamoCompiler:
     """
 
     func_name: str = "forward"
-    primary_registry: OpsRegistry = field(default_factory=lambda: tosa.ops_registry)
+    primary_registry: OpsRegistry | Mapping[Any, NodeEmitter] = field(default_factory=lambda: tosa.ops_registry)
+    """A registry, or a dictionary, which becomes one, with TOSA's built-in entries if it has none of its own."""
     aot_autograd_decomposition: Mapping[Any, Callable[..., Any]] | None = None
     """Decompositions for AOTAutograd, such as Inductor's; the output type's own run after them."""
+    verbose: bool = False
+    """Print the module after each stage."""
+    dynamic: bool | None = None
+    """As for `torch.compile`: with True, sizes are symbolic; by default, those of ``torch._dynamo.mark_dynamic``."""
     lowered: Lowered | None = field(default=None, init=False)
-    """The result of the last import, to be run and verified: its inputs are the parameters, then the arguments."""
+    """The result of the last import, to be run and verified: its inputs are the parameters, then the arguments. It
+    returns a list of the results, and writes to the inputs that the function mutates."""
+    results: tuple[str, ...] = field(default=(), init=False)
+    """What each result of the last function is: the place of a tensor in the result of the call, ``result['logits']``;
+    ``held[0]`` and so on for tensors kept elsewhere, in attributes; and the names of mutated inputs."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.primary_registry, Mapping) and not isinstance(self.primary_registry, OpsRegistry):
+            self.primary_registry = OpsRegistry.of(self.primary_registry)
         if not isinstance(self.primary_registry, OpsRegistry):
             raise UsageError(
-                f"primary_registry is the ops_registry of fx_importer.dynamo.ops.tosa, linalg or math, and not "
-                f"{self.primary_registry!r}"
+                f"primary_registry is the ops_registry of fx_importer.dynamo.ops.tosa, linalg or math, or a dictionary "
+                f"of functions by operator, and not {self.primary_registry!r}"
             )
 
     def importer(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[ir.Module, list[torch.Tensor]]:
         """Import a function or a module.
 
         Returns:
-            The module, with one function that takes the parameters and then the tensors among the arguments, in order;
-            and the parameters: all tensors that are not arguments, including buffers.
+            The module, with one function; and its parameters: all tensors that are not arguments, including buffers.
+            The function takes the parameters, and then the tensors among the arguments, in order. It returns the
+            tensors in the result of ``fn``, in order; tensors that ``fn`` keeps elsewhere; and the new values of
+            tensors that it mutates (`results`).
 
         Raises:
             ExportError: if TorchDynamo does not capture it as a single graph; `import_function` supports several.
             FxImporterError: as `lower` does.
         """
-        captured = _captured(fn, args, kwargs, self.aot_autograd_decomposition)
-        given = {id(each) for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
-        order = sorted(range(len(captured.inputs)), key=lambda i: id(captured.inputs[i]) in given)
-        params = [captured.inputs[i] for i in order if id(captured.inputs[i]) not in given]
-        program = program_of(_reordered(captured.graph, order))
+        captured, result = _captured(fn, args, kwargs, self.aot_autograd_decomposition, self.dynamic)
+        given = {id(each) for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        inputs = captured.inputs
+        order = sorted(range(len(inputs)), key=lambda i: id(inputs[i]) in given)
+        params = [inputs[i] for i in order if isinstance(inputs[i], Tensor) and id(inputs[i]) not in given]
+        program, results = captured.program(order, result)
         primary = self.primary_registry
+        assert isinstance(primary, OpsRegistry)
         others = [
             Lowerings(rule for rule in each.given() if rule.operators[0] not in primary)
             for each in REGISTRIES
             if each is not primary
         ]
-        self.lowered = lower(
+        lowered = lower(
             program,
             output_type=primary.into,
             func_name=self.func_name,
             fallback=() if primary.into is OutputType.LINALG_ON_TENSORS else OutputType.LINALG_ON_TENSORS,
             lowerings=[Lowerings(primary.rules()), *others],
             extra=rules_of_inductor() if self.aot_autograd_decomposition else None,
+            verbose=self.verbose,
+            mutation="functional",
         )
+        with lowered.module.context, ir.Location.unknown():
+            self.lowered = _results_first(lowered, self.func_name)
+        changed = [
+            each.name for each in self.lowered.manifest.functions[self.func_name].results if each.kind == "input"
+        ]
+        self.results = (*results, *changed)
         return self.lowered.module, params
 
 
 @dataclass
 class _Captured:
+    """The graph of a call in ATen operators, and what its inputs and outputs were in that call."""
+
     graph: fx.GraphModule
-    inputs: Sequence[Any]
-    """The inputs of the graph's call."""
+    """Returns the new values of the mutated inputs, and then what TorchDynamo's graph returns."""
+    mutated: Sequence[int]
+    """The positions of the mutated inputs, in the order of their new values."""
+    inputs: Sequence[Any] = ()
+    outputs: Sequence[Any] = ()
+    """The outputs of TorchDynamo's graph."""
+
+    def program(self, order: Sequence[int], result: Any) -> tuple[ExportedProgram, list[str]]:
+        """Return the program with its inputs in another order, which returns new values of mutated inputs, the tensors
+        in ``result``, and other outputs of the graph; and the names of the results."""
+        graph = fx.Graph()
+        inputs = self.graph.graph.find_nodes(op="placeholder")
+        copies = {inputs[i]: graph.node_copy(inputs[i]) for i in order}
+        copied: Any = graph.graph_copy(self.graph.graph, copies)
+        changed, returned = list(copied)[: len(self.mutated)], list(copied)[len(self.mutated) :]
+        written = dict(zip(self.mutated, changed, strict=True))
+        values = [written.get(i, copies[node]) for i, node in enumerate(inputs)]  # of the inputs, after the call
+        results, names = list[fx.Node](), list[str]()
+        for path, leaf in pytree.tree_flatten_with_path(result)[0]:
+            for name, each in _tensors_of(leaf, f"result{pytree.keystr(path)}", set()):
+                found = self._of(each, returned, values)
+                if found is not None:
+                    results.append(found)
+                    names.append(name)
+        # Tensors that the function put elsewhere, for example into an attribute.
+        held = [each for each in dict.fromkeys(returned) if isinstance(each, fx.Node) and each not in results]
+        names += [f"held[{number}]" for number in range(len(held))]
+        graph.output((*changed, *results, *held))
+        placeholders = graph.find_nodes(op="placeholder")
+        measure_sizes(graph, placeholders, sizes_of(placeholders))
+        for node in placeholders:
+            if not node.users and not isinstance(node.meta.get("val"), Tensor):
+                graph.erase_node(node)
+        targets = [copies[inputs[i]].name for i in self.mutated]
+        return program_of(fx.GraphModule(self.graph, graph), targets), names
+
+    def _of(self, leaf: Any, returned: Sequence[Any], inputs: Sequence[fx.Node]) -> fx.Node | None:
+        """Return the node of a leaf of the result; None if it is neither a tensor nor a size."""
+        for values, nodes in ((self.outputs, returned), (self.inputs, inputs)):
+            for value, node in zip(values, nodes, strict=True):
+                same = value is leaf if isinstance(leaf, Tensor) else type(value) is type(leaf) is int and value == leaf
+                if same and isinstance(node, fx.Node):
+                    return node
+        if isinstance(leaf, Tensor):
+            raise ExportError("the function returns a tensor that its graph neither takes nor computes")
+        return None
+
+
+def _tensors_of(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and numbers in ``value``, which may be an object unknown to pytree, such as a cache."""
+    if isinstance(value, Tensor | int):
+        yield name, value
+        return
+    if id(value) in seen or isinstance(value, type | torch.nn.Module):
+        return
+    seen.add(id(value))
+    if isinstance(value, list | tuple):
+        parts = [(f"{name}[{position}]", each) for position, each in enumerate(value)]
+    elif isinstance(value, Mapping):
+        parts = [(f"{name}[{key!r}]", each) for key, each in value.items()]
+    else:
+        parts = [(f"{name}.{key}", each) for key, each in getattr(value, "__dict__", {}).items()]
+    for path, each in parts:
+        if not isinstance(each, int):  # a number in an object is no result
+            yield from _tensors_of(each, path, seen)
 
 
 def _captured(
@@ -98,13 +190,18 @@ def _captured(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
-) -> _Captured:
-    """Return the graph of ``fn`` in ATen operators. ``fn`` runs once, in eager PyTorch."""
+    dynamic: bool | None,
+) -> tuple[_Captured, Any]:
+    """Return the graph of ``fn``, and its result. ``fn`` runs once, in eager PyTorch."""
     found: list[_Captured] = []
 
     def compiler(graph: fx.GraphModule, _examples: Sequence[Any]) -> Callable[..., Any]:
+        metadata: Any = TracingContext.get().fw_metadata
+        captured = _Captured(graph, metadata.mutated_inp_runtime_indices)
+        found.append(captured)
+
         def run(*inputs: Any) -> Any:
-            found.append(_Captured(graph, inputs))
+            captured.inputs = inputs
             return graph(*inputs)
 
         return run
@@ -112,25 +209,46 @@ def _captured(
     if any(getattr(rule, "__module__", "").startswith("torch._inductor") for rule in (decompositions or {}).values()):
         # Some of Inductor's decompositions require it.
         importlib.import_module("torch._inductor.lowering")
-    backend = aot_autograd(fw_compiler=compiler, decompositions=dict(decompositions or {}))
+    of_graph = aot_autograd(fw_compiler=compiler, decompositions=dict(decompositions or {}))
+
+    def backend(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        compiled = of_graph(module, examples)
+
+        def run(*inputs: Any) -> Any:
+            returned = compiled(*inputs)
+            found[-1].inputs, found[-1].outputs = inputs, returned
+            return returned
+
+        return run
+
     try:
         with as_new(fn), torch.no_grad():
-            torch.compile(fn, backend=backend, fullgraph=True, dynamic=False)(*args, **kwargs)
+            result = torch.compile(fn, backend=backend, fullgraph=True, dynamic=dynamic)(*args, **kwargs)
     except TorchDynamoException as error:
         raise ExportError(f"TorchDynamo cannot make one graph of {_name(fn)}: {error}") from error
     if not found:
         raise ExportError(f"{_name(fn)} computes nothing with tensors: there is no graph to import")
-    return found[0]
+    return found[0], result
 
 
-def _reordered(graph: fx.GraphModule, order: Sequence[int]) -> fx.GraphModule:
-    """Return ``graph`` with its inputs in another order."""
-    new = fx.Graph()
-    inputs = graph.graph.find_nodes(op="placeholder")
-    known = {inputs[i]: new.node_copy(inputs[i]) for i in order}
-    returned = new.graph_copy(graph.graph, known)
-    new.output(tuple(returned) if isinstance(returned, list | tuple) else (returned,))
-    return fx.GraphModule(graph, new)
+def _results_first(lowered: Lowered, name: str) -> Lowered:
+    """Return ``lowered`` with the new values of mutated inputs as the last results of the function, in its module."""
+    record = lowered.manifest.functions[name]
+    order = sorted(range(len(record.results)), key=lambda i: record.results[i].kind != "output")
+    if order == list(range(len(order))):
+        return lowered
+    function = functions_of(lowered.module)[name]
+    ending = terminator(function.entry_block)
+    returned = [ending.operands[i] for i in order]
+    for position, value in enumerate(returned):
+        ending.operands[position] = value
+    kind = ir.FunctionType.get([each.type for each in function.entry_block.arguments], [each.type for each in returned])
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    if "res_attrs" in function.attributes:
+        attributes = ir.ArrayAttr(function.attributes["res_attrs"])
+        function.attributes["res_attrs"] = ir.ArrayAttr.get([attributes[i] for i in order])
+    functions = {**lowered.manifest.functions, name: replace(record, results=tuple(record.results[i] for i in order))}
+    return replace(lowered, manifest=replace(lowered.manifest, functions=functions))
 
 
 def _name(fn: Any) -> str:

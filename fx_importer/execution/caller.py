@@ -73,6 +73,9 @@ class Caller:
         function = self.manifest.functions[name]
         leaves = _leaves(function, args, kwargs)
         check_sizes(function, leaves)
+        for each in (*function.arguments, *function.results):
+            if each.kind == "input" and each.leaf is not None and (isinstance(each, Result) or each.overwritten):
+                _check_writable(each.name, leaves[each.leaf])
         held = {"state": self.state, "weight": self._weights}
         for argument in function.arguments:
             if argument.kind == "input" and argument.leaf is not None:
@@ -169,6 +172,20 @@ def _check_dtype(name: str, value: Any, dtype: str) -> None:
     if isinstance(value, torch.Tensor) and value.dtype != getattr(torch, dtype, value.dtype):
         met = str(value.dtype).removeprefix("torch.")
         raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
+
+
+def _check_writable(name: str, value: Any) -> None:
+    """Raise `UsageError` for a tensor with several elements in one place in memory, which cannot have new values."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:
+        return
+    furthest = 0
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1 and stride <= furthest:
+            raise UsageError(
+                f"the input '{name}' is written, but its elements share memory, as those of an expanded tensor do "
+                f"(shape {tuple(value.shape)}, strides {value.stride()}): pass a copy, {name}.clone()"
+            )
+        furthest += (size - 1) * stride
 
 
 def _as_argument(argument: Argument, value: Any) -> Any:

@@ -343,3 +343,18 @@ def test_manifest_does_not_fit_other_functions():
     assert list(second.manifest.functions) == ["second"]
     assert not second.manifest.state
     assert sorted(second.manifest.constants) == ["bias", "weight"]
+
+
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_written_input_whose_elements_share_memory_is_an_error(mutation):
+    def add(x, y):
+        return x.add_(y) * 2
+
+    call = lower(add, torch.ones(3, 2), torch.ones(2), output_type="linalg-on-tensors", mutation=mutation).caller()
+    for overlapping in (torch.ones(2).expand(3, 2), torch.ones(6).as_strided((3, 2), (1, 1))):
+        with pytest.raises(UsageError, match=r"the input 'x' is written, but its elements share memory"):
+            call(overlapping, torch.ones(2))
+    for strided in (torch.ones(3, 4)[:, ::2], torch.ones(2, 3).t(), torch.ones(3, 2)):
+        torch.testing.assert_close(call(strided, torch.ones(2)), torch.full((3, 2), 4.0))
+        torch.testing.assert_close(strided, torch.full((3, 2), 2.0))
+    assert call(torch.ones(3, 2), torch.ones(1).expand(2)).shape == (3, 2)  # which is only read

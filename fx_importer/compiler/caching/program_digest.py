@@ -42,7 +42,7 @@ _MODULES = ("_operator", "math", "torch")
 _HIGHER_ORDER = frozenset(
     (
         *("cond", "while_loop", "scan", "associative_scan", "map_impl", "invoke_subgraph", "flex_attention"),
-        *("wrap_with_set_grad_enabled", "wrap_with_autocast", "hints_wrapper"),
+        *("wrap_with_set_grad_enabled", "wrap_with_autocast", "hints_wrapper", "with_effects"),
     )
 )
 """Operators defined by their graphs. Others may index state of the process, such as Triton's kernels."""
@@ -220,6 +220,9 @@ def _check(argument: Any) -> None:
     """Raise `NotCached` unless the ``repr`` of an argument of a node is faithful."""
     kind = type(argument)
     if kind is fx.Node or kind in _FAITHFUL:
+        return
+    if isinstance(argument, OpOverload):
+        _target_text(argument)
         return
     if isinstance(argument, tuple | list):
         for each in argument:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,8 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
 
     There are built-in entries for all operators of the torch dialect and all that have a decomposition; whether a given
     call is supported is only known when it is lowered. Keys are operators or names, ``"add.Tensor"``,
-    ``"aten.add.Tensor"``; a name without an overload stands for all overloads.
+    ``"aten.add.Tensor"``, or those of Buddy Compiler's registries, ``"AddOp"``; a name without an overload stands for
+    all overloads.
     """
 
     def __init__(self, name: str, into: OutputType, rules: dict[OpOverload, Lowering] | None = None):
@@ -47,6 +49,16 @@ class OpsRegistry(MutableMapping[Any, NodeEmitter]):
         self._own = rules or {}
         """Lowerings of the registry itself, applied before the passes."""
         self._given: dict[OpOverload, NodeEmitter] = {}
+
+    @classmethod
+    def of(cls, functions: Mapping[Any, NodeEmitter]) -> OpsRegistry:
+        """Return a registry with the entries of ``functions``, for the output type of the built-in ones among them."""
+        into = next((each.into for each in functions.values() if isinstance(each, BuiltIn)), OutputType.TOSA)
+        registry = cls("primary", into)
+        for key, rule in functions.items():
+            if not isinstance(rule, BuiltIn):
+                registry[key] = rule
+        return registry
 
     def __setitem__(self, key: Any, rule: NodeEmitter) -> None:
         """Add a function of a node and the symbol table. Raises `UsageError` if either is invalid."""
@@ -98,11 +110,47 @@ def _overloads(name: str, key: Any) -> list[OpOverload]:
     if isinstance(key, str):
         found = operator_named(key)
         found = operator_named(f"aten.{key}") if found is None else found
+        found = _of_buddy(key) if found is None else found
     if isinstance(found, OpOverload):
         return [found]
     if isinstance(found, OpOverloadPacket):
         return [getattr(found, each) for each in found.overloads()]
     raise UsageError(f"{name}.ops_registry: {key!r} is no operator, such as torch.ops.aten.add.Tensor or 'add.Tensor'")
+
+
+_BUDDY = {
+    "AddMMOp": "addmm",
+    "BatchMatmulOp": "bmm",
+    "MatmulOp": "mm",
+    "SumDimOp": "sum.dim_IntList",
+    "MeanOp": "mean.dim",
+    "ToCopyOp": "_to_copy",
+    "SoftmaxOp": "_softmax",
+    "Conv2dOp": "convolution",
+    "LessThanOp": "lt",
+    "GreaterThanOp": "gt",
+    "GreaterEqualOp": "ge",
+    "LessEqualOp": "le",
+    "EqualOp": "eq",
+    "NotEqualOp": "ne",
+    "ArgMaxOp": "argmax",
+    "ArgMinOp": "argmin",
+    "RandIntLowOp": "randint.low",
+    "IotaOp": "prims.iota",
+    "ConvertElementTypeOp": "prims.convert_element_type",
+    "ScaledDotProductFlashAttentionForCpuOp": "_scaled_dot_product_flash_attention_for_cpu",
+}
+"""Classes of Buddy Compiler's operations that are not named as the operator of torch in camel case."""
+
+
+def _of_buddy(name: str) -> OpOverload | OpOverloadPacket | None:
+    """Return the operator of a name in Buddy Compiler's registries: ``AddOp``, ``MaxPool2dWithIndicesOp``."""
+    if not name.endswith("Op"):
+        return None
+    words = re.findall(r"[A-Z]+[a-z0-9]*", name.removesuffix("Op"))
+    operator = _BUDDY.get(name, "_".join(words).lower())
+    found = operator_named(operator)
+    return operator_named(f"aten.{operator}") if found is None else found
 
 
 _KNOWN: dict[OutputType, dict[OpOverload, None]] = {}
