@@ -103,7 +103,7 @@ class Graph:
         for node in positions:
             if not node.users and node.graph is graph:
                 graph.erase_node(node)
-        tokens = _tokens(graph)
+        tokens = tokens_of(graph)
         takes = tuple(positions[node] for node in graph.find_nodes(op="placeholder") if node not in tokens)
         return cls(program_of(fx.GraphModule(module, graph)), draws, takes, returned, sizes if draws else {})
 
@@ -145,19 +145,19 @@ def measure_sizes(
                 user.replace_input_with(node, size)
 
 
-def _tokens(graph: fx.Graph) -> list[fx.Node]:
+def tokens_of(graph: fx.Graph) -> list[fx.Node]:
     """Return the inputs that are effect tokens, threaded by AOTAutograd through operators with effects."""
     effects = graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects)
     return list(dict.fromkeys(effect.args[0] for effect in effects if effect.args[0].op == "placeholder"))
 
 
-def _given_token(node: fx.Node) -> fx.Node | None:
+def given_token(node: fx.Node) -> fx.Node | None:
     """Return the input that begins the chain of effects that ends with the token ``node``; None if it is no token."""
     effect: Any = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else None
     if not isinstance(effect, fx.Node) or effect.target is not torch.ops.higher_order.with_effects:
         return None
     before: Any = effect.args[0]
-    return before if before.op == "placeholder" else _given_token(before)
+    return before if before.op == "placeholder" else given_token(before)
 
 
 def _apart(
@@ -174,7 +174,7 @@ def _apart(
             origins.append(Known(each))
         elif each in inputs:
             origins.append(inputs[each])
-        elif token := _given_token(each):
+        elif token := given_token(each):
             origins.append(inputs[token])
             effects.append(each)
         else:
@@ -221,11 +221,11 @@ def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedP
     for each in (module, *(part for part in module.modules() if isinstance(part, fx.GraphModule))):
         for node in each.graph.nodes:
             node.meta = {key: value for key, value in node.meta.items() if key in _READ}
-    tokens = [TokenArgument(node.name) for node in _first(module.graph, _tokens(module.graph))]
+    tokens = [TokenArgument(node.name) for node in _first(module.graph, tokens_of(module.graph))]
     inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")[len(tokens) :]]
     constants = _constants(module)
     returned: Any = module.graph.output_node().args[0]
-    effects = [TokenArgument(node.name) for node in returned if isinstance(node, fx.Node) and _given_token(node)]
+    effects = [TokenArgument(node.name) for node in returned if isinstance(node, fx.Node) and given_token(node)]
     outputs = [_argument(node) for node in returned[len(effects) :]]
     changed, outputs = outputs[: len(mutated)], outputs[len(mutated) :]
     call = ModuleCallSignature(
@@ -269,7 +269,7 @@ def _first(graph: fx.Graph, nodes: list[fx.Node]) -> list[fx.Node]:
 def _constants(module: fx.GraphModule) -> dict[str, Any]:
     """Turn the tensors that ``module`` holds into leading placeholders; return them by name."""
     held: dict[str, Any] = {}
-    tokens = _tokens(module.graph)
+    tokens = tokens_of(module.graph)
     first = next(node for node in module.graph.nodes if node not in tokens)
     mode = fake_mode_of(module.graph) or FakeTensorMode()
     for node in module.graph.find_nodes(op="get_attr"):

@@ -15,18 +15,20 @@ from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.api.lower import lower
 from fx_importer.api.lowered import Lowered
-from fx_importer.dynamo.aot_graphs import measure_sizes, program_of, sizes_of
+from fx_importer.dynamo.aot_graphs import measure_sizes, program_of, sizes_of, tokens_of
 from fx_importer.dynamo.inductor_operators import rules_of_inductor
 from fx_importer.dynamo.ops import linalg, math, tosa
 from fx_importer.dynamo.ops.registry import NodeEmitter, OpsRegistry
 from fx_importer.dynamo.tracing import as_new
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.execution.module_functions import functions_of
+from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import terminator
@@ -82,9 +84,11 @@ class DynamoCompiler:
             FxImporterError: as `lower` does.
         """
         captured, result = _captured(fn, args, kwargs, self.aot_autograd_decomposition, self.dynamic)
-        given = {id(each) for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        arguments = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        captured.take(arguments)
+        given = {id(each): position for position, each in enumerate(arguments)}
         inputs = captured.inputs
-        order = sorted(range(len(inputs)), key=lambda i: id(inputs[i]) in given)
+        order = sorted(range(len(inputs)), key=lambda i: given.get(id(inputs[i]), -1))
         params = [inputs[i] for i in order if isinstance(inputs[i], Tensor) and id(inputs[i]) not in given]
         program, results = captured.program(order, result)
         primary = self.primary_registry
@@ -125,14 +129,27 @@ class _Captured:
     outputs: Sequence[Any] = ()
     """The outputs of TorchDynamo's graph."""
 
+    def take(self, tensors: Sequence[Tensor]) -> None:
+        """Add the tensors that the graph does not take as inputs that it does not read."""
+        known = {id(each) for each in self.inputs}
+        missing = {id(each): each for each in tensors if id(each) not in known}
+        mode = fake_mode_of(self.graph.graph) or FakeTensorMode()
+        first = next(node for node in self.graph.graph.nodes if node.op != "placeholder")
+        for number, each in enumerate(missing.values()):
+            with self.graph.graph.inserting_before(first):
+                node = self.graph.graph.placeholder(f"unused_{number}")
+            node.meta["val"] = mode.from_tensor(each, static_shapes=True)
+        self.inputs = (*self.inputs, *missing.values())
+
     def program(self, order: Sequence[int], result: Any) -> tuple[ExportedProgram, list[str]]:
         """Return the program with its inputs in another order, which returns new values of mutated inputs, the tensors
         in ``result``, and other outputs of the graph; and the names of the results."""
-        graph = fx.Graph()
-        inputs = self.graph.graph.find_nodes(op="placeholder")
-        copies = {inputs[i]: graph.node_copy(inputs[i]) for i in order}
+        graph, tokens = fx.Graph(), tokens_of(self.graph.graph)
+        inputs = [node for node in self.graph.graph.find_nodes(op="placeholder") if node not in tokens]
+        copies = {node: graph.node_copy(node) for node in (*tokens, *(inputs[i] for i in order))}
         copied: Any = graph.graph_copy(self.graph.graph, copies)
-        changed, returned = list(copied)[: len(self.mutated)], list(copied)[len(self.mutated) :]
+        effects, rest = list(copied)[: len(tokens)], list(copied)[len(tokens) :]
+        changed, returned = rest[: len(self.mutated)], rest[len(self.mutated) :]
         written = dict(zip(self.mutated, changed, strict=True))
         values = [written.get(i, copies[node]) for i, node in enumerate(inputs)]  # of the inputs, after the call
         results, names = list[fx.Node](), list[str]()
@@ -145,7 +162,7 @@ class _Captured:
         # Tensors that the function put elsewhere, for example into an attribute.
         held = [each for each in dict.fromkeys(returned) if isinstance(each, fx.Node) and each not in results]
         names += [f"held[{number}]" for number in range(len(held))]
-        graph.output((*changed, *results, *held))
+        graph.output((*effects, *changed, *results, *held))
         placeholders = graph.find_nodes(op="placeholder")
         measure_sizes(graph, placeholders, sizes_of(placeholders))
         for node in placeholders:

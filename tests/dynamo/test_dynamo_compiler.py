@@ -235,6 +235,14 @@ def test_results_are_those_of_the_function_and_then_new_state():
         expected = [each for each in pytree.tree_leaves(fn(x)) if isinstance(each, torch.Tensor)]
         torch.testing.assert_close(compiler.lowered.caller(backend="jit")(x), expected)
 
+    x, y, z = torch.randn(3), torch.randn(2), torch.randn(4)  # of which y is read first, x returned, and z not used
+    module, _ = compiler.importer(lambda x, y, z: (x, y.sin(), y), x, y, z)
+    assert [str(each) for each in module.body.operations[0].type.inputs] == [f"tensor<{n}xf32>" for n in (3, 2, 4)]
+    assert compiler.lowered is not None
+    torch.testing.assert_close(compiler.lowered.caller(backend="jit")(x, y, z), [x, y.sin(), y])
+    compiler.importer(torch.linalg.inv, torch.eye(2) * 4)  # with an effect
+    torch.testing.assert_close(compiler.lowered.caller(backend="jit")(torch.eye(2)), [torch.eye(2)])
+
     x, y = torch.ones(2, 3), torch.full((3,), 2.0)
     module, params = compiler.importer(mutates, x.clone(), y)
     assert params == []
