@@ -116,7 +116,6 @@ class CallingConvention:
     """The output type that the backend runs."""
     dtypes: Mapping[str, tuple[torch.dtype, ...]] = field(default_factory=lambda: DTYPES)
     scalars: bool = False
-    dynamic: bool = True
     torch_dialect: bool = False
     """Whether ``!torch.vtensor`` is accepted too."""
 
@@ -138,11 +137,10 @@ def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT)
         strange += [f"{role} {i} is {types[i]}" for i, kind in enumerate(found) if kind is None]
         kinds[role] = [kind for kind in found if kind is not None]
     if strange:
-        sizes = "" if convention.dynamic else " of static shapes"
         scalars = f", and scalars of {', '.join(_SCALARS)}" if convention.scalars else ", and no scalars"
         raise UsageError(
             f"'{name}' cannot be run: {'; '.join(strange)}. {convention.runner} passes builtin tensors of "
-            f"{', '.join(convention.dtypes)}{sizes}{scalars}: lower the program with "
+            f"{', '.join(convention.dtypes)}{scalars}: lower the program with "
             f"output_type='{convention.output_type}'"
         )
     return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function))
@@ -171,8 +169,6 @@ def _kind(mlir_type: ir.Type, convention: CallingConvention) -> Kind | None:
     if not memory and not isinstance(mlir_type, ir.RankedTensorType):
         return _SCALARS.get(str(mlir_type)) if convention.scalars else None
     dtypes = convention.dtypes.get(str(mlir_type.element_type))
-    if not convention.dynamic and not mlir_type.has_static_shape:
-        return None
     if dtypes is None or (not memory and mlir_type.encoding is not None):
         return None
     shape = (None if mlir_type.is_dynamic_dim(axis) else mlir_type.get_dim_size(axis) for axis in range(mlir_type.rank))

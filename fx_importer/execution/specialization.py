@@ -1,4 +1,4 @@
-"""Specialization of StableHLO with dynamic shapes: a static copy for each set of sizes of a call."""
+"""Specialization of modules with dynamic sizes: a static copy for each set of sizes of a call; StableHLO's is here."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from fx_importer.mlir.module_contents import copy_module
 _REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize,cse))"
 
 
+Specialize = Callable[[ir.Module, Sequence[Sequence[int]], Sequence["int | None"]], ir.Module]
+
+
 @dataclass(frozen=True)
 class Specialized:
     """A function with dynamic sizes for a runtime of static ones. Specializations are cached.
@@ -32,6 +35,8 @@ class Specialized:
     """A module with the single function ``main``."""
     load: Callable[[ir.Module, Signature], Loaded]
     """Compiles a static copy."""
+    specialize: Specialize | None = None
+    """Returns a copy for the shapes of the arguments, and the values of integers; by default that of StableHLO."""
     held: dict[Any, Loaded] = field(default_factory=dict)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
@@ -42,10 +47,11 @@ class Specialized:
         for key in (shapes, (shapes, numbers)):
             if key in self.held:
                 return self.held[key](*arguments)
+        specialize = self.specialize or _specialize
         with Trace().stage("specialize"):
-            key, module = shapes, _specialize(self.module, shapes)
+            key, module = shapes, specialize(self.module, shapes, ())
             if not _is_static(module):
-                key, module = (shapes, numbers), _specialize(self.module, shapes, numbers)
+                key, module = (shapes, numbers), specialize(self.module, shapes, numbers)
         if not _is_static(module):
             sizes = ", ".join(str(list(shape)) for shape in shapes)
             raise UsageError(f"'{self.signature.name}' has sizes that do not follow from those of its inputs, {sizes}")

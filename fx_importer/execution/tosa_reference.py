@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from fx_importer.execution.call_signature import CallingConvention, Signature, T
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import check_dialects, extract_function, inline_calls
 from fx_importer.execution.optional_packages import require
+from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.tosa_reference_child import run_model
+from fx_importer.execution.tosa_specialization import specialize_tosa
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_command, run_isolated
@@ -31,7 +34,7 @@ _ELEMENTS = ("f32", "f16", "bf16", "f8E4M3FN", "f8E5M2", "i1", "i8", "i16", "i32
 _AS_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
 """Dtypes that numpy lacks, and integers of as many bits."""
 
-TOSA = CallingConvention("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS}, dynamic=False)
+TOSA = CallingConvention("TOSA's reference model", "tosa", {each: DTYPES[each] for each in _ELEMENTS})
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,28 @@ class TosaReferenceBackend:
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Validate the function ``func_name`` of ``module``, which does not change, and serialize it.
 
+        With dynamic sizes there is a static specialization for each set of sizes, validated at the first call with it.
         Each call starts a process, and raises `CrashedError` where the model aborts, exceeds `limits`, or finds
         unpredictable behavior according to the specification.
 
         Raises:
             NotInstalledError: without ``tosa-tools``.
-            UsageError: if there is no such function, or it takes or returns anything but tensors of static shapes, or
-                has operations of other dialects, or is invalid for `TARGET`, with all errors of the validator.
+            UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
+                other dialects, or is invalid for `TARGET`, with all errors of the validator.
         """
         require(self.name, "tosa", "tosa_reference_model")
         copy, function = extract_function(module, func_name)
         inline_calls(copy)
         signature = read_signature(function, TOSA)
         check_dialects(copy, ("builtin", "func", "tosa"), TOSA)
-        scratch = Scratch()
-        _serialize(copy, scratch.path)
-        return _Function(signature, scratch, self.limits)
+        load = partial(_load, limits=self.limits)
+        return Specialized(signature, copy, load, specialize_tosa) if is_dynamic(signature) else load(copy, signature)
+
+
+def _load(module: ir.Module, signature: Signature, limits: Limits) -> _Function:
+    scratch = Scratch()
+    _serialize(module, scratch.path)
+    return _Function(signature, scratch, limits)
 
 
 def _serialize(module: ir.Module, folder: Path) -> None:
@@ -105,10 +114,10 @@ class _Function:
                 np.save(Path(folder, f"{number}.npy"), tensor.view(_AS_BITS.get(tensor.dtype, tensor.dtype)).numpy())
             run_isolated(TOSA.runner, run_model, self.scratch.path / "module.tosa", folder, limits=self.limits)
             kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
-            return tuple(_load(Path(folder, f"result_{i}.npy"), kind) for i, kind in enumerate(kinds))
+            return tuple(_read(Path(folder, f"result_{i}.npy"), kind) for i, kind in enumerate(kinds))
 
 
-def _load(path: Path, kind: TensorKind) -> torch.Tensor:
+def _read(path: Path, kind: TensorKind) -> torch.Tensor:
     (dtype, *_) = kind.dtypes
     array = np.load(path)
     if dtype in _AS_BITS:  # an array of untyped bytes
