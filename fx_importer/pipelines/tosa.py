@@ -17,6 +17,7 @@ from fx_importer.rewrites import (
     allow_inlining,
     constants_to_tosa,
     control_flow_to_tosa,
+    dynamic_sizes_to_tosa,
     f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,
@@ -38,9 +39,10 @@ def tosa(options: LoweringOptions) -> Pipeline:
         "tosa",
         (
             control_flow(
-                "Branches, loops and sums of 64-bit integers are lowered to TOSA.",
+                "Branches, loops, sums of 64-bit integers and data movement of dynamic sizes are lowered to TOSA.",
                 f64_convolutions_to_f32,
                 control_flow_to_tosa,
+                dynamic_sizes_to_tosa,
                 i64_sums_to_tosa,
             ),
             Stage(
