@@ -51,15 +51,20 @@ def _cumulative_sizes(sizes: Sequence[int | SymInt]) -> list[sympy.Expr]:
     )
 
 
-def repeat(node: fx.Node) -> fx.Node | None:
-    """Rewrite a repeat by a dynamic count of a dynamic dimension as unsqueeze, expand and collapse, else None."""
+def repeat_by_dynamic_count(node: fx.Node) -> fx.Node | None:
+    """Rewrite a repeat by a dynamic count of a dynamic dimension, else None."""
+    _, repeats = node.args
+    assert isinstance(repeats, list | tuple)
+    sizes = [1] * (len(repeats) - value_of(node.args[0]).dim()) + list(value_of(node.args[0]).shape)
+    pairs = zip(repeats, sizes, strict=True)
+    return repeat(node) if any(isinstance(times, fx.Node) and isinstance(size, SymInt) for times, size in pairs) else None
+
+
+def repeat(node: fx.Node) -> fx.Node:
+    """Rewrite a repeat as unsqueeze, expand and collapse."""
     x, repeats = node.args
     assert isinstance(x, fx.Node)
     assert isinstance(repeats, list | tuple)
-    sizes = [1] * (len(repeats) - value_of(x).dim()) + list(value_of(x).shape)
-    pairs = [*zip(repeats, sizes, strict=True)]
-    if not any(isinstance(times, fx.Node) and isinstance(size, SymInt) for times, size in pairs):
-        return None
     for _ in range(len(repeats) - value_of(x).dim()):
         x = emit(node, aten.unsqueeze.default, x, 0)
     for axis in reversed(range(len(repeats))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import SymInt, fx
 
-from fx_importer.canonicalization.dynamic_axes import merge_axes, repeat
+from fx_importer.canonicalization.dynamic_axes import merge_axes, repeat_by_dynamic_count
 from fx_importer.canonicalization.node_rewriting import NodeRewrites, emit, same_size, same_type, value_of
 from fx_importer.fx_graph.operators import aten, prims
 
@@ -88,7 +88,7 @@ _ALONG_INDICES = (
 OVERLOADS: NodeRewrites = {
     **dict.fromkeys(_ALONG_INDICES, _count_axis_from_front),
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
-    aten.repeat.default: repeat,
+    aten.repeat.default: repeat_by_dynamic_count,
     aten.expand.default: _keep_sizes,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,

@@ -19,6 +19,7 @@ from fx_importer.canonicalization import (
     legalize,
     outline_layers,
     resolve_strides,
+    sizes_to_tensors,
 )
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
@@ -63,6 +64,8 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
             programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             if not compilation.target.scalars:
                 programs[name] = items_to_tensors(programs[name])
+            if not compilation.target.dynamic_shapes:
+                programs[name] = sizes_to_tensors(programs[name])
         record.programs = programs
     return programs
 

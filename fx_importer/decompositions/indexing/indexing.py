@@ -87,6 +87,25 @@ def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
 
 
 @decomposes(aten.index.Tensor)
+def index_of_adjacent_axes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    """Select along one axis, the merged axes of ``x`` that are indexed, if a size of ``x`` or of an index is dynamic."""
+    given = [axis for axis, each in enumerate(indices) if each is not None]
+    tensors = [each for each in indices if each is not None]
+    if is_static(x, *tensors) or not given or given != list(range(given[0], given[-1] + 1)):
+        return NotImplemented
+    first, last = given[0], given[-1]
+    if any(each.dtype == torch.bool for each in tensors) or not is_static(*tensors) and len(tensors) > 1:
+        return NotImplemented
+    if any(type(x.shape[axis]) is not int for axis in given[1:]):
+        return NotImplemented
+    place: Any = 0
+    for axis, each in zip(given, tensors, strict=True):
+        place = place * x.shape[axis] + torch.where(each < 0, each + x.shape[axis], each).long()
+    found = x.flatten(first, last).index_select(first, place.reshape(-1))
+    return found.reshape([*x.shape[:first], *place.shape, *x.shape[last + 1 :]])
+
+
+@decomposes(aten.index.Tensor)
 def index_by_mask(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     """Flatten a mask of several axes to one, as the selected elements are along one axis anyway."""
     given = [(axis, each) for axis, each in enumerate(indices) if each is not None]

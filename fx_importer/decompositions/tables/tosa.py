@@ -124,6 +124,7 @@ TOSA = (
         convolutions.convolution_by_groups,
         because="TOSA's conv3d has no groups, and C++ lowers few of conv2d",
     )
+    .preferring(indexing.index_of_adjacent_axes, because="the C++ lowering needs static sizes")
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")
     .preferring(
         *powers.TOSA_POWERS,

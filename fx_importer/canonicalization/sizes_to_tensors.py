@@ -1,0 +1,256 @@
+"""Dynamic sizes as tensors, for TOSA, whose attributes are static.
+
+A tensor with a new dynamic axis (``expand``, ``full``, ``repeat``) is a ``where`` whose condition has that axis: it is
+computed from a tensor that has it already. A size in arithmetic (``x / x.shape[0]``) is the sum of such an axis of ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch import SymInt, Tensor, fx
+from torch.export import ExportedProgram
+
+from fx_importer.canonicalization.dynamic_axes import repeat
+from fx_importer.canonicalization.node_rewriting import emit, same_size, value_of
+from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+
+Size = int | SymInt
+
+
+def sizes_to_tensors(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program``, which is decomposed, without operators that take dynamic sizes, where tensors can replace them."""
+    return with_rewritten_graphs(program, _rewrite) if _is_dynamic(program.graph) else program
+
+
+def _is_dynamic(graph: fx.Graph) -> bool:
+    tensors = [value for node in graph.find_nodes(op="placeholder") if isinstance(value := value_of(node), Tensor)]
+    return any(isinstance(size, SymInt) for tensor in tensors for size in tensor.shape)
+
+
+def _rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
+    axes = Axes()
+    for node in list(graph.nodes):
+        made = None
+        if node.op == "call_function" and node.target in _REWRITES:
+            made = _REWRITES[node.target](node, axes)
+        if made is not None:
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+        axes.add(node if made is None else made)
+    graph.eliminate_dead_code()
+
+
+class Axes:
+    """The axes of dynamic size that a graph has so far."""
+
+    def __init__(self) -> None:
+        self._first: dict[sympy.Expr, tuple[fx.Node, int]] = {}
+
+    def add(self, node: fx.Node) -> None:
+        """Record the dynamic axes of ``node``."""
+        value = value_of(node)
+        if not isinstance(value, Tensor) or value.is_complex() or 0 in [s for s in value.shape if type(s) is int]:
+            return
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, SymInt):
+                self._first.setdefault(size.node.expr, (node, axis))
+
+    def ones(self, before: fx.Node, shape: Sequence[Size]) -> fx.Node | None:
+        """Return true elements of ``shape``; None if no axis of the graph has one of its sizes."""
+        rank = len(shape)
+        static = [size if type(size) is int else 1 for size in shape]
+        result = emit(before, aten.full.default, static, True, dtype=torch.bool)
+        for axis, size in enumerate(shape):
+            if not isinstance(size, SymInt):
+                continue
+            ones = self._axis(before, size.node.expr)
+            if ones is None:
+                return None
+            wide = emit(before, aten.reshape.default, ones, [-1 if each == axis else 1 for each in range(rank)])
+            result = emit(before, aten.logical_or.default, result, wide)
+        return result
+
+    def number(self, before: fx.Node, size: SymInt, dtype: torch.dtype = torch.int64) -> fx.Node | None:
+        """Return ``size`` as a rank-0 tensor."""
+        ones = self._axis(before, size.node.expr)
+        if ones is None:
+            return None
+        one, zero = (emit(before, aten.full.default, [1], each, dtype=torch.int64) for each in (1, 0))
+        total = emit(before, aten.sum.dim_IntList, emit(before, aten.where.self, ones, one, zero), [0])
+        return total if dtype is torch.int64 else emit(before, aten._to_copy.default, total, dtype=dtype)
+
+    def _axis(self, before: fx.Node, size: sympy.Expr) -> fx.Node | None:
+        """Return true elements of the rank-1 shape ``[size]``."""
+        if size in self._first:
+            return _true_along(before, *self._first[size])
+        if isinstance(size, sympy.Integer):
+            return emit(before, aten.full.default, [int(size)], True, dtype=torch.bool) if size > 0 else None
+        if size.is_Add:
+            parts = [self._axis(before, each) for each in size.args]
+            return None if None in parts else emit(before, aten.cat.default, parts)
+        if size.is_Mul:
+            first, rest = size.as_two_terms()
+            rows, columns = self._axis(before, first), self._axis(before, rest)
+            if rows is None or columns is None:
+                return None
+            rows, columns = emit(before, aten.unsqueeze.default, rows, 1), emit(before, aten.unsqueeze.default, columns, 0)
+            return emit(before, aten.reshape.default, emit(before, aten.logical_or.default, rows, columns), [-1])
+        return None
+
+
+def _true_along(before: fx.Node, x: fx.Node, axis: int) -> fx.Node:
+    """Return as many true elements as ``x`` has along ``axis``, whatever its elements are."""
+    for other in reversed(range(value_of(x).dim())):
+        if other != axis:
+            x = emit(before, aten.select.int, x, other, 0)
+    if value_of(x).dtype != torch.bool:
+        x = emit(before, aten.eq.Tensor, x, x)
+    return emit(before, aten.logical_or.default, x, emit(before, aten.full.default, [1], True, dtype=torch.bool))
+
+
+def _filled(node: fx.Node, axes: Axes, shape: Sequence[Size], x: fx.Node, dtype: torch.dtype) -> fx.Node | None:
+    """Return ``x`` broadcast to ``shape``: wherever it is true, which is everywhere."""
+    ones = axes.ones(node, shape)
+    if ones is None:
+        return None
+    return emit(node, aten.where.self, ones, x, emit(node, aten.full.default, [], 0, dtype=dtype))
+
+
+def _expand(node: fx.Node, axes: Axes) -> fx.Node | None:
+    x: Any = node.args[0]
+    old, new = value_of(x).shape, value_of(node).shape
+    old = [1] * (len(new) - len(old)) + list(old)
+    added = [isinstance(b, SymInt) and not same_size(a, b) for a, b in zip(old, new, strict=True)]
+    if not any(added):
+        return None
+    # Dynamic axes that x has need not be computed again.
+    shape = [1 if same_size(a, b) else b for a, b in zip(old, new, strict=True)]
+    return _filled(node, axes, shape, x, value_of(x).dtype)
+
+
+def _full(node: fx.Node, axes: Axes) -> fx.Node | None:
+    result = value_of(node)
+    if not any(isinstance(size, SymInt) for size in result.shape):
+        return None
+    value: Any = node.args[1] if node.target in (aten.full.default, aten.full_like.default) else _FILLS[node.target]
+    if isinstance(value, fx.Node):
+        return None
+    x = emit(node, aten.full.default, [], value, dtype=result.dtype)
+    return _filled(node, axes, result.shape, x, result.dtype)
+
+
+def _repeat(node: fx.Node, axes: Axes) -> fx.Node | None:
+    repeats = node.args[1]
+    assert isinstance(repeats, list | tuple)
+    static = all(isinstance(each, int) for each in repeats)
+    return repeat(node) if static and any(isinstance(size, SymInt) for size in value_of(node).shape) else None
+
+
+def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Emit the operator with a size as a rank-0 tensor, in the dtype of a Python number beside the other operand."""
+    if len(node.args) != 2 or node.kwargs:
+        return None
+    tensors = [each for each in node.args if isinstance(value_of(each), Tensor)]
+    sizes = [each for each in node.args if isinstance(value_of(each), SymInt)]
+    if len(tensors) != 1 or len(sizes) != 1:
+        return None
+    dtype = torch.result_type(value_of(tensors[0]), 1)
+    if node.target in _DIVISIONS:
+        dtype = value_of(node).dtype
+    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    number = axes.number(node, value_of(sizes[0]), wide)
+    if number is None:
+        return None
+    parts = [number if each is sizes[0] else _converted(node, each, wide) for each in node.args]
+    result = emit(node, _TENSOR_OVERLOADS.get(node.target, node.target), *parts)
+    return _converted(node, result, value_of(node).dtype)
+
+
+def _converted(before: fx.Node, x: Any, dtype: torch.dtype) -> fx.Node:
+    return x if value_of(x).dtype is dtype else emit(before, aten._to_copy.default, x, dtype=dtype)
+
+
+def _scalar_tensor(node: fx.Node, axes: Axes) -> fx.Node | None:
+    value = value_of(node.args[0])
+    return axes.number(node, value, value_of(node).dtype) if isinstance(value, SymInt) else None
+
+
+def _index(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Read ``x[arange(len(x)), i]``, an element of each row, by ``gather``; other indices stay."""
+    x, indices = node.args
+    assert isinstance(indices, list | tuple)
+    if len(indices) != 2 or not all(isinstance(each, fx.Node) for each in indices):
+        return None
+    rows, places = indices
+    size = value_of(x).shape[0]
+    if not isinstance(size, SymInt) or not isinstance(value_of(x).shape[1], int) or not _counts(rows, size):
+        return None
+    shape = value_of(node).shape
+    number = value_of(x).dim() - 2
+    picked = len(shape) - number
+    axis = next((axis for axis in range(picked) if isinstance(shape[axis], SymInt)), None)
+    if axis != 0 or value_of(rows).dim() != picked or any(isinstance(each, SymInt) for each in shape[1:]):
+        return None
+    bound = emit(node, aten.full.default, [], value_of(x).shape[1], dtype=torch.int64)
+    zero = emit(node, aten.full.default, [], 0, dtype=torch.int64)
+    places = _converted(node, places, torch.int64)
+    wrapped = emit(node, aten.add.Tensor, places, bound)
+    places = emit(node, aten.where.self, emit(node, aten.lt.Tensor, places, zero), wrapped, places)
+    wide = _filled(node, axes, shape[:picked], places, torch.int64)
+    if wide is None:
+        return None
+    rest = value_of(x).shape[2:]
+    flat = emit(node, aten.reshape.default, wide, [-1, _product(shape[1:picked])] + [1] * number)
+    flat = emit(node, aten.expand.default, flat, [-1, -1, *rest])
+    found = emit(node, aten.gather.default, x, 1, flat)
+    return emit(node, aten.reshape.default, found, [-1, *shape[1:]])
+
+
+def _product(sizes: Sequence[Any]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _counts(node: Any, size: SymInt) -> bool:
+    """Return whether ``node`` is ``arange(size)`` along its first axis, which is the only one that is longer than 1."""
+    shape = value_of(node).shape
+    if not shape or not same_size(shape[0], size) or any(type(each) is not int or each != 1 for each in shape[1:]):
+        return False
+    while node.target in _VIEWS:
+        node = node.args[0]
+    if node.target is not aten.arange.start_step or not same_size(value_of(node).shape[0], size):
+        return False
+    start, _, step = [*node.args, 1][:3]
+    return start == 0 and step == 1
+
+
+_VIEWS = (aten.reshape.default, aten.view.default, aten.unsqueeze.default, aten.clone.default, aten.alias.default)
+_FILLS: dict[Any, int] = {aten.zeros.default: 0, aten.ones.default: 1, aten.zeros_like.default: 0, aten.ones_like.default: 1}
+_DIVISIONS = (aten.div.Tensor, aten.div.Scalar)
+_TENSOR_OVERLOADS = {
+    aten.add.Scalar: aten.add.Tensor,
+    aten.sub.Scalar: aten.sub.Tensor,
+    aten.mul.Scalar: aten.mul.Tensor,
+    aten.div.Scalar: aten.div.Tensor,
+    aten.eq.Scalar: aten.eq.Tensor,
+    aten.ne.Scalar: aten.ne.Tensor,
+    aten.lt.Scalar: aten.lt.Tensor,
+    aten.le.Scalar: aten.le.Tensor,
+    aten.gt.Scalar: aten.gt.Tensor,
+    aten.ge.Scalar: aten.ge.Tensor,
+}
+_REWRITES: dict[Any, Any] = {
+    aten.expand.default: _expand,
+    aten.repeat.default: _repeat,
+    **dict.fromkeys((aten.full.default, aten.full_like.default, *_FILLS), _full),
+    **dict.fromkeys((*_TENSOR_OVERLOADS, *_TENSOR_OVERLOADS.values()), _arithmetic),
+    aten.scalar_tensor.default: _scalar_tensor,
+    aten.index.Tensor: _index,
+}
