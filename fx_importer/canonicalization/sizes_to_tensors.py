@@ -114,11 +114,16 @@ def _true_along(before: fx.Node, x: fx.Node, axis: int) -> fx.Node:
 
 
 def _filled(node: fx.Node, axes: Axes, shape: Sequence[Size], x: fx.Node, dtype: torch.dtype) -> fx.Node | None:
-    """Return ``x`` broadcast to ``shape``: wherever it is true, which is everywhere."""
+    """Return ``x`` broadcast to ``shape``: what ``where`` picks everywhere."""
     ones = axes.ones(node, shape)
     if ones is None:
         return None
-    return emit(node, aten.where.self, ones, x, emit(node, aten.full.default, [], 0, dtype=dtype))
+    if dtype is torch.bool:
+        return emit(node, aten.logical_and.default, ones, x)
+    # The other operand is never picked. It is unlike what programs fill tensors with: torch-mlir folds a where of equal
+    # operands without regard to its shape.
+    other = emit(node, aten.full.default, [1] * len(shape), _UNLIKELY, dtype=dtype)
+    return emit(node, aten.where.self, ones, x, other)
 
 
 def _expand(node: fx.Node, axes: Axes) -> fx.Node | None:
@@ -231,6 +236,7 @@ def _counts(node: Any, size: SymInt) -> bool:
     return start == 0 and step == 1
 
 
+_UNLIKELY = 77
 _VIEWS = (aten.reshape.default, aten.view.default, aten.unsqueeze.default, aten.clone.default, aten.alias.default)
 _FILLS: dict[Any, int] = {aten.zeros.default: 0, aten.ones.default: 1, aten.zeros_like.default: 0, aten.ones_like.default: 1}
 _DIVISIONS = (aten.div.Tensor, aten.div.Scalar)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.masked import put_by_mask, select_by_mask
 from fx_importer.fx_graph.operators import aten

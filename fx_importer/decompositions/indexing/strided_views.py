@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -53,3 +54,22 @@ def unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
 
 
 STRIDED_VIEWS = (diagonal, unfold)
+
+
+@decomposes(aten.slice_scatter.default)
+def slice_scatter_beside_dynamic_axes(
+    x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """Read ``src`` where a place along ``dim``, an axis of static size, is in the slice, if another axis is dynamic."""
+    bounds = (start, end, step)
+    if is_static(x) or not are_static(x.shape[dim]) or not all(each is None or isinstance(each, int) for each in bounds):
+        return NotImplemented
+    size = x.shape[dim]
+    inside = range(size)[slice(start, end, step)]
+    if not inside:
+        return x.clone()
+    places = torch.arange(size)
+    source = torch.clamp(torch.div(places - inside.start, step, rounding_mode="floor"), 0, len(inside) - 1)
+    mask = (places >= inside.start) & (places <= inside[-1]) & ((places - inside.start) % step == 0)
+    mask = mask.reshape([size if axis == dim % x.dim() else 1 for axis in range(x.dim())])
+    return torch.where(mask, src.index_select(dim, source), x)

@@ -121,6 +121,16 @@ def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
 
 
 @decomposes(aten.convolution.default)
+def conv1d_of_dynamic_shape(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    """Convolve [N, C, W] as [N, C, 1, W], if a size is dynamic."""
+    if is_static(x, weight) or x.dim() != 3:
+        return NotImplemented
+    stride, padding, dilation, transposed, output_padding, groups = geometry
+    axes = [[1, *stride], [0, *padding], [1, *dilation], transposed, [0, *output_padding], groups]
+    return aten.convolution(x.unsqueeze(2), weight.unsqueeze(2), bias, *axes).squeeze(2)
+
+
+@decomposes(aten.convolution.default)
 def convolution_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve each group separately: volumes, and images with many groups of several channels."""
     *sizes, transposed, output_padding, groups = geometry

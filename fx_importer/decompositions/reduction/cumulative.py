@@ -12,7 +12,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
 from fx_importer.decompositions.elementwise.integers import is_integer
-from fx_importer.decompositions.engine.static_shapes import is_empty
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import positions
 from fx_importer.fx_graph.operators import aten
@@ -87,6 +87,15 @@ def cumsum_integers(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
     if not is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
         return NotImplemented
     return torch.cumsum(x.long(), dim)
+
+
+@decomposes(aten.cumsum.default)
+def cumsum_beside_dynamic_axes(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """Return the cumulative sum along an axis of static size, if another one is dynamic, by a scan."""
+    kind = dtype or (x.dtype if x.is_floating_point() else torch.int64)
+    if is_static(x) or not isinstance(x.shape[dim], int) or x.is_complex() or kind in HALF_DTYPES:
+        return NotImplemented
+    return scan((x.to(kind),), dim, lambda before, after: (before[0] + after[0],))[0]
 
 
 @decomposes(aten.cumprod.default)

@@ -124,7 +124,14 @@ TOSA = (
         convolutions.convolution_by_groups,
         because="TOSA's conv3d has no groups, and C++ lowers few of conv2d",
     )
-    .preferring(indexing.index_of_adjacent_axes, because="the C++ lowering needs static sizes")
+    .preferring(
+        indexing.index_of_adjacent_axes,
+        convolutions.conv1d_of_dynamic_shape,
+        strided_views.slice_scatter_beside_dynamic_axes,
+        sum_mean_prod.mean_of_dynamic_axes,
+        cumulative.cumsum_beside_dynamic_axes,
+        because="the C++ lowering needs static sizes",
+    )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")
     .preferring(
         *powers.TOSA_POWERS,
