@@ -57,7 +57,9 @@ def repeat_by_dynamic_count(node: fx.Node) -> fx.Node | None:
     assert isinstance(repeats, list | tuple)
     sizes = [1] * (len(repeats) - value_of(node.args[0]).dim()) + list(value_of(node.args[0]).shape)
     pairs = zip(repeats, sizes, strict=True)
-    return repeat(node) if any(isinstance(times, fx.Node) and isinstance(size, SymInt) for times, size in pairs) else None
+    return (
+        repeat(node) if any(isinstance(times, fx.Node) and isinstance(size, SymInt) for times, size in pairs) else None
+    )
 
 
 def repeat(node: fx.Node) -> fx.Node:

@@ -1,7 +1,7 @@
 """Dynamic sizes as tensors, for TOSA, whose attributes are static.
 
 A tensor with a new dynamic axis (``expand``, ``full``, ``repeat``) is a ``where`` whose condition has that axis: it is
-computed from a tensor that has it already. A size in arithmetic (``x / x.shape[0]``) is the sum of such an axis of ones.
+computed from a tensor that has it already. A size in arithmetic (``x / x.shape[0]``) is a sum of ones.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
 import torch
 from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
 
+from fx_importer.canonicalization.axes_of_ones import Axes, Size
 from fx_importer.canonicalization.dynamic_axes import repeat
-from fx_importer.canonicalization.node_rewriting import emit, same_size, value_of
+from fx_importer.canonicalization.node_rewriting import emit, same_size, same_type, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
-Size = int | SymInt
-
 
 def sizes_to_tensors(program: ExportedProgram) -> ExportedProgram:
-    """Return ``program``, which is decomposed, without operators that take dynamic sizes, where tensors can replace them."""
+    """Return ``program``, which is decomposed, with tensors in place of the dynamic sizes that operators take."""
     return with_rewritten_graphs(program, _rewrite) if _is_dynamic(program.graph) else program
 
 
@@ -43,74 +41,6 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
             graph.erase_node(node)
         axes.add(node if made is None else made)
     graph.eliminate_dead_code()
-
-
-class Axes:
-    """The axes of dynamic size that a graph has so far."""
-
-    def __init__(self) -> None:
-        self._first: dict[sympy.Expr, tuple[fx.Node, int]] = {}
-
-    def add(self, node: fx.Node) -> None:
-        """Record the dynamic axes of ``node``."""
-        value = value_of(node)
-        if not isinstance(value, Tensor) or value.is_complex() or 0 in [s for s in value.shape if type(s) is int]:
-            return
-        for axis, size in enumerate(value.shape):
-            if isinstance(size, SymInt):
-                self._first.setdefault(size.node.expr, (node, axis))
-
-    def ones(self, before: fx.Node, shape: Sequence[Size]) -> fx.Node | None:
-        """Return true elements of ``shape``; None if no axis of the graph has one of its sizes."""
-        rank = len(shape)
-        static = [size if type(size) is int else 1 for size in shape]
-        result = emit(before, aten.full.default, static, True, dtype=torch.bool)
-        for axis, size in enumerate(shape):
-            if not isinstance(size, SymInt):
-                continue
-            ones = self._axis(before, size.node.expr)
-            if ones is None:
-                return None
-            wide = emit(before, aten.reshape.default, ones, [-1 if each == axis else 1 for each in range(rank)])
-            result = emit(before, aten.logical_or.default, result, wide)
-        return result
-
-    def number(self, before: fx.Node, size: SymInt, dtype: torch.dtype = torch.int64) -> fx.Node | None:
-        """Return ``size`` as a rank-0 tensor."""
-        ones = self._axis(before, size.node.expr)
-        if ones is None:
-            return None
-        one, zero = (emit(before, aten.full.default, [1], each, dtype=torch.int64) for each in (1, 0))
-        total = emit(before, aten.sum.dim_IntList, emit(before, aten.where.self, ones, one, zero), [0])
-        return total if dtype is torch.int64 else emit(before, aten._to_copy.default, total, dtype=dtype)
-
-    def _axis(self, before: fx.Node, size: sympy.Expr) -> fx.Node | None:
-        """Return true elements of the rank-1 shape ``[size]``."""
-        if size in self._first:
-            return _true_along(before, *self._first[size])
-        if isinstance(size, sympy.Integer):
-            return emit(before, aten.full.default, [int(size)], True, dtype=torch.bool) if size > 0 else None
-        if size.is_Add:
-            parts = [self._axis(before, each) for each in size.args]
-            return None if None in parts else emit(before, aten.cat.default, parts)
-        if size.is_Mul:
-            first, rest = size.as_two_terms()
-            rows, columns = self._axis(before, first), self._axis(before, rest)
-            if rows is None or columns is None:
-                return None
-            rows, columns = emit(before, aten.unsqueeze.default, rows, 1), emit(before, aten.unsqueeze.default, columns, 0)
-            return emit(before, aten.reshape.default, emit(before, aten.logical_or.default, rows, columns), [-1])
-        return None
-
-
-def _true_along(before: fx.Node, x: fx.Node, axis: int) -> fx.Node:
-    """Return as many true elements as ``x`` has along ``axis``, whatever its elements are."""
-    for other in reversed(range(value_of(x).dim())):
-        if other != axis:
-            x = emit(before, aten.select.int, x, other, 0)
-    if value_of(x).dtype != torch.bool:
-        x = emit(before, aten.eq.Tensor, x, x)
-    return emit(before, aten.logical_or.default, x, emit(before, aten.full.default, [1], True, dtype=torch.bool))
 
 
 def _filled(node: fx.Node, axes: Axes, shape: Sequence[Size], x: fx.Node, dtype: torch.dtype) -> fx.Node | None:
@@ -228,7 +158,7 @@ def _counts(node: Any, size: SymInt) -> bool:
     shape = value_of(node).shape
     if not shape or not same_size(shape[0], size) or any(type(each) is not int or each != 1 for each in shape[1:]):
         return False
-    while node.target in _VIEWS:
+    while _keeps_elements(node):
         node = node.args[0]
     if node.target is not aten.arange.start_step or not same_size(value_of(node).shape[0], size):
         return False
@@ -236,9 +166,54 @@ def _counts(node: Any, size: SymInt) -> bool:
     return start == 0 and step == 1
 
 
+def _keeps_elements(node: Any) -> bool:
+    """Return whether ``node`` returns the elements of its argument: a view, a copy, a slice of all, or a sum with 0."""
+    if node.target in _VIEWS:
+        return True
+    if node.target is aten.slice.Tensor:
+        step = node.args[4] if len(node.args) > 4 else 1
+        return bool(step == 1) and same_type(value_of(node.args[0]), value_of(node))
+    if node.target is not aten.add.Tensor or node.args[1] != 0 or len(node.args) > 2 or node.kwargs:
+        return False
+    return same_type(value_of(node.args[0]), value_of(node))
+
+
+def _select(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Select a place of a dynamic axis by ``index_select``, one counted from the end on the reversed axis."""
+    x, axis, place = node.args
+    assert isinstance(axis, int)
+    if not isinstance(place, int) or not isinstance(value_of(x).shape[axis], SymInt):
+        return None
+    axis %= value_of(x).dim()
+    x = x if place >= 0 else emit(node, aten.flip.default, x, [axis])
+    at = emit(node, aten.full.default, [1], place if place >= 0 else -place - 1, dtype=torch.int64)
+    return emit(node, aten.squeeze.dim, emit(node, aten.index_select.default, x, axis, at), axis)
+
+
+def _copy(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Broadcast what is copied to the shape of the destination."""
+    result = value_of(node)
+    if not any(isinstance(size, SymInt) for size in result.shape):
+        return None
+    x = _converted(node, node.args[1], result.dtype)
+    return x if same_type(value_of(x), result) else _filled(node, axes, result.shape, x, result.dtype)
+
+
+def _slice_scatter(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Return what is written over all elements."""
+    source = node.args[1]
+    assert isinstance(source, fx.Node)
+    return source if same_type(value_of(source), value_of(node)) else None
+
+
 _UNLIKELY = 77
 _VIEWS = (aten.reshape.default, aten.view.default, aten.unsqueeze.default, aten.clone.default, aten.alias.default)
-_FILLS: dict[Any, int] = {aten.zeros.default: 0, aten.ones.default: 1, aten.zeros_like.default: 0, aten.ones_like.default: 1}
+_FILLS: dict[Any, int] = {
+    aten.zeros.default: 0,
+    aten.ones.default: 1,
+    aten.zeros_like.default: 0,
+    aten.ones_like.default: 1,
+}
 _DIVISIONS = (aten.div.Tensor, aten.div.Scalar)
 _TENSOR_OVERLOADS = {
     aten.add.Scalar: aten.add.Tensor,
@@ -259,4 +234,7 @@ _REWRITES: dict[Any, Any] = {
     **dict.fromkeys((*_TENSOR_OVERLOADS, *_TENSOR_OVERLOADS.values()), _arithmetic),
     aten.scalar_tensor.default: _scalar_tensor,
     aten.index.Tensor: _index,
+    aten.select.int: _select,
+    aten.copy.default: _copy,
+    aten.slice_scatter.default: _slice_scatter,
 }

@@ -14,8 +14,10 @@ from fx_importer.mlir.walk import operations
 _INFER = "builtin.module(func.func(tosa-infer-shapes))"
 
 
-def specialize_tosa(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:
-    """Return a copy whose ``main`` takes tensors of ``shapes``. No size depends on ``numbers``, the values of integers."""
+def specialize_tosa(
+    module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()
+) -> ir.Module:
+    """Return a copy whose ``main`` takes tensors of ``shapes``. Values of integers are not used."""
     copy = copy_module(module.operation)
     function = functions_of(copy)["main"]
     with copy.context, function.location:
@@ -37,4 +39,3 @@ def specialize_tosa(module: ir.Module, shapes: Sequence[Sequence[int]], numbers:
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
     copy.operation.verify()
     return copy
-

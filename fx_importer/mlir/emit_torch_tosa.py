@@ -27,7 +27,7 @@ def list_of(value: ir.Value) -> list[ir.Value] | None:
 
 
 class TorchTosaOps(TosaOps):
-    """Emits TOSA on the tensors of torch operations. A size of None is dynamic; at most one is inferred in a reshape."""
+    """Emits TOSA on the tensors of torch operations. A size of None is dynamic."""
 
     def builtin(self, value: ir.Value) -> ir.Value | None:
         """Return a torch tensor as a builtin one; None if its type is not known."""
@@ -70,7 +70,9 @@ class TorchTosaOps(TosaOps):
     def concat(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
         """Emit a ``tosa.concat``."""
         shapes = [self.shape(each) for each in parts]
-        shape: list[int | None] = [next((size for size in sizes if size is not None), None) for sizes in zip(*shapes)]
+        shape = list(shapes[0])
+        for other in shapes[1:]:
+            shape = [b if a is None else a for a, b in zip(shape, other, strict=True)]
         along = [each[axis] for each in shapes]
         shape[axis] = None if None in along else sum(size or 0 for size in along)
         type_ = self.tensor(shape, self.element(parts[0]))

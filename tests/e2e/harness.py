@@ -80,9 +80,9 @@ def _marks(case: Case, output_type: OutputType) -> list[pytest.MarkDecorator]:
     return []
 
 
-def check(case: Case, output_type: OutputType) -> None:
+def check(case: Case, output_type: OutputType, *, tosa: bool = False) -> None:
     """Lower a row; run it twice, and on its other inputs, and compare with eager: in linalg, and of dynamic sizes in
-    StableHLO too."""
+    StableHLO too. With ``tosa``, dynamic sizes in TOSA too, on the other inputs: its reference model takes a second."""
     torch.manual_seed(0)
     model, inputs = case.build()
     if isinstance(model, torch.nn.Module):
@@ -97,9 +97,10 @@ def check(case: Case, output_type: OutputType) -> None:
     assert not illegal, f"a module for {output_type.value} holds {illegal}"
     if output_type is LINALG:
         assert_loops_bufferize(lowered.module)
-    if output_type is not LINALG and not (output_type is STABLEHLO and case.dynamic_shapes):
+    dynamic = (STABLEHLO, TOSA) if tosa else (STABLEHLO,)
+    if output_type is not LINALG and not (output_type in dynamic and case.dynamic_shapes):
         return
-    for given in (inputs, *case.others(), inputs):
+    for given in case.others() if output_type is TOSA else (inputs, *case.others(), inputs):
         before = pytree.tree_map_only(torch.Tensor, torch.clone, given)
         with torch.no_grad():
             expected = model(*before)

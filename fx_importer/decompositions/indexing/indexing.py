@@ -89,13 +89,13 @@ def index_by_flat_indices(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
 
 @decomposes(aten.index.Tensor)
 def index_of_adjacent_axes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
-    """Select along one axis, the merged axes of ``x`` that are indexed, if a size of ``x`` or of an index is dynamic."""
+    """Select along one axis, the merged axes of ``x`` that are indexed, if a size is dynamic."""
     given = [axis for axis, each in enumerate(indices) if each is not None]
     tensors = [each for each in indices if each is not None]
     if is_static(x, *tensors) or not given or given != list(range(given[0], given[-1] + 1)):
         return NotImplemented
     first, last = given[0], given[-1]
-    if any(each.dtype == torch.bool for each in tensors) or not is_static(*tensors) and len(tensors) > 1:
+    if any(each.dtype == torch.bool for each in tensors) or (not is_static(*tensors) and len(tensors) > 1):
         return NotImplemented
     if any(type(x.shape[axis]) is not int for axis in given[1:]):
         return NotImplemented

@@ -62,7 +62,11 @@ def slice_scatter_beside_dynamic_axes(
 ) -> Any:
     """Read ``src`` where a place along ``dim``, an axis of static size, is in the slice, if another axis is dynamic."""
     bounds = (start, end, step)
-    if is_static(x) or not are_static(x.shape[dim]) or not all(each is None or isinstance(each, int) for each in bounds):
+    if (
+        is_static(x)
+        or not are_static(x.shape[dim])
+        or not all(each is None or isinstance(each, int) for each in bounds)
+    ):
         return NotImplemented
     size = x.shape[dim]
     inside = range(size)[slice(start, end, step)]

@@ -1,6 +1,6 @@
 """Data movement and conversions of tensors with dynamic sizes: their C++ lowerings require static ones.
 
-Attributes stay static: a slice takes a dynamic axis whole, or to its end (size -1); a reshape infers one size (-1). What
+Attributes stay static: a slice takes a dynamic axis whole, or to its end (size -1); a reshape infers one. What
 needs the number itself is left alone, and the C++ lowering reports it.
 """
 
@@ -45,7 +45,7 @@ def _slice(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
 def _slice_of_dynamic_axis(
     emit: TorchTosaOps, x: ir.Value, axis: int, start: int, end: int, number: int | None
 ) -> ir.Value | None:
-    """Slice ``number`` elements, if that is static, from a start or up to an end; else all between constant distances."""
+    """Slice ``number`` elements, if that is static; else all between constant distances from both ends."""
     if start >= 0 and number is not None:
         return emit.part(x, axis, start, number)
     if start < 0 and number is not None and end >= _OPEN_END:
@@ -58,17 +58,17 @@ def _slice_of_dynamic_axis(
     return rest if end >= _OPEN_END else emit.reverse(emit.part(emit.reverse(rest, axis), axis, -end, None), axis)
 
 
-def _strided(
-    emit: TorchTosaOps, x: ir.Value, axis: int, start: int, number: int, step: int
-) -> ir.Value | None:
-    """Return every ``step``-th element: the first column of rows of ``step``, and the last element, which ends its row."""
+def _strided(emit: TorchTosaOps, x: ir.Value, axis: int, start: int, number: int, step: int) -> ir.Value | None:
+    """Return every ``step``-th element: the first column of rows of ``step``, and the last element."""
     if not number:
         return None
     x = emit.part(x, axis, start, (number - 1) * step + 1)
     if step == 1 or number == 1:
         return x
     shape = list(emit.shape(x))
-    rows = emit.reshape(emit.part(x, axis, 0, (number - 1) * step), [*shape[:axis], number - 1, step, *shape[axis + 1 :]])
+    rows = emit.reshape(
+        emit.part(x, axis, 0, (number - 1) * step), [*shape[:axis], number - 1, step, *shape[axis + 1 :]]
+    )
     if rows is None:
         return None
     firsts = emit.reshape(emit.part(rows, axis + 1, 0, 1), [*shape[:axis], number - 1, *shape[axis + 1 :]])

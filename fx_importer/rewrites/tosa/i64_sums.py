@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit import Shape, replace
 from fx_importer.mlir.emit_torch import constant_of
-from fx_importer.mlir.emit_tosa import TosaOps
+from fx_importer.mlir.emit_torch_tosa import TorchTosaOps, tensor_type_of
 from fx_importer.mlir.walk import rewrite
 
-_TENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d,]*)\],(?P<element>i1|si8|si16|si32|si64)>")
+_INTEGERS = ("i1", "i8", "i16", "i32", "i64")
 _OPERATIONS = {
     "torch.aten.add.Tensor": "tosa.add",
     "torch.aten.add.Scalar": "tosa.add",
@@ -21,9 +19,9 @@ _OPERATIONS = {
 }
 
 
-@rewrite("fx-importer-i64-sums-to-tosa", ops=_OPERATIONS, emitter=TosaOps)
-def i64_sums_to_tosa(op: ir.Operation, emit: TosaOps) -> None:
-    """Lower sums and differences of i64 of static shape and constant ``alpha``; others are left to the C++ lowering."""
+@rewrite("fx-importer-i64-sums-to-tosa", ops=_OPERATIONS, emitter=TorchTosaOps)
+def i64_sums_to_tosa(op: ir.Operation, emit: TorchTosaOps) -> None:
+    """Lower sums and differences of i64 and constant ``alpha``; others are left to the C++ lowering."""
     shape, element = _type_of(op.results[0])
     left, right, alpha = op.operands
     factor = constant_of(alpha)
@@ -36,16 +34,14 @@ def i64_sums_to_tosa(op: ir.Operation, emit: TosaOps) -> None:
     replace(op, emit.value("torch_c.from_builtin_tensor", op.results[0].type, total))
 
 
-def _type_of(value: ir.Value) -> tuple[list[int] | None, str]:
-    """Return the sizes and the builtin element type of a tensor of integers of static shape; None for any other."""
-    found = _TENSOR.fullmatch(str(value.type))
-    if found is None:
-        return None, ""
-    return [int(size) for size in found["sizes"].split(",") if size], found["element"].removeprefix("s")
+def _type_of(value: ir.Value) -> tuple[Shape | None, str]:
+    """Return the sizes and the builtin element type of a tensor of integers; None for any other value."""
+    found = tensor_type_of(value)
+    return found if found and found[1] in _INTEGERS else (None, "")
 
 
-def _builtin(emit: TosaOps, value: ir.Value, rank: int, factor: int) -> ir.Value | None:
-    """Return a tensor of static shape, or a constant, times ``factor``, as an i64 tensor of ``rank``; else None."""
+def _builtin(emit: TorchTosaOps, value: ir.Value, rank: int, factor: int) -> ir.Value | None:
+    """Return a tensor, or a constant, times ``factor``, as an i64 tensor of ``rank``; else None."""
     number = constant_of(value)
     if number is not None:
         return _constant(emit, number * factor, rank)
@@ -56,14 +52,16 @@ def _builtin(emit: TosaOps, value: ir.Value, rank: int, factor: int) -> ir.Value
     if element != "i64":
         tensor = emit.value("tosa.cast", emit.tensor(shape, "i64"), tensor)
     if len(shape) < rank:
-        shape = [1] * (rank - len(shape)) + shape
-        tensor = emit.value("tosa.reshape", emit.tensor(shape, "i64"), tensor, emit.const_shape(shape))
+        wide = emit.reshape(tensor, [1] * (rank - len(shape)) + list(shape))
+        if wide is None:
+            return None
+        tensor = wide
     if factor == 1:
         return tensor
     return emit.product(tensor.type, tensor, _constant(emit, factor, rank))
 
 
-def _constant(emit: TosaOps, number: int, rank: int) -> ir.Value:
+def _constant(emit: TorchTosaOps, number: int, rank: int) -> ir.Value:
     """Emit ``number``, wrapped to 64 bits, as a tensor of one element."""
     if not -(2**63) <= number < 2**63:
         number = (number + 2**63) % 2**64 - 2**63
