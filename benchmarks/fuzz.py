@@ -160,7 +160,7 @@ def main() -> int:
         if arguments.json and row.kind != "agrees":
             with arguments.json.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(row)) + "\n")
-        if len(rows) % 300 == 0:
+        if len(rows) % 90 == 0:
             print(summary(rows), flush=True)
     print(summary(rows))
     return int(any(row.kind in FAILURES for row in rows))

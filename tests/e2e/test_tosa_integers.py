@@ -41,6 +41,20 @@ def test_arithmetic_in_64_bits():
         assert torch.equal(result, expected), f"{number}: {result} is not {expected}"
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_positions_of_extrema_that_are_equal_as_floats(dtype):
+    ends = torch.iinfo(dtype)
+    x = torch.tensor(
+        [[2**24, 2**24 + 1, 5], [ends.min, ends.max - 1, ends.max], [3, ends.min, ends.min + 1]], dtype=dtype
+    )
+
+    def program(x):
+        return torch.argmax(x), torch.argmax(x, 1), torch.argmin(x, 0, True), *torch.max(x, 1), *torch.min(x, 1, True)
+
+    for result, expected in zip(lower(program, x, output_type="tosa").run(x), program(x), strict=True):
+        assert torch.equal(result, expected)
+
+
 def test_small_integers_wrap_around_as_in_eager():
     x, y = (torch.tensor([100, -100, sign], dtype=torch.int8) for sign in (7, 3))
 

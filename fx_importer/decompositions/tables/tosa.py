@@ -35,7 +35,14 @@ from fx_importer.decompositions.indexing import (
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
 from fx_importer.decompositions.nn import adaptive_pooling, convolutions, embedding_bag, pooling
 from fx_importer.decompositions.random import distributions
-from fx_importer.decompositions.reduction import cumulative, histogram, norms, segment_reduce, sum_mean_prod
+from fx_importer.decompositions.reduction import (
+    arg_extrema,
+    cumulative,
+    histogram,
+    norms,
+    segment_reduce,
+    sum_mean_prod,
+)
 from fx_importer.decompositions.resize import antialias, nearest
 from fx_importer.decompositions.sort import median, searchsorted, sorting, topk
 from fx_importer.decompositions.special import SPECIAL, TOSA_SPECIAL, logarithms
@@ -171,6 +178,7 @@ TOSA = (
     )
     .preferring(*complex_operators.ALL_COMPLEX_OPERATORS, because="TOSA has no complex dtypes")
     .preferring(*bools.BOOL_ACCUMULATION, because="the C++ lowerings accumulate bools in one bit, or not at all")
+    .preferring(*arg_extrema.ARG_EXTREMA, because="the C++ lowering compares integers as float32")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.UNBATCHED, because="TOSA's pools require a batch")
     .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")

@@ -1,0 +1,53 @@
+"""Rules of positions of extrema of wide integers, which TOSA compares as floats of 32 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.fx_graph.operators import aten
+
+_WIDE = (torch.int32, torch.int64)
+
+
+@decomposes(aten.argmax.default)
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the first position of the maximum: of a one among zeros, which are exact as floats."""
+    return _first(x, dim, keepdim, torch.amax) if x.dtype in _WIDE else NotImplemented
+
+
+@decomposes(aten.argmin.default)
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the first position of the minimum; the negation of the least integer overflows."""
+    return _first(x, dim, keepdim, torch.amin) if x.dtype in _WIDE else NotImplemented
+
+
+@decomposes(aten.max.dim)
+def max_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """Return the maximum along an axis, and its first position."""
+    if x.dtype not in _WIDE:
+        return NotImplemented
+    return torch.amax(x, dim, keepdim), _first(x, dim, keepdim, torch.amax)
+
+
+@decomposes(aten.min.dim)
+def min_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """Return the minimum along an axis, and its first position."""
+    if x.dtype not in _WIDE:
+        return NotImplemented
+    return torch.amin(x, dim, keepdim), _first(x, dim, keepdim, torch.amin)
+
+
+def _first(x: Tensor, dim: int | None, keepdim: bool, extremum: Any) -> Tensor:
+    """Return the first position of the extremum along ``dim``, or among all elements."""
+    rank = x.dim()
+    if dim is None:
+        found = _first(x.reshape(-1), 0, False, extremum)
+        return found.reshape([1] * rank) if keepdim else found
+    return torch.argmax((x == extremum(x, dim, True)).float(), dim, keepdim)
+
+
+ARG_EXTREMA = (argmax, argmin, max_along, min_along)
