@@ -474,6 +474,45 @@ def _half(dtype: torch.dtype) -> Iterator[Row]:
     )
 
 
+def _mixed_dtypes() -> Iterator[Row]:
+    """Operands of different dtypes, and numbers that a dtype cannot hold."""
+    tenths, wide = torch.tensor([0.1, 0.2, 0.3, inf, 3.4028235e38]), torch.tensor([256, 2**33, -(2**33), 2**40, 0])
+    bools, bytes_ = torch.tensor([True, False, True, False, True]), torch.tensor([255, 128, 1, 0, 7], dtype=torch.uint8)
+
+    def compared(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x < y, x <= y, x == y, x != y, x > y, x >= y
+
+    yield Row("compare_bool_i64", compared, (bools, wide))
+    yield Row("compare_u8_i8", compared, (bytes_, torch.tensor(-1, dtype=torch.int8)))
+    yield Row("compare_tenths", lambda x: (x > 0.1, x >= 0.2, x == 0.3, x != 0.1, x < 1e300, x <= 0.1), (tenths,))
+    yield Row("compare_half_tenths", lambda x: (x > 0.1, x >= 0.2, x == 0.3, x < 1e300), (tenths.half(),))
+    yield Row("compare_u8_numbers", lambda x: (x >= -1, x < -1, x == -1), (bytes_,))
+    yield Row("clamp_wide_bounds", lambda x: (x.clamp(min=2**31), x.clamp(-(2**33) - 1, 2**33 + 1)), (wide,))
+    yield Row("shift_keeps_dtype", lambda x, y: (x << y, x & y), (bytes_, torch.tensor(1, dtype=torch.int32)))
+    yield Row("bitwise_numbers", lambda x: (x | 5, x ^ (2**40), x & -2, x | True), (wide,))
+    yield Row("where_mixed", lambda c, x: (torch.where(c, x, wide), torch.where(c, bytes_, wide)), (bools, tenths))
+    yield Row("pow_mixed", lambda x, b: (x**b, b ** x.abs(), True**x, 2 ** x.abs()), (wide.clamp(-64, 64), bools))
+    yield Row("fmod_i16_f16", torch.fmod, (torch.tensor([32767] * 4, dtype=torch.int16), tenths[:4].half() + 2))
+    negative_nan = torch.tensor([-4194304, 2143289344], dtype=torch.int32).view(torch.float32)
+    signs = torch.cat([negative_nan, torch.tensor([-0.0, 0.0, -inf])])
+    yield Row("signbit_of_nan", torch.signbit, (signs,))
+    yield Row("copysign_of_nan", lambda s, b: (torch.copysign(tenths, s), torch.copysign(b, s)), (signs, bools), EXACT)
+    floats = torch.tensor([0.0, -0.0, 1.0, -2.5, 3.4028235e38, 1.1754944e-38, 1e-45, -1e-40, inf, -inf])
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        name, x = {4: "f32"}.get(dtype.itemsize) or _short(dtype), floats.to(dtype)
+        yield Row(f"view_{name}_as_i8", lambda x: x.view(torch.int8), (x,))
+        yield Row(f"view_{name}_as_i16", lambda x: x.view(torch.int16), (x,))
+        yield Row(f"view_i8_as_{name}", lambda x, d=dtype: x.view(d), (x.view(torch.int8),), EXACT)
+    yield Row("view_i32_as_i64", lambda x: (x.view(torch.int64), x.view(torch.uint8)), (_ints(torch.int32),))
+    large = torch.tensor([448.0, 465.0, 1e5, -inf, 0.0, -0.0, 1e-3, 17.3])
+    yield Row("to_e4m3fn", lambda x: (x.to(torch.float8_e4m3fn).float(), x.to(torch.float8_e5m2).half()), (large,))
+    yield Row("gelu_tanh_of_inf", lambda x: F.gelu(x, approximate="tanh"), (torch.tensor([inf, -inf, nan]),))
+    poles = torch.tensor([0.0, -0.0, inf, -inf, nan, -1.0, 1.5])
+    yield Row("digamma_of_poles", torch.digamma, (poles,))
+    yield Row("atanh_of_zeros", lambda x, b: (torch.atanh(x), torch.atanh(b)), (torch.tensor([0.0, -0.0]), bools))
+    yield Row("divide_by_zero", lambda x: (x % 0.0, torch.fmod(x, -0.0), x // 0.0), (poles,))
+
+
 def _short(dtype: torch.dtype) -> str:
     return {torch.float16: "f16", torch.bfloat16: "bf16", torch.bool: "bool"}.get(
         dtype
@@ -493,4 +532,5 @@ ROWS: tuple[Row, ...] = (
     *_indexing(),
     *_half(torch.float16),
     *_half(torch.bfloat16),
+    *_mixed_dtypes(),
 )

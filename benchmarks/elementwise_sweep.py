@@ -53,7 +53,7 @@ _ACTIVATIONS = (
 _BINARY = (
     "add sub mul div floor_divide remainder fmod pow float_power atan2 maximum minimum fmax fmin eq ne lt le gt ge "
     "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift "
-    "copysign nextafter hypot heaviside xlogy special.xlog1py logaddexp logaddexp2 ldexp gcd lcm isclose rsub"
+    "copysign nextafter hypot heaviside xlogy special.xlog1py logaddexp logaddexp2 gcd lcm isclose rsub"
 )
 _TERNARY = "clamp addcmul addcdiv lerp where"
 
@@ -114,7 +114,7 @@ def values(dtype: torch.dtype, *, small: bool = False) -> Tensor:
         found = torch.tensor([*numbers, info.smallest_normal, -info.smallest_normal * info.eps], dtype=dtype)
         integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
         negative = (found[:1].view(integer) | torch.iinfo(integer).min).view(dtype)
-        return torch.cat([negative, found])
+        return found if small else torch.cat([negative, found])  # TOSA cannot read the sign of NaN
     info = torch.iinfo(dtype)
     numbers = [0, 1, 2, 3, 7, *([-1, -2, -3] if info.min else [])]
     if not small:
@@ -128,7 +128,9 @@ def _usual(name: str, x: Tensor, small: bool) -> Tensor:
     if not x.is_floating_point():
         return x
     size = x.abs().double()
-    if name in _PERIODIC:
+    if name == "gelu":  # where eager's kernels differ
+        x = x[size < 1e30]
+    elif name in _PERIODIC:
         x = x[~(size > 1e3) | x.isinf()]
     elif name in _QUOTIENTS or "lerp" in name:
         x = x[~((size > 1e30) | (size < _INEXACT_IN_TOSA) | (size == torch.finfo(x.dtype).max)) | x.isinf() | (x == 0)]
@@ -182,13 +184,13 @@ def binary_rows(floats: Sequence[torch.dtype], small: bool) -> Iterator[MaybeRow
     dtypes = (*floats, *INTEGERS, torch.bool)
     for (name, compute), left, right in itertools.product(BINARY.items(), dtypes, dtypes):
         kind = f"{name}-{_SHORT[left]}-{_SHORT[right]}"
-        little = small or name in ("pow", "ldexp", "lcm")
+        little = small or name in ("pow", "float_power", "lcm")
         x, y = _pairs(*(_usual(name, values(d, small=s), small) for d, s in ((left, small), (right, little))))
         kept = _defined(name, x, y)
         yield partial(_row, kind, compute, name, (x[kept], y[kept]))
         x = _usual(name, values(left, small=small), small)
         rank_zero = values(right, small=True)
-        for place, y in enumerate((rank_zero[[10 if right.is_floating_point else -1]], rank_zero[[0]])):
+        for place, y in enumerate((rank_zero[[9 if right.is_floating_point else -1]], rank_zero[[0]])):
             kept = _defined(name, x, y.expand_as(x))
             yield partial(_row, f"{kind}-rank0-{place}", compute, name, (x[kept], y[0]))
 
@@ -236,7 +238,7 @@ def sweep(output_type: OutputType, seed: int, share: float) -> list[Row]:
     with torch.random.fork_rng():
         for kind, weight in ((unary_rows, 4.0), (binary_rows, 0.6), (scalar_rows, 0.4), (ternary_rows, 0.25)):
             made = [each() for each in kind(floats, tosa) if choose.random() < share * weight]
-            rows += [row for row in made if row is not None]
+            rows += [row for row in made if row is not None and not (tosa and row.name.startswith("float_power"))]
     return rows
 
 

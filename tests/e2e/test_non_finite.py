@@ -11,10 +11,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.edge_deviations import DEVIATIONS, rows
-from benchmarks.edge_matrix import Batch, difference
+from benchmarks.edge_matrix import Batch, difference, verdicts
 from benchmarks.edges import ROWS
+from benchmarks.elementwise_sweep import sweep
 from fx_importer import NotInstalledError, OutputType, lower
 
+OF_ALL = (
+    "compare_bool_i64 compare_u8_i8 compare_tenths compare_half_tenths compare_u8_numbers clamp_wide_bounds "
+    "shift_keeps_dtype bitwise_numbers where_mixed pow_mixed fmod_i16_f16 signbit_of_nan copysign_of_nan "
+    "view_f32_as_i8 view_f32_as_i16 view_i8_as_f32 view_f16_as_i8 view_f16_as_i16 view_i8_as_f16 "
+    "view_bf16_as_i8 view_bf16_as_i16 view_i8_as_bf16 view_i32_as_i64 to_e4m3fn gelu_tanh_of_inf "
+    "digamma_of_poles atanh_of_zeros divide_by_zero "
+)
 TESTED = {
     OutputType.LINALG_ON_TENSORS: (
         "relu6 hardtanh hardsigmoid elu gelu_tanh clamp clamp_min clamp_nan clamp_tensors clamp_i32_float_bounds "
@@ -22,20 +30,20 @@ TESTED = {
         "pow_i32_of_float_tensor fmod floor_divide floor_divide_signs floor_divide_i64 floor_divide_i8 fmod_by_i32_3 "
         "remainder_of_3 floor_divide_by_3 abs_neg_i64 arithmetic_wraps_i8 is isclose equal_nan compare_a_constant "
         "copysign index_i32 sum_f16 mean_of_large_f16 norm_f16 avg_pool_f16 sum_bf16 cdist_bf16 div_f16 logaddexp "
-        "gelu_of_the_largest remainder_of_the_largest max_pool_indices"
+        "gelu_of_the_largest remainder_of_the_largest max_pool_indices " + OF_ALL
     ),
     OutputType.STABLEHLO: (
         "max_dim min_dim argmax remainder_signs fmod floor_divide remainder_i32 remainder_i64 floor_divide_i64 "
         "remainder_of_3 isclose equal_nan sort sort_descending sort_stable topk topk_smallest kthvalue index_negative "
         "index_pair_negative index_i32 take sum_f16 mean_of_large_f16 norm_f16 matmul_f16 linear_f16 bmm_f16 conv_f16 "
-        "matmul_bf16 gelu_of_the_largest remainder_of_the_largest bool_arithmetic"
+        "matmul_bf16 gelu_of_the_largest remainder_of_the_largest bool_arithmetic " + OF_ALL
     ),
     OutputType.TOSA: (
         "relu clamp_min clamp_nan clamp_tensor_min elu gelu_tanh sqrt exp2 expm1 log1p pow_of_2.25 two_pow remainder "
         "fmod floor_divide sum_f16 norm_f16 norm is isclose index_put_negative "
         "remainder_signs fmod_signs floor_divide_signs div_floor_signs div_trunc_signs remainder_by_3 fmod_by_3 tanh "
         "tanhshrink mish softshrink sinc pow gelu_of_the_largest clamp_i8 relu_i8 compare_i8 sum_i16 remainder_i8 "
-        "bool_arithmetic"
+        "bool_arithmetic " + OF_ALL
     ),
 }
 
@@ -76,3 +84,11 @@ def test_every_deviation_is_tested():
 def test_page_lists_the_deviations():
     page = Path(__file__).parents[2] / "docs" / "numerics.md"
     assert rows() in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output_type", list(TESTED), ids=lambda kind: kind.value)
+def test_sweep_of_dtypes_and_special_values(output_type: OutputType):
+    rows = sweep(output_type, seed=0, share=0.01)
+    found = [each for start in range(0, len(rows), 12) for each in verdicts(rows[start : start + 12], output_type)]
+    assert not {name: wrong for name, wrong in found if wrong}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -89,6 +90,16 @@ def add_bools(a: Tensor, b: Tensor | complex, alpha: complex = 1) -> Tensor:
 
 
 @decomposes(aten.mul.Tensor, aten.mul.Scalar)
+def mul_by_zero(x: Tensor, number: Any) -> Any:
+    """Return the product of floats with the number 0, NaN for infinities and NaN: TOSA's folder returns 0."""
+    if not isinstance(number, int | float) or number != 0 or not isinstance(x, Tensor) or not x.is_floating_point():
+        return NotImplemented
+    tiny = torch.finfo(x.dtype).smallest_normal
+    zero = x * math.copysign(tiny, number) * tiny * tiny  # with the sign of x
+    return torch.where(x.abs() < math.inf, zero, math.nan).to(x.dtype)
+
+
+@decomposes(aten.mul.Tensor, aten.mul.Scalar)
 def mul_bools(a: Tensor, b: Tensor | complex) -> Tensor:
     """Return the product of bools, their logical and: TOSA does not multiply bools."""
     if not _are_bools(a, b):
@@ -97,4 +108,6 @@ def mul_bools(a: Tensor, b: Tensor | complex) -> Tensor:
 
 
 def _are_bools(a: Tensor, b: Tensor | complex) -> bool:
+    if not isinstance(a, Tensor):
+        return False
     return a.dtype is torch.bool and (isinstance(b, bool) or (isinstance(b, Tensor) and b.dtype is torch.bool))

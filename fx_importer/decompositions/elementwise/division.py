@@ -38,7 +38,8 @@ def by_quotient(a: Tensor, b: Tensor) -> Tensor:
     rest = a - torch.floor(a / b) * b
     rest = torch.where(rest < 0, rest + b, rest)
     rest = torch.where(rest >= b, rest - b, rest)
-    return torch.where((b == math.inf) & (a < math.inf), a, rest)
+    rest = torch.where((b == math.inf) & (a < math.inf), a, rest)
+    return torch.where(b == 0, math.nan, rest)  # a product with a constant zero is folded to 0
 
 
 def _fmod(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:

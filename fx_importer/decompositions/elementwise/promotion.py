@@ -15,6 +15,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 from torch.utils._pytree import tree_map_only
 
 from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
+from fx_importer.decompositions.elementwise.scalars import Number, scalar_like
 from fx_importer.decompositions.engine.table import Decomposition, decomposes, overloads
 from fx_importer.fx_graph.operators import aten
 
@@ -45,6 +46,8 @@ def _promote(operator: OpOverload) -> Decomposition:
 
     @decomposes(operator)
     def rule(*operands: Any, **settings: Any) -> Any:
+        if with_wide_numbers and isinstance(operands[0], Number):  # torch.add(2, x)
+            return operator(scalar_like(operands[0], operands[1]), *operands[1:], **settings)
         tensors = [each for each in (*operands, *settings.values()) if isinstance(each, Tensor)]
         if len({each.dtype for each in tensors}) < 2 or any(each.is_complex() for each in tensors):
             return NotImplemented
