@@ -1,12 +1,13 @@
 """Elementwise operators, and broadcasting."""
 
+import importlib
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .harness import Case, check, integers, normal, table
+from .harness import TOSA, Case, check, integers, normal, table
 
 FINITE = torch.tensor([-20.0, -3.0, -0.5, -0.0, 0.0, 1e-6, 0.5, 1.5, 2.5, 20.0])
 NAN = torch.tensor([float("nan"), 1.0])
@@ -126,3 +127,29 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
 )
 def test_operators(case, output_type):
     check(case, output_type)
+
+
+@table(
+    Case(
+        "bits_of_dynamic_sizes",
+        lambda: (lambda x: (x.view(torch.int16), x.signbit(), torch.copysign(x.abs(), x)), (normal(4, 6),)),
+        dynamic_shapes=({0: torch.export.Dim("n")},),
+        others=lambda: [(normal(3, 6),)],
+        fails={TOSA: "torch.aten.broadcast_to"},
+    ),
+    Case(
+        "repeat_no_times",
+        lambda: (lambda x: (x.repeat(0, 2), x.repeat(2, 0), x.repeat(0, 1, 1)), (normal(3, 4),)),
+        dynamic_shapes=({0: torch.export.Dim("n")},),
+        others=lambda: [(normal(5, 4),)],
+        fails={TOSA: "torch.aten.broadcast_to"},
+    ),
+    Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
+)
+def test_bits_and_counts(case, output_type):
+    check(case, output_type)
+
+
+def _fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    importlib.import_module("torch._inductor.inductor_prims")  # registers it
+    return torch.ops.prims.fma(a, b, c)
