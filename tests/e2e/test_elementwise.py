@@ -135,14 +135,13 @@ def test_operators(case, output_type):
         lambda: (lambda x: (x.view(torch.int16), x.signbit(), torch.copysign(x.abs(), x)), (normal(4, 6),)),
         dynamic_shapes=({0: torch.export.Dim("n")},),
         others=lambda: [(normal(3, 6),)],
-        fails={TOSA: "torch.aten.broadcast_to"},
     ),
     Case(
         "repeat_no_times",
         lambda: (lambda x: (x.repeat(0, 2), x.repeat(2, 0), x.repeat(0, 1, 1)), (normal(3, 4),)),
         dynamic_shapes=({0: torch.export.Dim("n")},),
         others=lambda: [(normal(5, 4),)],
-        fails={TOSA: "torch.aten.broadcast_to"},
+        fails={TOSA: "torch.vtensor.literal"},
     ),
     Case("fma", lambda: (_fma, (normal(3), normal(3, seed=2), normal(3, seed=3)))),
 )
