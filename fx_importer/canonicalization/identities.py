@@ -45,7 +45,7 @@ _COPIES = (
     *(aten.alias.default, aten.clone.default, aten.contiguous.default, aten.detach.default, aten.detach_.default),
     *(aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.resolve_conj.default, aten.resolve_neg.default),
     *(aten._to_copy.default, aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default),
-    *(prims.convert_element_type.default, prims.view_of.default),
+    *(prims.convert_element_type.default, prims.view_of.default, prims.copy_strided.default),
 )
 # These keep the order of elements if the shape is that of the argument.
 _SHAPES = (

@@ -24,6 +24,10 @@ def write(x: torch.Tensor) -> torch.Tensor:
 
 
 @table(
+    Case(
+        "index_fill_of_permuted",
+        lambda: (lambda x, i: torch.index_fill(x.permute(2, 1, 0), 2, i, 7.0), (normal(2, 3, 2), torch.tensor([1, 0]))),
+    ),
     Case("slices", lambda: (lambda x: (x[1:3], x[:, ::2], x[..., -2:]), (X,))),
     Case("empty_slices", lambda: (lambda x: (x[:, 4:1], x[9:]), (X,))),
     Case("selections", lambda: (lambda x: (x[1], x[:, -1], x[0, 2, 3], x[None, :, 0]), (X,))),
