@@ -127,13 +127,20 @@ def sizes_of(inputs: Sequence[fx.Node]) -> dict[sympy.Symbol, tuple[int, int | N
 
 
 def measure_sizes(
-    graph: fx.Graph, inputs: Sequence[fx.Node], sizes: Mapping[sympy.Symbol, tuple[int, int | None]]
+    graph: fx.Graph,
+    inputs: Sequence[fx.Node],
+    sizes: Mapping[sympy.Symbol, tuple[int, int | None]],
+    *,
+    outputs: bool = False,
 ) -> None:
-    """Replace uses of size inputs by the size of a tensor input along an axis, where one has it."""
+    """Replace uses of size inputs by the size of a tensor input along an axis, where one has it.
+
+    ``outputs`` includes the uses as an output.
+    """
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         for node in inputs:
             example = node.meta.get("val")
-            computing = [user for user in node.users if user.op != "output"]
+            computing = [user for user in node.users if outputs or user.op != "output"]
             if not isinstance(example, SymInt) or not computing:
                 continue
             position, axis = sizes.get(example.node.expr, (0, None))

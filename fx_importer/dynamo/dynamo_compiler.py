@@ -85,7 +85,11 @@ class DynamoCompiler:
         """
         captured, result = _captured(fn, args, kwargs, self.aot_autograd_decomposition, self.dynamic)
         arguments = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        captured.take(arguments)
+        computed = {id(each) for each in captured.outputs}
+        returned = [
+            each for each in pytree.tree_leaves(result) if isinstance(each, Tensor) and id(each) not in computed
+        ]
+        captured.take([*arguments, *returned])
         given = {id(each): position for position, each in enumerate(arguments)}
         inputs = captured.inputs
         order = sorted(range(len(inputs)), key=lambda i: given.get(id(inputs[i]), -1))
@@ -164,7 +168,7 @@ class _Captured:
         names += [f"held[{number}]" for number in range(len(held))]
         graph.output((*effects, *changed, *results, *held))
         placeholders = graph.find_nodes(op="placeholder")
-        measure_sizes(graph, placeholders, sizes_of(placeholders))
+        measure_sizes(graph, placeholders, sizes_of(placeholders), outputs=True)
         for node in placeholders:
             if not node.users and not isinstance(node.meta.get("val"), Tensor):
                 graph.erase_node(node)
