@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fx_importer.api.keywords import options_of
 from fx_importer.api.lower import lower
 from fx_importer.compiler.driver import compile_programs
-from fx_importer.dynamo.aot_graphs import Computed, Drawn, Given, Graph, symbolic
+from fx_importer.dynamo.aot_graphs import Computed, Drawn, Given, Graph
+from fx_importer.dynamo.aot_programs import symbolic
 from fx_importer.dynamo.backend_options import Settings
 from fx_importer.dynamo.eager_parts import Run, in_parts
 from fx_importer.dynamo.graph_fingerprint import fingerprint

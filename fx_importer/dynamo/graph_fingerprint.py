@@ -11,7 +11,7 @@ import torch
 from torch import SymInt, fx
 from torch.utils import _pytree as pytree
 
-from fx_importer.dynamo.aot_graphs import held_by
+from fx_importer.dynamo.aot_programs import held_by
 
 
 def fingerprint(module: fx.GraphModule) -> Hashable:

@@ -1,0 +1,146 @@
+"""Exported programs of AOTAutograd's graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import SymInt, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+    TokenArgument,
+)
+from torch.utils import _pytree as pytree
+
+from fx_importer.dynamo.effect_tokens import given_token, tokens_of
+from fx_importer.fx_graph.programs import fake_mode_of
+
+_READ = frozenset(("val", "stack_trace", "nn_module_stack", "unbacked_bindings"))
+"""The metadata of nodes that the compilation reads. That of AOTAutograd would keep programs out of the cache."""
+
+
+def program_of(module: fx.GraphModule, mutated: Sequence[str] = ()) -> ExportedProgram:
+    """Return the graph of ``module`` as an exported program, with all placeholders as user inputs but effect tokens.
+
+    The outputs are the effect tokens, the new values of the inputs named in ``mutated``, and the results.
+    """
+    for each in (module, *(part for part in module.modules() if isinstance(part, fx.GraphModule))):
+        for node in each.graph.nodes:
+            node.meta = {key: value for key, value in node.meta.items() if key in _READ}
+    tokens = [TokenArgument(node.name) for node in _first(module.graph, tokens_of(module.graph))]
+    inputs = [_argument(node) for node in module.graph.find_nodes(op="placeholder")[len(tokens) :]]
+    constants = _constants(module)
+    returned: Any = module.graph.output_node().args[0]
+    effects = [TokenArgument(node.name) for node in returned if isinstance(node, fx.Node) and given_token(node)]
+    outputs = [_argument(node) for node in returned[len(effects) :]]
+    changed, outputs = outputs[: len(mutated)], outputs[len(mutated) :]
+    call = ModuleCallSignature(
+        [],
+        [],
+        pytree.tree_structure((tuple(range(len(inputs))), {})),
+        pytree.tree_structure(list(range(len(outputs)))),
+    )
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=ExportGraphSignature(
+            [
+                *(InputSpec(InputKind.TOKEN, each, None) for each in tokens),
+                *(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name) for name in constants),
+                *(InputSpec(InputKind.USER_INPUT, each, None) for each in inputs),
+            ],
+            [
+                *(OutputSpec(OutputKind.TOKEN, each, None) for each in effects),
+                *(
+                    OutputSpec(OutputKind.USER_INPUT_MUTATION, each, name)
+                    for each, name in zip(changed, mutated, strict=True)
+                ),
+                *(OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs),
+            ],
+        ),
+        state_dict={},
+        range_constraints=_ranges(module.graph),
+        module_call_graph=[ModuleCallEntry("", call)],
+        constants=constants,
+    )
+
+
+def _first(graph: fx.Graph, nodes: list[fx.Node]) -> list[fx.Node]:
+    """Move placeholders to the start of ``graph``, and return them."""
+    for node in reversed(nodes):
+        next(iter(graph.nodes)).prepend(node)
+    return nodes
+
+
+def _constants(module: fx.GraphModule) -> dict[str, Any]:
+    """Turn the tensors that ``module`` holds into leading placeholders; return them by name."""
+    held: dict[str, Any] = {}
+    tokens = tokens_of(module.graph)
+    first = next(node for node in module.graph.nodes if node not in tokens)
+    mode = fake_mode_of(module.graph) or FakeTensorMode()
+    for node in module.graph.find_nodes(op="get_attr"):
+        tensor = held_by(module, node.target)
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        with module.graph.inserting_before(first):
+            constant = module.graph.placeholder(f"constant_{len(held)}")
+        constant.meta.update(node.meta)
+        constant.meta["val"] = mode.from_tensor(tensor)
+        node.replace_all_uses_with(constant)
+        module.graph.erase_node(node)
+        held[constant.name] = tensor
+    module.recompile()
+    return held
+
+
+def held_by(module: fx.GraphModule, path: str) -> Any:
+    """Return the attribute of ``module``, or of one of its submodules, at ``path``."""
+    owner, _, name = path.rpartition(".")
+    return getattr(module.get_submodule(owner), name)
+
+
+_ARGUMENTS: dict[type, type[TensorArgument | SymIntArgument | SymFloatArgument | SymBoolArgument]] = {
+    torch.Tensor: TensorArgument,
+    SymInt: SymIntArgument,
+    torch.SymFloat: SymFloatArgument,
+    torch.SymBool: SymBoolArgument,
+}
+
+
+def _argument(node: fx.Node) -> ArgumentSpec:
+    example = node.meta.get("val")
+    for kind, spec in _ARGUMENTS.items():
+        if isinstance(example, kind):
+            return spec(node.name)
+    return ConstantArgument(node.name, example)
+
+
+def symbolic(graph: fx.Graph) -> Iterator[SymInt]:
+    """Yield every symbolic size in the example values."""
+    for node in graph.nodes:
+        for each in pytree.tree_leaves(node.meta.get("val")):
+            sizes = each.shape if isinstance(each, torch.Tensor) else (each,)
+            yield from (size for size in sizes if isinstance(size, SymInt))
+
+
+def _ranges(graph: fx.Graph) -> dict[Any, Any]:
+    """Return the value range of each symbol of ``graph``."""
+    return {
+        symbol: size.node.shape_env.bound_sympy(symbol)
+        for size in symbolic(graph)
+        for symbol in size.node.expr.free_symbols
+    }
