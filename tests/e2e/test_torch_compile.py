@@ -789,7 +789,7 @@ def test_lowering_error_has_line_and_report(tmp_path: Path) -> None:
     def sums(x: Tensor) -> Tensor:
         return sorted_with_sum(x)[1]
 
-    options = {"dump_dir": str(tmp_path), "unsupported": "error"}
+    options: dict[str, Any] = {"dump_dir": str(tmp_path), "unsupported": "error"}
     compiled = torch.compile(sums, backend="fx_importer", options=options)
     with pytest.raises(BackendCompilerFailed) as caught:
         compiled(normal(3, 3))
