@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 from fx_importer.canonicalization.complex_pairs import ComplexPairs
 from fx_importer.canonicalization.node_rewriting import value_of
-from fx_importer.canonicalization.promotion import promote
 from fx_importer.canonicalization.signless_types import CONVERSIONS, DATA_MOVEMENT, SIGNED_DTYPES
 from fx_importer.canonicalization.unsigned_integers import SignlessEmulation
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
@@ -44,8 +43,6 @@ class Dtypes:
     """Whether its types can encode sparse layouts."""
     unsigned: bool = True
     """Whether it has unsigned integers. If not, they are emulated by signed ones of the same width."""
-    promotes: bool = True
-    """Whether its lowerings convert operands to a common dtype. If not, the program does."""
 
 
 def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
@@ -65,8 +62,6 @@ def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:
             *_unsupported_arithmetic(program, dtypes),
             *unsupported_nodes,
         ]
-    if not dtypes.promotes and not unsupported_nodes:
-        program = with_rewritten_graphs(program, promote)
     pairs, signless = ComplexPairs(dtypes.pairs), SignlessEmulation()
     if found & {*dtypes.pairs} and not unsupported_nodes:
         program = with_rewritten_graphs(program, pairs.rewrite)
@@ -88,8 +83,6 @@ def legalize_graph(module: fx.GraphModule, dtypes: Dtypes) -> fx.GraphModule:
         UnsupportedProgramError: listing every operator on them that cannot be emulated.
     """
     pairs, signless = ComplexPairs(dtypes.pairs), SignlessEmulation()
-    if not dtypes.promotes:
-        module = with_rewritten_modules(module, promote)
     if dtypes.pairs:
         module = with_rewritten_modules(module, pairs.rewrite)
     if not dtypes.unsigned and not pairs.unsupported_nodes:

@@ -27,7 +27,6 @@ LINALG_ON_TENSORS = Target(
         | {aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.complex.default}
         | {aten.view_as_real.default, aten.view_as_complex.default, aten.real.default, aten.imag.default},
         unsigned=False,
-        promotes=False,
     ),
     pipelines=(pipelines.TORCH_BACKEND, pipelines.LINALG),
     contract=contracts.LINALG,

@@ -110,6 +110,14 @@ def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None
     return x if max is None else torch.minimum(x, torch.full((), max, dtype=x.dtype))
 
 
+@decomposes(aten.clamp.default)
+def clamp_bools_by_numbers(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
+    """Clamp bools in the dtype of the result: int64 for integer bounds."""
+    bounds = [each for each in (min, max) if each is not None]
+    _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
+    return torch.clamp(x.to(dtype), min, max) if x.dtype is torch.bool is not dtype else NotImplemented
+
+
 @decomposes(aten.clamp.Tensor)
 def clamp_bools(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
     """Return the disjunction with ``min``, and its conjunction with ``max``, of bools."""
@@ -129,6 +137,7 @@ def hardtanh_of_integers(x: Tensor, min: float = -1, max: float = 1) -> Any:
 
 BOOL_CLAMPS = (
     clamp_bools,
+    clamp_bools_by_numbers,
     on_bools(aten.clamp_min.Tensor, torch.logical_or),
     on_bools(aten.clamp_max.Tensor, torch.logical_and),
 )
