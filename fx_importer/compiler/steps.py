@@ -17,6 +17,7 @@ from fx_importer.canonicalization import (
     fold_constants,
     items_to_tensors,
     legalize,
+    numbers_to_tensors,
     outline_layers,
     resolve_strides,
     sizes_to_tensors,
@@ -61,6 +62,8 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
     with trace.stage("decompose") as record:
         for name, program in exported.items():
             folded = resolve_strides(fold_constant_sizes(program))
+            if not compilation.target.scalars:
+                folded = numbers_to_tensors(folded, compilation.target.numbers)
             programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             if not compilation.target.scalars:
                 programs[name] = items_to_tensors(programs[name])

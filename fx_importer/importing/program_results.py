@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, SymBoolArgument, SymFloatArgument, SymIntArgument
 
 from fx_importer import manifest
 from fx_importer.errors import UnsupportedNode
@@ -25,6 +25,9 @@ RESULT_KINDS = {
     OutputKind.GRADIENT_TO_USER_INPUT: "gradient",
 }
 """Output kinds and their names in the manifest."""
+
+_NUMBERS: dict[type, bool | int | float] = {SymBoolArgument: True, SymIntArgument: 1, SymFloatArgument: 1.0}
+"""Examples of the numbers that a program returns, by the kind of output in its signature."""
 
 Result = tuple[fx.Node | int | float | bool, manifest.Result]
 """A returned value and its record."""
@@ -52,7 +55,9 @@ def results_of(program: ExportedProgram, unsupported: list[UnsupportedNode]) -> 
         elif kind == "input":
             position = inputs.index(name)
         if isinstance(value, fx.Node):
-            record = manifest.Result(kind, name, value_type(example_of(value)), position, passed_as(value))
+            number = _NUMBERS.get(type(spec.arg))  # a tensor of rank 0 in output types that have tensors only
+            example = example_of(value) if number is None else number
+            record = manifest.Result(kind, name, value_type(example), position, passed_as(value))
             yield value, record
         elif isinstance(value, (bool, int, float)):
             yield value, manifest.Result(kind, name, value_type(value), position)

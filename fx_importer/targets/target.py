@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch.export import ExportedProgram
 
 from fx_importer.canonicalization import Dtypes
@@ -50,6 +51,8 @@ class Target:
     """Whether functions take and return only non-empty tensors."""
     narrows: bool = False
     """Whether the pipeline can narrow integers and floats of 64 bits to 32."""
+    numbers: torch.dtype = torch.float64
+    """The dtype of Python's floating-point numbers, where they become rank-0 tensors."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
     portable_artifacts: bool = False

@@ -36,5 +36,6 @@ TOSA = Target(
     folds_constants=True,
     tensors_only=True,
     narrows=True,
+    numbers=torch.float32,
     dynamic_shapes=False,
 )
