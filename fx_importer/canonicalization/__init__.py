@@ -8,7 +8,7 @@ from fx_importer.canonicalization.constant_folding import fold_constants
 from fx_importer.canonicalization.constant_sizes import fold_constant_sizes
 from fx_importer.canonicalization.item_to_tensor import items_to_tensors
 from fx_importer.canonicalization.legalization import Dtypes, computed_narrower, legalize, legalize_graph
-from fx_importer.canonicalization.numbers_to_tensors import numbers_to_tensors
+from fx_importer.canonicalization.numbers_to_tensors import numbers_to_tensors, with_number_results
 from fx_importer.canonicalization.outline_layers import outline_layers
 from fx_importer.canonicalization.sizes_to_tensors import sizes_to_tensors
 
@@ -25,4 +25,5 @@ __all__ = [
     "outline_layers",
     "resolve_strides",
     "sizes_to_tensors",
+    "with_number_results",
 ]

@@ -7,14 +7,23 @@ where the output type has no other.
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    OutputKind,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
 
 from fx_importer.canonicalization.node_rewriting import emit, value_of
 from fx_importer.fx_graph.operators import aten
@@ -46,6 +55,22 @@ def numbers_to_tensors(program: ExportedProgram, floats: torch.dtype) -> Exporte
         graph.eliminate_dead_code()
 
     return with_rewritten_graphs(program, rewrite)
+
+
+def with_number_results(program: ExportedProgram, original: ExportedProgram) -> ExportedProgram:
+    """Return ``program``, decomposed, with the results that ``original`` returns as numbers recorded as such.
+
+    A trace of the whole program records what they are now: tensors.
+    """
+    kinds = [type(s.arg) for s in original.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+    specs = list(program.graph_signature.output_specs)
+    places = [place for place, spec in enumerate(specs) if spec.kind is OutputKind.USER_OUTPUT]
+    for place, kind in zip(places, kinds, strict=False):
+        if kind in (SymBoolArgument, SymIntArgument, SymFloatArgument) and isinstance(specs[place].arg, TensorArgument):
+            specs[place] = replace(specs[place], arg=kind(name=specs[place].arg.name))
+    changed = copy.copy(program)
+    changed._graph_signature = replace(program.graph_signature, output_specs=specs)
+    return changed
 
 
 class _Numbers:

@@ -21,6 +21,7 @@ from fx_importer.canonicalization import (
     outline_layers,
     resolve_strides,
     sizes_to_tensors,
+    with_number_results,
 )
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
@@ -66,7 +67,7 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
                 folded = numbers_to_tensors(folded, compilation.target.numbers)
             programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             if not compilation.target.scalars:
-                programs[name] = items_to_tensors(programs[name])
+                programs[name] = items_to_tensors(with_number_results(programs[name], folded))
             if not compilation.target.dynamic_shapes:
                 programs[name] = sizes_to_tensors(programs[name])
         record.programs = programs
