@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .harness import STABLEHLO, TOSA, Case, check, normal, table
+from .harness import Case, check, normal, table
 
 X = normal(2, 3)
 
@@ -34,7 +34,6 @@ class Constants(nn.Module):
     Case(
         "number_from_a_tensor",
         lambda: (lambda x: x.max().item(), (X,)),
-        fails={TOSA: "torch.aten.item", STABLEHLO: "torch.aten.item"},
     ),
     Case("strided_input", lambda: (lambda x: x + x.sum(0), (normal(3, 2).T,))),
     Case("expanded_input", lambda: (lambda x: x * 2, (normal(1, 3).expand(4, 3),))),
