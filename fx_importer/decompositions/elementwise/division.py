@@ -79,6 +79,7 @@ def _floor_divide(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
     quotient = torch.where(_needs_floor_correction(rest, b), quotient - 1, quotient)
     floor = torch.floor(quotient)
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
+    floor = torch.where(rest != rest, rest, floor)  # a quotient by a constant infinity is folded to 0
     return torch.where(b == 0, a / b, floor)
 
 
