@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import traceback
 import warnings
@@ -151,7 +152,7 @@ class _Subject:
             fixed |= {each for each in value.shape if isinstance(each, int)}
         sizes = {size: other for size, other in OTHER_SIZES.items() if size not in fixed}
         try:
-            lowered.exported["main"].module()(*self.program.tensors(sizes))
+            copy.deepcopy(lowered.exported["main"]).module()(*self.program.tensors(sizes))  # it writes into buffers
             return [self.eager(sizes)] if sizes else []
         except Exception:
             return []
