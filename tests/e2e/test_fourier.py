@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from .harness import TOSA, Case, check, normal, table
+from .harness import Case, check, normal, table
 
 
 def filtered(x: Tensor) -> Tensor:
@@ -50,7 +50,6 @@ def arithmetic(x: Tensor) -> tuple[Tensor, ...]:
         lambda: (lambda x: torch.fft.ifft(x, dim=1), (normal(2, 72, dtype=torch.complex64),)),
         dynamic_shapes=({0: Dim.DYNAMIC},),
         others=lambda: [(normal(3, 72, dtype=torch.complex64),)],
-        fails={TOSA: "torch.aten.slice.Tensor"},  # the size of a slice is a constant
     ),
 )
 def test_fourier(case, output_type):

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from .harness import TOSA, Case, check, normal, table
+from .harness import Case, check, normal, table
 
 
 def positive(batch: int, size: int) -> Tensor:
@@ -53,7 +53,6 @@ def indefinite(a: Tensor, b: Tensor) -> list[Tensor]:
         lambda: (lambda a: torch.linalg.cholesky(a), (positive(2, 4),)),
         dynamic_shapes=({0: Dim.DYNAMIC},),
         others=lambda: [(positive(5, 4),)],
-        fails={TOSA: "torch.aten.broadcast_to"},
     ),
     Case("indefinite", lambda: (indefinite, (normal(2, 4, 4) + normal(2, 4, 4).mT, normal(2, 4, 2)))),
     Case("factors", lambda: (factors, (positive(2, 4), normal(2, 4, 3)))),

@@ -108,7 +108,6 @@ ROWS = Dim("rows")
         lambda: (Polynomials(), inputs()),
         dynamic_shapes=({0: ROWS}, {0: ROWS}),
         others=lambda: [(torch.randn(3), torch.rand(3))],
-        fails={OutputType.TOSA: "torch.aten.broadcast_to"},
     )
 )
 def test_special_of_dynamic_sizes(case: Case, output_type: OutputType) -> None:
