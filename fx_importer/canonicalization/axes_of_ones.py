@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import sympy
 import torch
@@ -52,7 +53,7 @@ class Axes:
         if isinstance(size, sympy.Integer):
             return emit(before, aten.full.default, [], int(size), dtype=dtype)
         if size not in self._first and (size.is_Add or size.is_Mul):
-            a, b = (self._number(before, each, dtype) for each in size.as_two_terms())
+            a, b = (self._number(before, each, dtype) for each in _two_terms(size))
             operator = aten.add.Tensor if size.is_Add else aten.mul.Tensor
             return None if a is None or b is None else emit(before, operator, a, b)
         ones = self._axis(before, size)
@@ -69,10 +70,10 @@ class Axes:
         if isinstance(size, sympy.Integer):
             return emit(before, aten.full.default, [int(size)], True, dtype=torch.bool) if size > 0 else None
         if size.is_Add:
-            parts = [self._axis(before, each) for each in size.args]
+            parts = [self._axis(before, each) for each in _two_terms(size)]
             return None if None in parts else emit(before, aten.cat.default, parts)
         if size.is_Mul:
-            first, rest = size.as_two_terms()
+            first, rest = _two_terms(size)
             rows, columns = self._axis(before, first), self._axis(before, rest)
             if rows is None or columns is None:
                 return None
@@ -92,3 +93,9 @@ def _true_along(before: fx.Node, x: fx.Node, axis: int) -> fx.Node:
     if value_of(x).dtype != torch.bool:
         x = emit(before, aten.eq.Tensor, x, x)
     return emit(before, aten.logical_or.default, x, emit(before, aten.full.default, [1], True, dtype=torch.bool))
+
+
+def _two_terms(size: sympy.Expr) -> tuple[Any, Any]:
+    """Return the first term of a sum or product, and the rest."""
+    first, *rest = size.args
+    return first, size.func(*rest)

@@ -31,16 +31,20 @@ BYTES = integers(17, 8, low=-128, high=128, dtype=torch.int8)
 UNSIGNED = integers(17, 8, low=0, high=256, dtype=torch.uint8)
 
 
+def int_mm(a: torch.Tensor, b: torch.Tensor):
+    return torch.ops.aten._int_mm(a, b)
+
+
 def scaled(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, *bias: torch.Tensor):
-    return torch._scaled_mm(a, b, scale_a, scale_b, *bias, out_dtype=torch.float16, use_fast_accum=True)
+    return torch.ops.aten._scaled_mm(a, b, scale_a, scale_b, *bias, out_dtype=torch.float16, use_fast_accum=True)
 
 
 @table(
     Case("scaled_mm", lambda: (scaled, (*FP8, torch.tensor(2.0), torch.tensor(0.5)))),
     Case("scaled_mm_by_row", lambda: (scaled, (*FP8, normal(16, 1).abs(), normal(1, 48).abs(), normal(48).half()))),
-    Case("int_mm", lambda: (torch._int_mm, (BYTES, BYTES[:8]))),
-    Case("int_mm_of_two_signs", lambda: (torch._int_mm, (UNSIGNED, BYTES[:8]))),
-    Case("int_mm_without_columns", lambda: (torch._int_mm, (BYTES, BYTES[:8, :0]))),
+    Case("int_mm", lambda: (int_mm, (BYTES, BYTES[:8]))),
+    Case("int_mm_of_two_signs", lambda: (int_mm, (UNSIGNED, BYTES[:8]))),
+    Case("int_mm_without_columns", lambda: (int_mm, (BYTES, BYTES[:8, :0]))),
     Case("mm", lambda: (torch.mm, (normal(3, 4), normal(4, 5)))),
     Case("bmm", lambda: (torch.bmm, (normal(2, 3, 4), normal(2, 4, 5)))),
     Case("broadcast", lambda: (torch.matmul, (normal(2, 1, 3, 4), normal(5, 4, 6)))),

@@ -152,14 +152,7 @@ def test_results_agree_with_eager(name: str, output_type: str):
     assert all(record.failure is None for record in lowered.trace.stages)
 
 
-@pytest.mark.parametrize(
-    "output_type",
-    [
-        "linalg-on-tensors",
-        "tosa",
-        pytest.param("stablehlo", marks=pytest.mark.xfail(reason="the JIT knows no stablehlo.if", strict=True)),
-    ],
-)
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
 def test_stub_in_a_branch(output_type: str):
     lowered = lower(Branch(), X, output_type=output_type, unsupported="outline")
     assert [stub.arguments[1] for stub in lowered.operator_stubs.values()] == [3.0, 5.0]

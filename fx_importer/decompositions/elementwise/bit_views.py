@@ -56,7 +56,7 @@ def _view(x: Tensor, dtype: torch.dtype, bits_of: Any, floats_of: Any) -> Any:
     whole = dtype
     if dtype.is_complex:
         whole = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype)
-    if not all(each is not None and _has_bits(each) for each in (x.dtype, whole)):
+    if whole is None or not (_has_bits(x.dtype) and _has_bits(whole)):
         return NotImplemented
     bits = x
     if x.dtype.is_floating_point:

@@ -57,7 +57,13 @@ def convert_small_floats(x: Tensor, *, dtype: torch.dtype | None = None, **setti
 def saturate_e4m3fn(x: Tensor, *, dtype: torch.dtype | None = None, **settings: Any) -> Any:
     """Clamp to the largest numbers first: eager saturates, infinity too, where the targets give NaN."""
     del settings
-    if dtype != torch.float8_e4m3fn or not x.is_floating_point() or x.dtype == dtype or is_kept(aten._to_copy.default):
+    if (
+        dtype is None
+        or dtype != torch.float8_e4m3fn
+        or not x.is_floating_point()
+        or x.dtype == dtype
+        or is_kept(aten._to_copy.default)
+    ):
         return NotImplemented
     largest = torch.finfo(dtype).max
     bounded = (x if x.dtype == torch.float32 else x.float()).clamp(-largest, largest)
