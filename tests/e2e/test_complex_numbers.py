@@ -89,7 +89,7 @@ def test_branches_take_and_return_complex_numbers():
 
 
 def test_complex128_is_an_error():
-    with pytest.raises(UnsupportedProgramError, match=r"z: a tensor of torch\.complex128, which TOSA does not have"):
+    with pytest.raises(UnsupportedProgramError, match=r"z: an input of torch\.complex128, which TOSA does not have"):
         lower(lambda z: z * 2, torch.ones(2, dtype=torch.complex128), output_type="tosa")
 
 

@@ -216,9 +216,7 @@ def test_dynamic_size_differs_between_calls(parse):
 
 
 @needs_tosa
-def test_tosa_requires_static_shapes_and_valid_tosa(parse):
-    with pytest.raises(UsageError, match=r"argument 0 is tensor<\?x3xf32>.* of static shapes"):
-        TosaReferenceBackend().load(parse(transpose("tosa", "f32", ("?", 3))))
+def test_tosa_requires_valid_tosa(parse):
     text = """func.func @main(%a: tensor<1x1x1x1x1x1x2xf32>) -> tensor<1x1x1x1x1x1x2xf32> {
         %0 = tosa.abs %a : (tensor<1x1x1x1x1x1x2xf32>) -> tensor<1x1x1x1x1x1x2xf32>
         return %0 : tensor<1x1x1x1x1x1x2xf32> }"""

@@ -27,7 +27,8 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of query, key and value, with attention weights recomputed from ``logsumexp``.
 
-    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads; (n, heads, L). Low
+    (n, heads, L, E) and (n, heads, S, E), where ``key`` and ``value`` may have fewer heads; (n, heads, L), or the
+    weights themselves, (n, heads, L, S), which torch's decomposition of the forward operator returns instead. Low
     precision is computed in float32. Eager's operator ignores ``dropout_p``: the forward one raises for it.
     """
     dtypes = (query.dtype, key.dtype, value.dtype)
@@ -36,7 +37,10 @@ def attention_backward(
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_heads(key, groups), repeat_heads(value, groups)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    weights = attention_weights_of(logsumexp, query, key, attn_mask, is_causal, scale)
+    if logsumexp.dim() == query.dim():
+        weights = logsumexp.to(query.dtype)
+    else:
+        weights = attention_weights_of(logsumexp, query, key, attn_mask, is_causal, scale)
     of_weights = matmul(grad, value.transpose(-2, -1))
     of_scores = weights * (of_weights - torch.sum(grad * out, -1, keepdim=True)) * factor
     found = (
