@@ -16,7 +16,7 @@ from torch import SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from fx_importer.canonicalization.node_rewriting import emit, value_of
+from fx_importer.canonicalization.node_rewriting import TENSOR_OVERLOADS, converted, emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
@@ -151,25 +151,13 @@ def _binary(onto: OpOverload) -> Callable[[fx.Node], fx.Node | None]:
         if number is None or not isinstance(x, fx.Node):
             return None
         dtype = torch.result_type(value_of(x), 1)
-        parts = [
-            each if value_of(each).dtype == dtype else emit(node, aten._to_copy.default, each, dtype=dtype)
-            for each in (x, number)
-        ]
-        return emit(node, onto, *parts)
+        return emit(node, onto, converted(node, x, dtype), converted(node, number, dtype))
 
     return rewrite
 
 
-_BINARY_OPERATORS = {
-    aten.eq.Scalar: aten.eq.Tensor,
-    aten.ne.Scalar: aten.ne.Tensor,
-    aten.lt.Scalar: aten.lt.Tensor,
-    aten.le.Scalar: aten.le.Tensor,
-    aten.gt.Scalar: aten.gt.Tensor,
-    aten.ge.Scalar: aten.ge.Tensor,
-    **dict.fromkeys((aten.add.Scalar, aten.add.Tensor), aten.add.Tensor),
-    **dict.fromkeys((aten.sub.Scalar, aten.sub.Tensor), aten.sub.Tensor),
-    **dict.fromkeys((aten.mul.Scalar, aten.mul.Tensor), aten.mul.Tensor),
+_BINARY_OPERATORS = {scalar: tensor for scalar, tensor in TENSOR_OVERLOADS.items() if scalar is not aten.div.Scalar} | {
+    each: each for each in (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
 }
 _REWRITES: dict[Any, Any] = {
     **{each: _binary(onto) for each, onto in _BINARY_OPERATORS.items()},

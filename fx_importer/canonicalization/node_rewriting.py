@@ -13,6 +13,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.operators import aten
+
+TENSOR_OVERLOADS = {
+    getattr(aten, name).Scalar: getattr(aten, name).Tensor
+    for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
+}
+"""Overloads for a tensor instead of a number as the second operand."""
+
 NodeRewrite = Callable[[fx.Node], "fx.Node | None"]
 """Returns the replacement of a node, or None. It may change the node's arguments, but not its type."""
 NodeRewrites = Mapping[Any, NodeRewrite]
@@ -75,6 +83,11 @@ def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any)
     with torch.no_grad(), fake_mode_of_values(before, values):
         node.meta["val"] = target(*values[0], **values[1])
     return node
+
+
+def converted(before: fx.Node, x: Any, dtype: torch.dtype) -> fx.Node:
+    """Return ``x`` in ``dtype``, converted before ``before`` if it has another."""
+    return x if value_of(x).dtype == dtype else emit(before, aten._to_copy.default, x, dtype=dtype)
 
 
 def fake_mode_of_values(node: fx.Node, values: Any) -> AbstractContextManager[Any]:

@@ -25,7 +25,7 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
-from fx_importer.canonicalization.node_rewriting import emit, value_of
+from fx_importer.canonicalization.node_rewriting import converted, emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
@@ -119,11 +119,6 @@ class _Numbers:
         return converted(node, function(node, *given), dtype)
 
 
-def converted(before: fx.Node, x: fx.Node, dtype: torch.dtype) -> fx.Node:
-    """Return ``x`` in ``dtype``."""
-    return x if value_of(x).dtype is dtype else emit(before, aten._to_copy.default, x, dtype=dtype)
-
-
 def _calls(target: Any, **keywords: Any) -> Callable[..., fx.Node]:
     return lambda before, *parts: emit(before, target, *parts, **keywords)
 
@@ -209,19 +204,21 @@ def _where(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
 
 
 def _clamp(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
-    """Clamp by tensors: bounds that are constants are filled."""
+    """Clamp by tensors of the result's dtype: bounds that are constants are filled."""
     x, *bounds = node.args
     bounds += [node.kwargs.get(name) for name in ("min", "max")[len(bounds) :]]
-    made = [None if each is None else _beside(node, x, each, numbers) for each in bounds]
+    made = [numbers.of(each) for each in bounds]
     known = next((each for each in made if each is not None), None)
-    if known is None:
+    unknown = [bound for bound, tensor in zip(bounds, made, strict=True) if tensor is None]
+    if known is None or not all(isinstance(each, int | float | None) for each in unknown):
         return None
-    for place, each in enumerate(bounds):
-        if isinstance(each, int | float):
-            made[place] = emit(node, aten.full_like.default, known, each)
-        elif each is not None and made[place] is None:
-            return None
-    return emit(node, aten.clamp.Tensor, x, *made)
+    dtype = value_of(node).dtype
+    for place, (tensor, number) in enumerate(zip(made, bounds, strict=True)):
+        if tensor is not None:
+            made[place] = converted(node, tensor, dtype)
+        elif number is not None:
+            made[place] = emit(node, aten.full_like.default, known, number, dtype=dtype)
+    return emit(node, aten.clamp.Tensor, converted(node, x, dtype), *made)  # type: ignore[arg-type]
 
 
 def _cond(node: fx.Node, numbers: _Numbers) -> None:

@@ -15,7 +15,14 @@ from torch.export import ExportedProgram
 
 from fx_importer.canonicalization.axes_of_ones import Axes, Size
 from fx_importer.canonicalization.dynamic_axes import repeat
-from fx_importer.canonicalization.node_rewriting import emit, same_size, same_type, value_of
+from fx_importer.canonicalization.node_rewriting import (
+    TENSOR_OVERLOADS,
+    converted,
+    emit,
+    same_size,
+    same_type,
+    value_of,
+)
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
@@ -101,13 +108,9 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     number = axes.number(node, value_of(sizes[0]), wide)
     if number is None:
         return None
-    parts = [number if each is sizes[0] else _converted(node, each, wide) for each in node.args]
-    result = emit(node, _TENSOR_OVERLOADS.get(node.target, node.target), *parts)
-    return _converted(node, result, value_of(node).dtype)
-
-
-def _converted(before: fx.Node, x: Any, dtype: torch.dtype) -> fx.Node:
-    return x if value_of(x).dtype is dtype else emit(before, aten._to_copy.default, x, dtype=dtype)
+    parts = [number if each is sizes[0] else converted(node, each, wide) for each in node.args]
+    result = emit(node, TENSOR_OVERLOADS.get(node.target, node.target), *parts)
+    return converted(node, result, value_of(node).dtype)
 
 
 def _scalar_tensor(node: fx.Node, axes: Axes) -> fx.Node | None:
@@ -133,7 +136,7 @@ def _index(node: fx.Node, axes: Axes) -> fx.Node | None:
         return None
     bound = emit(node, aten.full.default, [], value_of(x).shape[1], dtype=torch.int64)
     zero = emit(node, aten.full.default, [], 0, dtype=torch.int64)
-    places = _converted(node, places, torch.int64)
+    places = converted(node, places, torch.int64)
     wrapped = emit(node, aten.add.Tensor, places, bound)
     places = emit(node, aten.where.self, emit(node, aten.lt.Tensor, places, zero), wrapped, places)
     wide = _filled(node, axes, shape[:picked], places, torch.int64)
@@ -195,7 +198,7 @@ def _copy(node: fx.Node, axes: Axes) -> fx.Node | None:
     result = value_of(node)
     if not any(isinstance(size, SymInt) for size in result.shape):
         return None
-    x = _converted(node, node.args[1], result.dtype)
+    x = converted(node, node.args[1], result.dtype)
     return x if same_type(value_of(x), result) else _filled(node, axes, result.shape, x, result.dtype)
 
 
@@ -215,23 +218,11 @@ _FILLS: dict[Any, int] = {
     aten.ones_like.default: 1,
 }
 _DIVISIONS = (aten.div.Tensor, aten.div.Scalar)
-_TENSOR_OVERLOADS = {
-    aten.add.Scalar: aten.add.Tensor,
-    aten.sub.Scalar: aten.sub.Tensor,
-    aten.mul.Scalar: aten.mul.Tensor,
-    aten.div.Scalar: aten.div.Tensor,
-    aten.eq.Scalar: aten.eq.Tensor,
-    aten.ne.Scalar: aten.ne.Tensor,
-    aten.lt.Scalar: aten.lt.Tensor,
-    aten.le.Scalar: aten.le.Tensor,
-    aten.gt.Scalar: aten.gt.Tensor,
-    aten.ge.Scalar: aten.ge.Tensor,
-}
 _REWRITES: dict[Any, Any] = {
     aten.expand.default: _expand,
     aten.repeat.default: _repeat,
     **dict.fromkeys((aten.full.default, aten.full_like.default, *_FILLS), _full),
-    **dict.fromkeys((*_TENSOR_OVERLOADS, *_TENSOR_OVERLOADS.values()), _arithmetic),
+    **dict.fromkeys((*TENSOR_OVERLOADS, *TENSOR_OVERLOADS.values()), _arithmetic),
     aten.scalar_tensor.default: _scalar_tensor,
     aten.index.Tensor: _index,
     aten.select.int: _select,

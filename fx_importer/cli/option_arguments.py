@@ -103,9 +103,16 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
 def with_options(message: str) -> str:
     """Return ``message`` with keywords of `lower` spelled as options: ``isolate=True`` becomes ``--isolate``.
 
-    Keywords that no command has as an option, such as ``extra=``, stay.
+    Keywords that no command has as an option, such as ``extra=``, stay, and so do source lines, which follow ``at``.
     """
-    return _KEYWORD.sub(_option, message)
+    lines: list[str] = []
+    after_place = False
+    for line in message.split("\n"):
+        place = line.lstrip().startswith("at ")
+        source = after_place and not line.lstrip().startswith("try: ")
+        lines.append(line if place or source else _KEYWORD.sub(_option, line))
+        after_place = place
+    return "\n".join(lines)
 
 
 _KEYWORD = re.compile(rf"\b(?P<name>{'|'.join(HELP)})=(?:'(?P<text>[^']*)'|(?P<bool>True|False)\b|(?=[\s,.;:)]|$))")

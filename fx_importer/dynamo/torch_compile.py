@@ -14,7 +14,6 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from fx_importer.dynamo.backend_options import Settings
 from fx_importer.dynamo.graph_compilation import compiled, forget
-from fx_importer.dynamo.inductor_operators import rules_of_dynamo
 from fx_importer.dynamo.random_numbers import RULES
 from fx_importer.errors import UsageError
 
@@ -64,7 +63,7 @@ def backend(
         fw_compiler=compile_graph,
         bw_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=RULES | rules_of_dynamo(),
+        decompositions=RULES,
     )
     return compiler(module, inputs)
 

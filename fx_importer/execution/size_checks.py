@@ -59,8 +59,10 @@ def _mismatch(
     number = (size - offset) // factor
     least, greatest = symbols.get(found["symbol"], (0, None))
     if (number < least and least > _SPECIALIZED) or (greatest is not None and number > greatest):
-        most = "any" if greatest is None else factor * greatest + offset
-        return f"the program was exported for sizes from {factor * least + offset} to {most}"
+        fewest = factor * least + offset
+        if greatest is None:
+            return f"the program was exported for sizes of at least {fewest}"
+        return f"the program was exported for sizes from {fewest} to {factor * greatest + offset}"
     known, elsewhere = met.setdefault(found["symbol"], (number, where))
     if known != number:
         return f"the program was exported for {factor * known + offset} there, by the size of {elsewhere}"

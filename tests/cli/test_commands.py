@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fx_importer.cli import main
-from fx_importer.cli.option_arguments import HELP
+from fx_importer.cli.option_arguments import HELP, with_options
 from fx_importer.mlir.bindings import new_context, passmanager
 from fx_importer.options import GROUPS, WITHOUT_TEXT, Options
 from fx_importer.pipelines import PIPELINES, RewriteStep
@@ -104,3 +104,22 @@ def test_entry_points(command: list[str]):
     )
     assert failed.returncode == 2
     assert failed.stderr.startswith("error: cannot save to 'out.txt'")
+
+
+def test_errors_name_options_and_keep_source_lines() -> None:
+    message = "\n".join(
+        (
+            "stage 'linalg' failed (strict=False):",
+            "  aten.foo(f32[2]) -> f32[2]",
+            "    at model.py:3: return load(weights='best', strict=True)",
+            "    try: fallback='stablehlo': only this operator is lowered to it",
+            "  error: failed",
+            "      at model.py:3",
+            "          return load(weights='best', strict=True)",
+        )
+    )
+    lines = with_options(message).splitlines()
+    assert lines[0] == "stage 'linalg' failed (without --strict):"
+    assert lines[2].endswith("load(weights='best', strict=True)")
+    assert lines[3] == "    try: --fallback stablehlo: only this operator is lowered to it"
+    assert lines[6].endswith("load(weights='best', strict=True)")

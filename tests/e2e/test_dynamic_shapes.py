@@ -66,6 +66,13 @@ class Tokens(nn.Module):
         others=lambda: [(normal(1, 3, 6, 10),), (normal(3, 3, 10, 4),)],
     ),
     Case(
+        "image_of_odd_size",
+        lambda: (nn.MaxPool2d(2), (normal(2, 3, 8, 8),)),
+        dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
+        others=lambda: [(normal(3, 3, 9, 7),)],
+        fails={TOSA: "tosa.max_pool2d"},  # its windows divide the input
+    ),
+    Case(
         "sequence",
         lambda: (Heads(), (normal(2, 5, 8),)),
         dynamic_shapes=({0: ANY, 1: ANY},),

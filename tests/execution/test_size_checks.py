@@ -19,7 +19,7 @@ def function(*shapes: tuple[int | str, ...], **symbols: tuple[int, int | None]) 
     "shapes, symbols, sizes, message",
     [
         ([("s0", 3)], {"s0": (4, 8)}, [(9, 3)], r"'args\[0\]' has size 9 along axis 0, but .* for sizes from 4 to 8"),
-        ([("s0", 3)], {"s0": (4, None)}, [(3, 3)], "has size 3 along axis 0, but .* for sizes from 4 to any"),
+        ([("s0", 3)], {"s0": (4, None)}, [(3, 3)], "has size 3 along axis 0, but .* for sizes of at least 4"),
         ([("4*s0",)], {"s0": (2, 4)}, [(6,)], "has size 6 along axis 0, but .* for a multiple of 4"),
         ([("4*s0 + 1",)], {"s0": (2, 4)}, [(8,)], "has size 8 along axis 0, but .* for a multiple of 4 [+] 1"),
         ([("s0",), ("s0",)], {"s0": (2, 9)}, [(4,), (5,)], "was exported for 4 there, by the size of 'args\\[0\\]'"),

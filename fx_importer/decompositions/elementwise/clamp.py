@@ -90,16 +90,6 @@ def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = N
     return torch.clamp(x.to(torch.get_default_dtype()), min, max)
 
 
-@decomposes(aten.clamp.Tensor)
-def clamp_mixed_dtypes(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
-    """Clamp to tensors of another dtype than that of ``x``, all in the result's dtype."""
-    bounds = [each for each in (min, max) if each is not None]
-    _, dtype = elementwise_dtypes(x, *bounds, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)
-    if all(each.dtype == dtype for each in (x, *bounds)):
-        return NotImplemented
-    return torch.clamp(x.to(dtype), *(None if each is None else each.to(dtype) for each in (min, max)))
-
-
 @decomposes(aten.clamp.default)
 def clamp_integers(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
     """Clamp integers by maximum and minimum: C++ cuts the bounds off at 32 bits."""

@@ -117,7 +117,6 @@ STABLEHLO = (
     )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering of rank zero, or with a dtype argument, is invalid")
     .preferring(division.reciprocal_of_integers, because="the C++ lowering supports floats only")
-    .preferring(clamp.clamp_mixed_dtypes, because="the C++ lowering requires bounds of one dtype")
     .preferring(
         *float_classification.FLOAT_CLASSIFICATION,
         comparisons.isclose,
