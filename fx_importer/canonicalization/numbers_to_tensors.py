@@ -218,7 +218,7 @@ def _clamp(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
             made[place] = converted(node, tensor, dtype)
         elif number is not None:
             made[place] = emit(node, aten.full_like.default, known, number, dtype=dtype)
-    return emit(node, aten.clamp.Tensor, converted(node, x, dtype), *made)  # type: ignore[arg-type]
+    return emit(node, aten.clamp.Tensor, converted(node, x, dtype), *made)
 
 
 def _cond(node: fx.Node, numbers: _Numbers) -> None:
