@@ -43,6 +43,8 @@ class Dtypes:
     """Whether its types can encode sparse layouts."""
     unsigned: bool = True
     """Whether it has unsigned integers. If not, they are emulated by signed ones of the same width."""
+    numbers: torch.dtype = torch.float64
+    """The dtype of Python's floating-point numbers, where they become rank-0 tensors."""
 
 
 def legalize(program: ExportedProgram, dtypes: Dtypes) -> ExportedProgram:

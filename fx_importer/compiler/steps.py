@@ -64,7 +64,7 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
         for name, program in exported.items():
             folded = resolve_strides(fold_constant_sizes(program))
             if not compilation.target.scalars:
-                folded = numbers_to_tensors(folded, compilation.target.numbers)
+                folded = numbers_to_tensors(folded, compilation.target.dtypes.numbers)
             programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
             if not compilation.target.scalars:
                 programs[name] = items_to_tensors(with_number_results(programs[name], folded))

@@ -25,11 +25,7 @@ EXECUTABLE = tuple(target.output_type for target in TARGETS.values() if target.d
 
 @functools.cache
 def target_for(output_type: OutputType) -> Target:
-    """Return the target of ``output_type``. A user-defined one derives from the target of its base.
-
-    Raises:
-        UsageError: if the decompositions of a user-defined output type are not a table.
-    """
+    """Return the target of ``output_type``. A user-defined one derives from the target of its base."""
     if output_type.base is None:
         return TARGETS[output_type]
     return user_target(output_type, target_for(output_type.base))

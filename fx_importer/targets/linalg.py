@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-from fx_importer import decompositions, pipelines
-from fx_importer.canonicalization import Dtypes
-from fx_importer.fx_graph.operators import aten
+from fx_importer import pipelines
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Target
 
-_FOURIER_TRANSFORMS = frozenset(
-    getattr(packet, name)
-    for packet in (aten.fft_fft, aten.fft_ifft, aten.fft_rfft, aten.fft_irfft, aten.stft, aten.istft)
-    for name in packet.overloads()
-)
+if TYPE_CHECKING:
+    from fx_importer.canonicalization import Dtypes
+    from fx_importer.decompositions import DecompositionTable
 
-LINALG_ON_TENSORS = Target(
-    OutputType.LINALG_ON_TENSORS,
-    decompositions.LINALG,
-    Dtypes(
+
+def _decompositions() -> DecompositionTable:
+    from fx_importer.decompositions import LINALG
+
+    return LINALG
+
+
+def _dtypes() -> Dtypes:
+    import torch
+
+    from fx_importer.canonicalization import Dtypes
+    from fx_importer.fx_graph.operators import aten
+
+    fourier_transforms = frozenset(
+        getattr(packet, name)
+        for packet in (aten.fft_fft, aten.fft_ifft, aten.fft_rfft, aten.fft_irfft, aten.stft, aten.istft)
+        for name in packet.overloads()
+    )
+    return Dtypes(
         "linalg-on-tensors",
         moves=frozenset((torch.complex32, torch.complex64, torch.complex128)),
-        computes=_FOURIER_TRANSFORMS
+        computes=fourier_transforms
         | {aten.mul.Tensor, aten.mm.default, aten.bmm.default, aten.complex.default}
         | {aten.view_as_real.default, aten.view_as_complex.default, aten.real.default, aten.imag.default},
         unsigned=False,
-    ),
+    )
+
+
+LINALG_ON_TENSORS = Target(
+    OutputType.LINALG_ON_TENSORS,
+    _decompositions,
+    _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.LINALG),
     contract=contracts.LINALG,
     backends=(

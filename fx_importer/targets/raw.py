@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from fx_importer import decompositions
-from fx_importer.canonicalization import Dtypes
+from typing import TYPE_CHECKING
+
 from fx_importer.output_types import OutputType
 from fx_importer.targets.target import Target
 
+if TYPE_CHECKING:
+    from fx_importer.canonicalization import Dtypes
+    from fx_importer.decompositions import DecompositionTable
+
+
+def _decompositions() -> DecompositionTable:
+    from fx_importer.decompositions import BASE
+
+    return BASE
+
+
+def _dtypes() -> Dtypes:
+    from fx_importer.canonicalization import Dtypes
+
+    return Dtypes("the torch dialect")
+
+
 RAW = Target(
     OutputType.RAW,
-    decompositions.BASE,
-    Dtypes("the torch dialect"),
+    _decompositions,
+    _dtypes,
     library_operators=False,
     symbolic_shapes=True,
 )

@@ -1,21 +1,26 @@
-"""Target: decompositions, data types and capabilities of an output type."""
+"""Target: decompositions, data types and capabilities of an output type.
+
+The decompositions and the dtypes are made when they are first asked for: they import torch, which takes seconds, and
+pipelines need none of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import torch
-from torch.export import ExportedProgram
-
-from fx_importer.canonicalization import Dtypes
-from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets
-from fx_importer.decompositions.engine.library_composites import library_composites
-from fx_importer.decompositions.nn.quantization import quantization_rules
-from fx_importer.lowerings import Lowerings, table_with
 from fx_importer.options import LoweringOptions, Options
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import TORCH_BACKEND, ContractRules, Pipeline, changed
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from fx_importer.canonicalization import Dtypes
+    from fx_importer.decompositions import DecompositionTable
+    from fx_importer.lowerings import Lowerings
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,8 @@ class Target:
     """Everything that an output type consists of."""
 
     output_type: OutputType
-    decompositions: DecompositionTable
-    dtypes: Dtypes
+    load_decompositions: Callable[[], DecompositionTable]
+    load_dtypes: Callable[[], Dtypes]
     pipelines: tuple[Callable[[LoweringOptions], Pipeline], ...] = ()
     """The pipelines that follow the import, in order. The last stage of the last one checks the contract."""
     contract: ContractRules | None = None
@@ -51,12 +56,20 @@ class Target:
     """Whether functions take and return only non-empty tensors."""
     narrows: bool = False
     """Whether the pipeline can narrow integers and floats of 64 bits to 32."""
-    numbers: torch.dtype = torch.float64
-    """The dtype of Python's floating-point numbers, where they become rank-0 tensors."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
     portable_artifacts: bool = False
     """Whether a module can be serialized as a StableHLO portable artifact."""
+
+    @cached_property
+    def decompositions(self) -> DecompositionTable:
+        """The decompositions before the import."""
+        return self.load_decompositions()
+
+    @cached_property
+    def dtypes(self) -> Dtypes:
+        """The dtypes of the output type."""
+        return self.load_dtypes()
 
     def table(
         self, options: Options, rules: Sequence[Lowerings], program: ExportedProgram | None = None
@@ -68,6 +81,11 @@ class Target:
         Raises:
             UsageError: for a table, or changes to it, that are invalid.
         """
+        from fx_importer.decompositions import DecompositionTable, Overrides, expand_packets
+        from fx_importer.decompositions.engine.library_composites import library_composites
+        from fx_importer.decompositions.nn.quantization import quantization_rules
+        from fx_importer.lowerings import table_with
+
         given = options.decompositions
         changes = Overrides.of(given.keep, given.extra)
         if given.table is not None:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from fx_importer import decompositions, pipelines
-from fx_importer.canonicalization import Dtypes
+from typing import TYPE_CHECKING
+
+from fx_importer import pipelines
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Target
 
+if TYPE_CHECKING:
+    from fx_importer.canonicalization import Dtypes
+    from fx_importer.decompositions import DecompositionTable
+
+
+def _decompositions() -> DecompositionTable:
+    from fx_importer.decompositions import TORCH
+
+    return TORCH
+
+
+def _dtypes() -> Dtypes:
+    from fx_importer.canonicalization import Dtypes
+
+    return Dtypes("the torch dialect")
+
+
 TORCH = Target(
     OutputType.TORCH,
-    decompositions.TORCH,
-    Dtypes("the torch dialect"),
+    _decompositions,
+    _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.TORCH_CONTRACT),
     contract=contracts.TORCH,
     backends=("iree",),

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-from fx_importer import decompositions, pipelines
-from fx_importer.canonicalization import Dtypes
+from fx_importer import pipelines
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import contracts
 from fx_importer.targets.target import Target
 
-TOSA = Target(
-    OutputType.TOSA,
-    decompositions.TOSA,
-    Dtypes(
+if TYPE_CHECKING:
+    from fx_importer.canonicalization import Dtypes
+    from fx_importer.decompositions import DecompositionTable
+
+
+def _decompositions() -> DecompositionTable:
+    from fx_importer.decompositions import TOSA
+
+    return TOSA
+
+
+def _dtypes() -> Dtypes:
+    import torch
+
+    from fx_importer.canonicalization import Dtypes
+
+    return Dtypes(
         "TOSA",
         inside={torch.float64: torch.float32},
         inside_only=frozenset((torch.complex128,)),  # float64 is for a fallback, or fails in the contract
         pairs={torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64},
         sparse=False,
         unsigned=False,
-    ),
+        numbers=torch.float32,
+    )
+
+
+TOSA = Target(
+    OutputType.TOSA,
+    _decompositions,
+    _dtypes,
     pipelines=(pipelines.TORCH_BACKEND, pipelines.TOSA),
     contract=contracts.TOSA,
     backends=(
@@ -36,6 +55,5 @@ TOSA = Target(
     folds_constants=True,
     tensors_only=True,
     narrows=True,
-    numbers=torch.float32,
     dynamic_shapes=False,
 )

@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from fx_importer.decompositions import DecompositionTable, expand_packets
 from fx_importer.errors import UsageError
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import CONTRACT, VERIFIERS, Dialects, Pipeline, changed, contract
 from fx_importer.targets.target import Target
 
+if TYPE_CHECKING:
+    from fx_importer.decompositions import DecompositionTable
+
 
 def user_target(output_type: OutputType, base: Target) -> Target:
-    """Return the target of ``output_type``: ``base`` with its decompositions, pipeline and contract.
-
-    Raises:
-        UsageError: if its decompositions are not a table.
-    """
+    """Return the target of ``output_type``: ``base`` with its decompositions, pipeline and contract."""
     return replace(
         base,
         output_type=output_type,
-        decompositions=_decompositions(output_type, base),
+        load_decompositions=partial(_decompositions, output_type, base),
         pipelines=(partial(_pipeline, output_type, base),),
         contract=_contract(output_type) if output_type.allows else base.contract,
     )
 
 
 def _decompositions(output_type: OutputType, base: Target) -> DecompositionTable:
+    """Return the decompositions of ``output_type``. Raises UsageError if they are not a table."""
+    from fx_importer.decompositions import expand_packets
+
     given = output_type.decompositions
     table = (
         base.decompositions if given is None else given if isinstance(given, Mapping) else given(base.decompositions)

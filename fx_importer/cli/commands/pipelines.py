@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from fx_importer.options import LoweringOptions
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import PIPELINES, Pipeline
+from fx_importer.targets import target_for
 
 
 def list_pipelines(output_type: OutputType | None) -> None:
     """Print every named pipeline, or the one that ``output_type`` runs after the import."""
     chosen: Iterable[Pipeline] = PIPELINES.values()
     if output_type is not None:
-        from fx_importer.targets import target_for  # imports torch, which takes seconds
-
         chosen = [target_for(output_type).pipeline(LoweringOptions())]
     print("\n\n".join(_described(pipeline) for pipeline in chosen))
 
