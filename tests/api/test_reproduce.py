@@ -100,7 +100,11 @@ CRASHES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=pytest.mark.new_interpreter if each == "hog" else ()) for each in CRASHES]
+    "name",
+    [
+        pytest.param(each, marks=[pytest.mark.new_interpreter, pytest.mark.slow] if each == "hog" else ())
+        for each in CRASHES
+    ],
 )
 def test_report_of_a_crash_crashes_again(name, inject, dump, tmp_path):
     limits, how = CRASHES[name]

@@ -12,10 +12,10 @@ from benchmarks.fuzzing.program import named
 
 STATIC = Settings(NARROW, most_calls=3)
 KINDS = {
-    "static": (STATIC, 10),
-    "dynamic": (replace(STATIC, dynamic=True), 5),
-    "mutation": (replace(STATIC, mutation=True), 5),
-    "training": (Settings(("f32",), most_calls=2, training=True, special=False), 3),
+    "static": (STATIC, 6),
+    "dynamic": (replace(STATIC, dynamic=True), 3),
+    "mutation": (replace(STATIC, mutation=True), 3),
+    "training": (Settings(("f32",), most_calls=2, training=True, special=False), 2),
 }
 """Settings, and the number of programs."""
 FUZZER = Fuzzer(STATIC, seed=2)

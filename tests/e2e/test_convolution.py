@@ -75,7 +75,10 @@ def test_convolution(case, output_type):
     check(case, output_type)
 
 
-@pytest.mark.slow_rows("grid_sample_of_a_volume-(torch|tosa|stablehlo)")
+@pytest.mark.slow_rows(
+    "grid_sample_of_a_volume",
+    "(adaptive_average_three_axes|adaptive_max_uneven|nearest_beyond_the_end|bicubic)-stablehlo",
+)
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),
     Case("max_of_integers", lambda: (nn.MaxPool2d(2), (integers(1, 2, 4, 4, low=-9, high=9),))),

@@ -284,7 +284,9 @@ OPERATORS = (
 )
 
 
-@pytest.mark.slow_rows(r"_(axis|batch)-stablehlo", r"pool3d_axis-linalg")
+@pytest.mark.slow_rows(
+    "_(axis|batch)-stablehlo", "(pool.*|circular|kthvalue|in_two)_any-stablehlo", "pool3d_axis-linalg"
+)
 @pytest.mark.parametrize(
     "case, output_type",
     [

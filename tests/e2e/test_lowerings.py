@@ -115,7 +115,7 @@ FORMS: dict[str, Callable[[Row], Any]] = {
 
 @pytest.mark.slow_rows(
     r"(number|list|optional|list_of_results)-\w+-(linalg|stablehlo)-static",
-    r"(number|optional)-(external|stub)-\w+-dynamic",
+    r"(number|optional|list|list_of_results)-(external|stub|builder)-\w+-dynamic",
 )
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("target", TARGETS)

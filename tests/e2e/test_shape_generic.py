@@ -97,7 +97,9 @@ CASES = [
 
 
 @pytest.mark.slow_rows(
-    "(grid-sample|area|nearest-by-two|running-product|running-minimum-of-rows|adaptive-largest)-stablehlo"
+    "(grid-sample|area|nearest-by-two|nearest-by-a-half|nearest-to-a-size|adaptive-largest|of-one-axis)-stablehlo",
+    "(running|windows|diagonal|trace|counted).*-stablehlo",
+    "(grid-sample|nearest-by-two|running-minimum-of-rows)-linalg",
 )
 @pytest.mark.parametrize("output_type", [LINALG, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -91,7 +91,9 @@ FAMILIES = (
 )
 
 
-@pytest.mark.slow_rows("(IncompleteGamma|Gamma|Parts)-tosa", "ModifiedBessel-stablehlo")
+@pytest.mark.slow_rows(
+    "IncompleteGamma", "(Gamma|Parts|Bessel|Polynomials)-tosa", "(Bessel|Parts|Polynomials)-stablehlo"
+)
 @table(
     *(Case(family.__name__, lambda family=family: (family(), inputs()), tolerance=(2e-5, 2e-6)) for family in FAMILIES)
 )

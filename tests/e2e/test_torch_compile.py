@@ -564,6 +564,7 @@ TRAINED: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batches]]] = {
 }
 
 
+@pytest.mark.slow_rows("transformer")
 @pytest.mark.parametrize("name", TRAINED)
 def test_losses_of_training(name: str) -> None:
     build, batches = TRAINED[name]

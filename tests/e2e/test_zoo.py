@@ -64,7 +64,7 @@ def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
         compare(lowered.run(*args, **kwargs), model, args, kwargs, 1e-5)
 
 
-@pytest.mark.slow_rows("mamba_small|unet")
+@pytest.mark.slow_rows("mamba_small|unet|swin_small|gru|vit_small|t5_encoder_tiny|whisper_encoder_small")
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
     model, args, kwargs = ZOO[name].build()

@@ -47,7 +47,7 @@ def assert_same_as_torch(program: ExportedProgram, table: Any) -> None:
     assert differences(ours, theirs) == []
 
 
-@pytest.mark.slow_rows(unless="(bert|resnet)_small-True|lstm-False")
+@pytest.mark.slow_rows(unless="resnet_small-True|lstm-False")
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", ["bert_small", "gpt2_small", "resnet_small", "swin_small", "lstm"])
 def test_models_decompose_as_by_torch(name: str, dynamic: bool) -> None:
@@ -56,7 +56,7 @@ def test_models_decompose_as_by_torch(name: str, dynamic: bool) -> None:
     assert_same_as_torch(export(model, args, kwargs, dynamic_shapes=shapes, strict=False), LINALG)
 
 
-@pytest.mark.slow_rows(unless="True-linalg|False-tosa|attention|nested views|sizes")
+@pytest.mark.slow_rows(unless="True-linalg|False-tosa|nested views-True|sizes")
 @pytest.mark.parametrize("table", [BASE, LINALG, TOSA, STABLEHLO], ids=["base", "linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
