@@ -404,6 +404,8 @@ def _indexing() -> Iterator[Row]:
     yield Row("index_i32", lambda x, i: x[i], (x, index.int()), EXACT)
     yield Row("index_put_negative", lambda x, i: x.index_put((i,), torch.tensor(7.0)), (x, index), EXACT)
     yield Row("take", lambda x, i: torch.take(x, i), (x, index), EXACT)
+    among = torch.tensor([[1.0, inf, -0.0], [-inf, 2.0, nan], [nan, -0.0, -3.0]])
+    yield Row("diagonal", lambda x: (x.diagonal(), torch.diag(x, -1), x.unfold(0, 2, 1)), (among,), EXACT)
     yield Row("gather_nan", lambda x, i: x[i], (FLOATS, index), EXACT)
 
 

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from benchmarks.op_cases import Call, Exported, NothingToExport, calls
+from benchmarks.op_cases import Call, Exported, NothingToExport
 
 
 class Gradients(nn.Module):
@@ -49,7 +49,7 @@ class ExportedGradients(Exported):
 
     def calls(self, op: Any, dtype: torch.dtype, samples: int) -> list[Any]:
         """Return the gradients of the first samples that have elements."""
-        found = (Gradients(each) for each in calls(op, dtype, samples + 4))
+        found = (Gradients(each) for each in self.pick(op, dtype, samples + 4))
         return [each for each in found if all(tensor.numel() for tensor in each.tensors())][:samples]
 
     def export(self, call: Any, inputs: tuple[Tensor, ...]) -> ExportedProgram:

@@ -102,6 +102,22 @@ def calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
     return [Call(op.op, (each.input, *each.args), dict(each.kwargs), _unique(op.name, each)) for each in found]
 
 
+def distinct_calls(op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
+    """Return the first of the first hundred sample inputs of ``op`` that differ in more than values and sizes."""
+    found: dict[str, Call] = {}
+    for call in calls(op, dtype, 100):
+        found.setdefault(f"{[_described(leaf) for leaf in call.leaves]} {call.spec}", call)
+    return list(found.values())[:samples]
+
+
+def _described(leaf: Any) -> str:
+    """Return a leaf of the arguments; of a tensor, its dtype, rank, layout, and which sizes are zero or one."""
+    if not isinstance(leaf, Tensor) or leaf.layout != torch.strided:
+        return repr(leaf) if not isinstance(leaf, Tensor) else str(leaf.layout)
+    sizes = tuple(min(size, 2) for size in leaf.shape)
+    return f"{leaf.dtype} {sizes} {leaf.is_contiguous()} {leaf.is_conj()}"
+
+
 def _unique(name: str, sample: Any) -> Unique | None:
     """Return the part of the results that is unique: the order of equal elements is not."""
     if name == "topk":
@@ -151,6 +167,9 @@ class NothingToExport(Exception):
 class Exported:
     """The samples of one operator, exported: kept for all output types."""
 
+    pick = staticmethod(calls)
+    """Chooses the samples."""
+
     def __init__(self, name: str, dtype: torch.dtype, samples: int):
         self.ready: list[tuple[int, Call, ExportedProgram, tuple[Tensor, ...], Any]] = []
         self.name = name
@@ -187,7 +206,7 @@ class Exported:
 
     def calls(self, op: Any, dtype: torch.dtype, samples: int) -> list[Call]:
         """Return what is exported."""
-        return calls(op, dtype, samples)
+        return list(self.pick(op, dtype, samples))
 
     def export(self, call: Call, inputs: tuple[Tensor, ...]) -> ExportedProgram:
         """Export ``call``."""

@@ -18,6 +18,8 @@ CASES = {  # mean and standard deviation
     "exponential": (lambda: distributions.exponential(MANY, 2.0), 0.5, 0.5),
     "log_normal": (lambda: distributions.log_normal(MANY, 0.0, 1.0).log(), 0.0, 1.0),
     "geometric": (lambda: distributions.geometric(MANY, 0.4), 2.5, 0.6**0.5 / 0.4),
+    "poisson": (lambda: distributions.poisson(MANY), 0.3, 0.3**0.5),
+    "poisson of larger rates": (lambda: distributions.poisson(MANY * 100), 30.0, 30**0.5),
     "randint_like": (lambda: distributions.randint_like(MANY, -1, 4), 1.0, 2**0.5),
     "cauchy": (lambda: (distributions.cauchy(MANY, 1.0, 2.0) < 3).float(), 0.75, 0.1875**0.5),
 }

@@ -18,6 +18,13 @@ def sampled_volumes(x: torch.Tensor, grid: torch.Tensor):
     return [torch.grid_sampler_3d(x, grid, *mode) for mode in modes]
 
 
+def fractional(image: torch.Tensor, volume: torch.Tensor, of_image: torch.Tensor, of_volume: torch.Tensor):
+    return [
+        *aten.fractional_max_pool2d(image, [2, 3], [5, 4], of_image),
+        *aten.fractional_max_pool3d(volume, [2, 1, 3], [3, 1, 2], of_volume),
+    ]
+
+
 def unbatched(line: torch.Tensor, image: torch.Tensor, volume: torch.Tensor):
     return [
         F.avg_pool1d(line, 3, 2, 1, True, False),
@@ -87,6 +94,13 @@ def test_convolution(case, output_type):
     Case("max_three_axes", lambda: (nn.MaxPool3d(2, stride=1, return_indices=True), (normal(1, 2, 3, 4, 4),))),
     Case("max_dilated", lambda: (nn.MaxPool2d(2, dilation=2), (IMAGE,))),
     Case("adaptive_max_uneven", lambda: (nn.AdaptiveMaxPool2d(3, return_indices=True), (IMAGE,))),
+    Case(
+        "fractional_max",
+        lambda: (
+            fractional,
+            (IMAGE, normal(2, 5, 5, 5), normal(2, 4, 2).sigmoid(), normal(1, 2, 3, seed=2).sigmoid()),
+        ),
+    ),
     Case("average_three_axes", lambda: (nn.AvgPool3d(2, padding=1), (normal(1, 2, 3, 4, 4),))),
     Case("average_ceil", lambda: (nn.AvgPool2d(3, 2, ceil_mode=True), (IMAGE,))),
     Case("max_one_axis", lambda: (nn.MaxPool1d(2), (normal(2, 4, 8),))),

@@ -18,6 +18,14 @@ def empty_permuted(size: Sequence[int], order: Sequence[int], **settings: Any) -
     return aten.empty.memory_format(size, **settings)
 
 
+@decomposes(aten.arange.start_step)
+def arange_int8(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    """Return the numbers of 8-bit integers, counted in int64; no match for other dtypes."""
+    if dtype not in (torch.int8, torch.uint8):
+        return NotImplemented
+    return torch.arange(start, end, step, dtype=torch.int64).to(dtype)
+
+
 @decomposes(aten._efficientzerotensor.default)
 def efficient_zero_tensor(size: Sequence[int], **settings: Any) -> Tensor:
     """Return zeros; autograd has these for undefined gradients."""

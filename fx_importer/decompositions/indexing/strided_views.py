@@ -28,12 +28,6 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return x.permute(order)[rows, columns].movedim(0, -1)
 
 
-@decomposes(aten.diagonal.default)
-def diagonal_of_bools(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Return the diagonal of a bool tensor; no match for other dtypes."""
-    return diagonal.rule(x, offset, dim1, dim2) if x.dtype == torch.bool else NotImplemented
-
-
 @decomposes(aten.diagonal_scatter.default)
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Return ``x`` with its diagonal replaced by ``source``."""

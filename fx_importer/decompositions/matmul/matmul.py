@@ -79,7 +79,12 @@ def addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float =
 
 
 def _combine(bias: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """Return ``beta * bias + alpha * product``; with ``beta == 0``, NaN in the bias is ignored, as in eager."""
+    """Return ``beta * bias + alpha * product``, in the dtype of the product.
+
+    With ``beta == 0``, NaN in the bias is ignored; for integers, both numbers are truncated, as in eager.
+    """
+    if not product.is_floating_point() and not product.is_complex():
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
         return product

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -54,10 +55,14 @@ def embedding_bag(
     rows = torch.index_select(weight, 0, indices)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
-    if mode == 2:
+    if mode == 2:  # eager starts with the first row of a bag, and takes what is larger: no other NaN counts
+        begins = (inside & (place == torch.amin(torch.where(inside, place, number), 1, keepdim=True))).any(0)
+        ignored = rows.isnan() & ~begins.unsqueeze(-1)
+        rows = torch.where(ignored, torch.full((), -math.inf, dtype=rows.dtype), rows)
         result = masked_reduce(inside.transpose(0, 1).unsqueeze(0), rows.transpose(0, 1).unsqueeze(-1), None, "amax")
         result = result.transpose(0, 1)
-        largest = inside.unsqueeze(-1) & (rows.unsqueeze(0) == result.unsqueeze(1))  # [bags, number, width]
+        equal = (rows.unsqueeze(0) == result.unsqueeze(1)) | rows.isnan()  # [bags, number, width]
+        largest = inside.unsqueeze(-1) & equal
         first = torch.amin(torch.where(largest, place.unsqueeze(-1), number - 1), 1)
         most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
         most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))

@@ -131,6 +131,31 @@ def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gener
     return torch.minimum(passed, torch.amax(places, -1, keepdim=True))  # rounding may pass the last weight
 
 
+@decomposes(aten.poisson.default)
+def poisson(x: Tensor, generator: Any = None) -> Tensor:
+    """Return Poisson numbers of the rates ``x``: quantiles of uniform numbers. A negative rate, eager's error, gives 0.
+
+    The quantile is within four of the first terms of its expansion by Cornish and Fisher, from where it is counted by
+    the cumulative distribution, Q(k + 1, rate). From 10,000 on, that expansion is exact to the spacing of float32.
+    """
+    if not _without_generator(generator) or not x.is_floating_point():
+        return NotImplemented
+    rate = torch.clamp(x.float(), min=0.0)
+    u = torch.clamp(_uniform(x.shape), min=_SMALLEST_UNIFORM)
+    z = torch.special.ndtri(u)
+    about = torch.floor(rate + torch.sqrt(rate) * z + (z * z - 1) / 6)
+    k = torch.clamp(about - 4, min=0.0)
+    term = torch.exp(torch.special.xlogy(k, rate) - rate - torch.lgamma(k + 1))
+    below = torch.special.gammaincc(k + 1, rate)
+    found = k
+    for _ in range(8):
+        found = found + (below < u).to(found.dtype)
+        k = k + 1
+        term = term * rate / k
+        below = below + term
+    return torch.where(rate < 10_000, found, torch.clamp(about, min=0.0)).to(x.dtype)
+
+
 @decomposes(aten.rand_like.default)
 def rand_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     """Return uniform numbers of the shape of ``x``."""
@@ -171,5 +196,7 @@ FROM_UNIFORM_AND_NORMAL = (
 )
 """Rules to ``rand`` and ``randn``, which are constants where a target has no random numbers."""
 
-OTHER_DISTRIBUTIONS = (*(normal, normal_of_size, log_normal, cauchy, geometric, randint_like, randperm, multinomial),)
+OTHER_DISTRIBUTIONS = (
+    *(normal, normal_of_size, log_normal, cauchy, geometric, randint_like, randperm, multinomial, poisson),
+)
 """Rules of operators that no backend supports."""

@@ -15,7 +15,14 @@ from fx_importer.decompositions.elementwise import (
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
 from fx_importer.decompositions.indexing import copies, factories, indexing, masked, reshape, roll, strided_views
 from fx_importer.decompositions.matmul import grouped_mm, matmul, scaled_mm
-from fx_importer.decompositions.nn import adaptive_pooling, attention, convolutions, losses, normalization
+from fx_importer.decompositions.nn import (
+    adaptive_pooling,
+    attention,
+    convolutions,
+    fractional_pooling,
+    losses,
+    normalization,
+)
 from fx_importer.decompositions.random import distributions
 from fx_importer.decompositions.reduction import any_all, sum_mean_prod, variance
 from fx_importer.decompositions.resize import grid_sample, nearest
@@ -74,6 +81,7 @@ BASE = (
     .replacing(
         indexing.index_put_impl, sum_mean_prod.prod_over_axes, because="the torch dialect or every backend lacks it"
     )
+    .replacing(*fractional_pooling.FRACTIONAL_POOLING, because="the torch dialect lacks it")
     .replacing(*distributions.OTHER_DISTRIBUTIONS, because="the torch dialect or every backend lacks it")
     .replacing(
         *any_all.ANY_ALL, because="the torch dialect lacks all.dims, and any.dims of None, no axes or uint8 fails"

@@ -24,6 +24,7 @@ from fx_importer.decompositions.elementwise import (
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
     combinations,
+    factories,
     indexing,
     masked,
     nonzero,
@@ -92,6 +93,7 @@ LINALG = (
     .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
     .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
     .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
+    .preferring(factories.arange_int8, because="the C++ lowering crashes on 8-bit integers")
     .preferring(pooling.integer_max_pool3d, because="the C++ lowering crashes on integers")
     .preferring(pooling.max_pool2d, because="the C++ lowering returns index -1 for NaN")
     .preferring(

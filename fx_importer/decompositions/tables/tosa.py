@@ -99,9 +99,7 @@ TOSA = (
     .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
     .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
     .replacing(strided_views.unfold, because="the C++ lowering of dynamic shapes does not terminate")
-    .preferring(
-        strided_views.diagonal_of_bools, because="the C++ lowering multiplies, and TOSA has no product of bools"
-    )
+    .replacing(strided_views.diagonal, because="the C++ lowering sums products with zero, NaN for infinities")
     .preferring(nearest.nearest, because="the C++ passes rewrite it to an __interpolate that has no lowering")
     .preferring(
         *clamp.TOSA_CLAMPS,
