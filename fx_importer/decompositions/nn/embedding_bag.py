@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, fits, masked_row_sums
@@ -15,7 +16,7 @@ from fx_importer.decompositions.indexing.scatter_reduce import masked_reduce
 from fx_importer.fx_graph.operators import aten
 
 
-@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+@decomposes(aten.embedding_bag.padding_idx, aten._embedding_bag.default)
 def embedding_bag(
     weight: Tensor,
     indices: Tensor,
@@ -53,8 +54,9 @@ def embedding_bag(
     if fast and include_last_offset:
         inside = inside & (place < offsets[-1:])
     rows = torch.index_select(weight, 0, indices)
+    wide = torch.float32 if weight.dtype in HALF_DTYPES else weight.dtype
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(-1)
+        rows = rows.to(wide) * per_sample_weights.to(wide).unsqueeze(-1)
     if mode == 2:  # eager starts with the first row of a bag, and takes what is larger: no other NaN counts
         begins = (inside & (place == torch.amin(torch.where(inside, place, number), 1, keepdim=True))).any(0)
         ignored = rows.isnan() & ~begins.unsqueeze(-1)
@@ -67,7 +69,7 @@ def embedding_bag(
         most = indices.index_select(0, first.reshape(-1)).reshape(bags, width)
         most = torch.where((size > 0).unsqueeze(-1), most, torch.zeros((), dtype=kind))
     else:
-        result = masked_row_sums(inside, rows)
+        result = masked_row_sums(inside, rows).to(weight.dtype)
         if mode == 1:
             result = result / torch.clamp(size, min=1).to(result.dtype).unsqueeze(-1)
         size = size if mode == 1 else torch.zeros_like(size)
@@ -75,11 +77,23 @@ def embedding_bag(
     return result, (bag.narrow(0, 0, 0) if fast and mode == 0 else bag).to(kind), size.to(kind), most
 
 
+@decomposes(aten._embedding_bag_forward_only.default)
+def embedding_bag_forward_only(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, *settings: Any
+) -> Any:
+    """Return `embedding_bag`; for sums, the zeros of the third and the fourth result are one for each offset."""
+    found = embedding_bag.rule(weight, indices, offsets, scale_grad_by_freq, mode, *settings)
+    if found is NotImplemented or mode != 0 or is_empty(indices):
+        return found
+    zeros = torch.zeros_like(offsets, dtype=indices.dtype)
+    return (*found[:2], zeros, zeros)
+
+
 def _sums_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int | None) -> bool:
     """Return whether eager, on the CPU, sums rows by their offsets; then, for sums, without the bag of each index."""
     rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
     unpadded = padding_idx is None or padding_idx < 0
-    return mode != 2 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, torch.float16)
+    return mode != 2 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, *HALF_DTYPES)
 
 
 @decomposes(aten.embedding_renorm.default)
@@ -93,4 +107,4 @@ def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type
     return weight * scale.unsqueeze(1)
 
 
-EMBEDDING_BAG = (embedding_bag, embedding_renorm)
+EMBEDDING_BAG = (embedding_bag, embedding_bag_forward_only, embedding_renorm)
