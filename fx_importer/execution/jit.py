@@ -21,11 +21,9 @@ from fx_importer.execution.call_signature import JIT, Signature, TensorKind, rea
 from fx_importer.execution.constant_block import hoist_constants
 from fx_importer.execution.loop_interchange import (
     SMALL_TRIP_COUNT,
-    expand_integer_abs,
     interchange_loops,
     outline_kernels,
     read_initial_values,
-    split_truncations,
 )
 from fx_importer.execution.memref import adopt, dense, describe
 from fx_importer.execution.module_functions import (
@@ -35,6 +33,7 @@ from fx_importer.execution.module_functions import (
     functions_of,
 )
 from fx_importer.execution.runtime_checks import RUN, insert_checks, relax_layout_casts
+from fx_importer.execution.scalar_expansion import expand_scalars
 from fx_importer.execution.stubs import Stubs, declare_operator_stubs
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.module_contents import copy_module
@@ -105,8 +104,7 @@ class JitBackend:
         _run(loops, copy, trace)
         with trace.stage("kernels"):
             messages = insert_checks(copy)
-            expand_integer_abs(copy)
-            split_truncations(copy)
+            expand_scalars(copy)
             outline_kernels(copy, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
         _run(scalars, copy, trace)
         _run(llvm, copy, trace)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, producer, replace
-from fx_importer.mlir.emit_arith import ArithOps
 from fx_importer.mlir.walk import operations
 
 _CLONED = ("arith.constant", "memref.get_global")
@@ -130,23 +129,6 @@ def read_initial_values(module: ir.Module) -> None:
             body.add_argument(argument.type, op.location)
         body.append_to(new.regions[0])
         replace(op, *new.results)
-
-
-def split_truncations(module: ir.Module) -> None:
-    """Truncate float64 to 16-bit floats through float32, as PyTorch does; there is no single instruction for it."""
-    for op in operations(module.operation, ("arith.truncf",)):
-        (value,) = op.operands
-        if isinstance(value.type, ir.F64Type) and not isinstance(op.results[0].type, ir.F32Type):
-            op.operands[0] = Emitter.before(op).value("arith.truncf", "f32", value)
-
-
-def expand_integer_abs(module: ir.Module) -> None:
-    """Replace each ``math.absi`` by ``max(x, 0 - x)``: the conversion to libm fails on it."""
-    for op in operations(module.operation, ("math.absi",)):
-        (value,) = op.operands
-        emit = ArithOps.before(op)
-        negated = emit.value("arith.subi", value.type, emit.constant_integer(0, value.type), value)
-        replace(op, emit.value("arith.maxsi", value.type, value, negated))
 
 
 def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:

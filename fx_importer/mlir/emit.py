@@ -69,6 +69,17 @@ class Emitter:
         """Append a block with arguments of ``types`` to ``region``."""
         return region.blocks.append(*types, arg_locs=[self.location] * len(types))
 
+    def inline_block(self, block: ir.Block, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Copy the operations of ``block`` here, with its arguments replaced; return the operands of its terminator."""
+        values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
+        *operations, last = block.operations
+        for op in operations:
+            copy = op.operation.clone(self.point)
+            for position, operand in enumerate(op.operands):
+                copy.operands[position] = values.get(operand, operand)
+            values.update(zip(op.results, copy.results, strict=True))
+        return [values.get(value, value) for value in last.operands]
+
     # --- types ------------------------------------------------------------------------------------------------------
 
     def type(self, text: str) -> ir.Type:

@@ -41,6 +41,10 @@ class LoopEmitter(ArithOps):
         element = ir.RankedTensorType(tensor.type).element_type
         return self.value("tensor.extract", element, tensor, *map(self.index, position))
 
+    def as_tensor(self, element: ir.Value) -> ir.Value:
+        """Emit ``tensor.from_elements`` of rank 0."""
+        return self.value("tensor.from_elements", self.tensor((), element.type), element)
+
     def insert(self, element: ir.Value, tensor: ir.Value, *position: Size) -> ir.Value:
         """Emit ``tensor.insert`` of one element."""
         return self.value("tensor.insert", tensor.type, element, tensor, *map(self.index, position))
@@ -156,17 +160,6 @@ class LoopEmitter(ArithOps):
         inside = self.inside(block)
         inside.op("linalg.yield", [], body(inside, list(block.arguments)))
         return list(op.results)
-
-    def inline_block(self, block: ir.Block, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Copy the operations of ``block`` here, with its arguments replaced; return the operands of its terminator."""
-        values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
-        *operations, last = block.operations
-        for op in operations:
-            copy = op.operation.clone(self.point)
-            for position, operand in enumerate(op.operands):
-                copy.operands[position] = values.get(operand, operand)
-            values.update(zip(op.results, copy.results, strict=True))
-        return [values.get(value, value) for value in last.operands]
 
 
 def _static(values: Sequence[Size]) -> list[int]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
-from fx_importer.rewrites import dynamic_sizes_to_tensor, loops_to_destination_style, stablehlo_control_flow_to_scf
+from fx_importer.rewrites import (
+    boolean_sums_to_or,
+    dynamic_sizes_to_tensor,
+    inline_rank_0_generics,
+    loops_to_destination_style,
+    scatter_sort_to_loops,
+    stablehlo_control_flow_to_scf,
+)
 
 TO_LINALG: Mapping[str, Stage] = {
     "tosa": Stage(
@@ -22,11 +29,15 @@ TO_LINALG: Mapping[str, Stage] = {
         "stablehlo-to-linalg",
         "StableHLO ops are lowered to linalg, tensor, arith, math and scf.",
         (
+            boolean_sums_to_or,
             stablehlo_control_flow_to_scf,
+            scatter_sort_to_loops,
             dynamic_sizes_to_tensor,
             on_functions("stablehlo-legalize-to-linalg"),
             Pass("stablehlo-convert-to-signless"),  # after the conversion, which depends on the signedness of integers
             on_functions("canonicalize", "cse", "reconcile-unrealized-casts"),
+            inline_rank_0_generics,
+            on_functions("canonicalize", "cse"),
             loops_to_destination_style,
         ),
     ),

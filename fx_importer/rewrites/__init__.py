@@ -15,14 +15,17 @@ from fx_importer.rewrites.in_place_state import state_to_values, values_to_memor
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
+from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
+from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
 from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
 from fx_importer.rewrites.stablehlo.dynamic_sizes_to_tensor import dynamic_sizes_to_tensor
 from fx_importer.rewrites.stablehlo.float32_accumulation import accumulate_in_float32
 from fx_importer.rewrites.stablehlo.operators import operators_to_stablehlo
 from fx_importer.rewrites.stablehlo.scalar_legalization import scalars_to_stablehlo
+from fx_importer.rewrites.stablehlo.scatter_sort_to_loops import scatter_sort_to_loops
 from fx_importer.rewrites.stablehlo.shape_refinement import refine_stablehlo_shapes
 from fx_importer.rewrites.stablehlo.stablehlo_no_ops import fold_stablehlo_no_ops
 from fx_importer.rewrites.torch.control_flow import (
@@ -47,6 +50,7 @@ _ALL = (
     accumulate_in_float32,
     allow_inlining,
     bitcasts_to_linalg,
+    boolean_sums_to_or,
     complex_parts_to_stablehlo,
     constants_to_stablehlo,
     constants_to_tosa,
@@ -61,6 +65,7 @@ _ALL = (
     fold_linalg_no_ops,
     fold_stablehlo_no_ops,
     i64_sums_to_tosa,
+    inline_rank_0_generics,
     isolate_tosa_regions,
     literals_to_stablehlo,
     loops_to_destination_style,
@@ -74,6 +79,7 @@ _ALL = (
     refine_stablehlo_shapes,
     reject_scalar_arguments,
     scalars_to_stablehlo,
+    scatter_sort_to_loops,
     stablehlo_control_flow_to_scf,
     state_to_values,
     tm_tensor_to_loops,

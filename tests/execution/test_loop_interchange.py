@@ -4,12 +4,10 @@ import pytest
 import torch
 
 from fx_importer.execution.loop_interchange import (
-    expand_integer_abs,
     interchange_loops,
     outline_kernels,
     permute_operand_map,
     row_order,
-    split_truncations,
 )
 from fx_importer.mlir.bindings import ir
 from fx_importer.pipelines.llvm import LLVM
@@ -185,23 +183,3 @@ def test_dynamic_memrefs_are_passed_with_their_sizes(parse):
     kernels = [each for each in module.body.operations if each.name.value.startswith("kernel_")]
     assert kernels
     assert not any("llvm.bareptr" in each.attributes for each in kernels)
-
-
-def test_absolute_values_of_integers(parse, jit):
-    text = "func.func @main(%a: i64) -> i64 { %r = math.absi %a : i64\n return %r : i64 }"
-    module = parse(text)
-    expand_integer_abs(module)
-    assert module.operation.verify()
-    assert "math." not in str(module)
-    assert [jit(text)(value)[0] for value in (-7, 0, 7, -(2**63))] == [7, 0, 7, -(2**63)]
-
-
-@pytest.mark.parametrize(
-    "source, target, steps", [("f64", "f16", 2), ("f64", "bf16", 2), ("f64", "f32", 1), ("f32", "f16", 1)]
-)
-def test_truncations_go_through_float32(parse, source, target, steps):
-    body = f"%r = arith.truncf %a : {source} to {target}\n return %r : {target}"
-    module = parse(f"func.func @main(%a: {source}) -> {target} {{ {body} }}")
-    split_truncations(module)
-    assert module.operation.verify()
-    assert str(module).count("arith.truncf") == steps

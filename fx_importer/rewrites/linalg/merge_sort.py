@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Size
-from fx_importer.mlir.emit_arith import CMPF
 from fx_importer.mlir.emit_loops import LoopEmitter
 
+Order = Callable[[LoopEmitter, Sequence[tuple[ir.Value, ir.Value]]], ir.Value]
+"""Emits whether the first of two elements may stay the first; takes a pair of elements for each sorted tensor."""
 
-def sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
-    """Sort the operands of ``op``, a ``tm_tensor.sort``, along its axis, together; return the results.
 
-    Its region takes two elements of each operand, and returns whether the first one may stay the first. NaN is greater
-    than any number, as in torch. Each row is sorted in two rows of scratch memory, between which the passes alternate.
+def sort(tensors: Sequence[ir.Value], axis: int, order: Order, emit: LoopEmitter) -> Sequence[ir.Value]:
+    """Sort ``tensors`` along ``axis``, together; return the results.
+
+    Each row is sorted in two rows of scratch memory, between which the passes alternate.
     """
-    axis = ir.IntegerAttr(op.attributes["dimension"]).value
-    block = op.regions[0].blocks[0]
-    tensors = list(op.operands)
     sizes = emit.sizes(tensors[0])
     length = sizes[axis]
     row_sizes: list[Size] = [size if each == axis else 1 for each, size in enumerate(sizes)]
@@ -30,7 +28,7 @@ def sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
         offsets = [positions.get(each, 0) for each in range(len(sizes))]
         rows = [emit.extract_slice(each, offsets, row_sizes, [axis]) for each in unsorted]
         filled = [emit.insert_slice(row, each, [0, 0], [1, length]) for row, each in zip(rows, scratch, strict=True)]
-        side, *ordered = _sort_row(filled, length, block, emit)
+        side, *ordered = _sort_row(filled, length, order, emit)
         rows = [emit.extract_slice(each, [side, 0], [1, length], [1]) for each in ordered]
         done = [emit.insert_slice(row, each, offsets, row_sizes) for row, each in zip(rows, unsorted, strict=True)]
         return [*done, *ordered]
@@ -39,7 +37,7 @@ def sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     return emit.nest([sizes[each] for each in others], [*tensors, *scratch], sort_one_row)[: len(tensors)]
 
 
-def _sort_row(scratch: Sequence[ir.Value], length: Size, block: ir.Block, emit: LoopEmitter) -> list[ir.Value]:
+def _sort_row(scratch: Sequence[ir.Value], length: Size, order: Order, emit: LoopEmitter) -> list[ir.Value]:
     """Merge runs of 1, 2, 4, … elements until one is as long as the row, which is row 0 of each of ``scratch``.
 
     Each pass reads one row and writes the other. Return the number of the row that was written last, and the tensors.
@@ -57,7 +55,7 @@ def _sort_row(scratch: Sequence[ir.Value], length: Size, block: ir.Block, emit: 
     def merge(emit: LoopEmitter, low: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
         middle = emit.index_op("minsi", emit.index_op("addi", low, run), length)
         high = emit.index_op("minsi", emit.index_op("addi", low, twice), length)
-        return _merge(state, (side, other), (low, middle, high), block, emit)
+        return _merge(state, (side, other), (low, middle, high), order, emit)
 
     after = inside.loop(0, length, twice, before, merge)
     inside.op("scf.yield", [], [*after, twice, other])
@@ -69,7 +67,7 @@ def _merge(
     scratch: Sequence[ir.Value],
     sides: tuple[ir.Value, ir.Value],
     bounds: tuple[ir.Value, ir.Value, ir.Value],
-    block: ir.Block,
+    order: Order,
     emit: LoopEmitter,
 ) -> list[ir.Value]:
     """Merge two runs of one row, from low to middle and from middle to high, into the same place of the other row."""
@@ -82,7 +80,7 @@ def _merge(
         # An element read beyond the end of a run is not used.
         at_left, at_right = (emit.index_op("minsi", each, last) for each in (left, right))
         pairs = [(emit.extract(each, source, at_left), emit.extract(each, source, at_right)) for each in scratch]
-        ordered = _ordered(block, pairs, emit)
+        ordered = order(emit, pairs)
         ordered = emit.value("arith.ori", "i1", ordered, emit.less(last, right))
         first = emit.value("arith.andi", "i1", ordered, emit.less(left, middle))
         merged = [
@@ -95,16 +93,3 @@ def _merge(
         return [*merged, next_left, next_right]
 
     return emit.loop(low, high, 1, [*scratch, low, middle], merge_one)[: len(scratch)]
-
-
-def _ordered(block: ir.Block, pairs: Sequence[tuple[ir.Value, ir.Value]], emit: LoopEmitter) -> ir.Value:
-    """Emit whether the first of two elements may stay the first: the region of the sort, and its order of NaN."""
-    (ordered,) = emit.inline_block(block, [element for pair in pairs for element in pair])
-    compare = ordered.owner
-    if compare.name != "arith.cmpf":
-        return ordered
-    predicate = ir.IntegerAttr(compare.attributes["predicate"])
-    nan_stays = {CMPF["ole"]: compare.operands[1], CMPF["oge"]: compare.operands[0]}.get(predicate.value)
-    if nan_stays is None:
-        return ordered
-    return emit.value("arith.ori", "i1", ordered, emit.compare_floats("uno", nan_stays, nan_stays))

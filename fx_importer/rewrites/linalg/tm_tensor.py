@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit_arith import CMPF
 from fx_importer.mlir.emit_loops import LoopEmitter
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.linalg.merge_sort import sort
@@ -73,10 +74,31 @@ def _scatter(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
     return emit.loop(0, count, 1, [out], body)
 
 
+def _sort(op: ir.Operation, emit: LoopEmitter) -> Sequence[ir.Value]:
+    """Emit a merge sort. The region takes two elements of each operand, and returns whether they are in order.
+
+    NaN is greater than any number, as in torch.
+    """
+    block = op.regions[0].blocks[0]
+
+    def ordered(emit: LoopEmitter, pairs: Sequence[tuple[ir.Value, ir.Value]]) -> ir.Value:
+        (ordered,) = emit.inline_block(block, [element for pair in pairs for element in pair])
+        compare = ordered.owner
+        if compare.name != "arith.cmpf":
+            return ordered
+        predicate = ir.IntegerAttr(compare.attributes["predicate"])
+        nan_stays = {CMPF["ole"]: compare.operands[1], CMPF["oge"]: compare.operands[0]}.get(predicate.value)
+        if nan_stays is None:
+            return ordered
+        return emit.value("arith.ori", "i1", ordered, emit.compare_floats("uno", nan_stays, nan_stays))
+
+    return sort(list(op.operands), ir.IntegerAttr(op.attributes["dimension"]).value, ordered, emit)
+
+
 _LOWERINGS: dict[str, Callable[[ir.Operation, LoopEmitter], Sequence[ir.Value]]] = {
     "tm_tensor.scan": _scan,
     "tm_tensor.scatter": _scatter,
-    "tm_tensor.sort": sort,
+    "tm_tensor.sort": _sort,
 }
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
-from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit import Emitter, producer
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.stablehlo.dimension_sizes import integer_array
 
@@ -110,25 +110,48 @@ def _splat(value: ir.Value) -> int | float | None:
     return held.get_splat_value().value
 
 
+def _dynamic_iota(op: ir.Operation) -> ir.Value | None:
+    """Drop the sizes of an iota of static shape."""
+    kind = op.results[0].type
+    if not ir.RankedTensorType(kind).has_static_shape:
+        return None
+    return (
+        Emitter.before(op).op("stablehlo.iota", [kind], (), {"iota_dimension": op.attributes["iota_dimension"]}).result
+    )
+
+
+def _reduce(op: ir.Operation) -> ir.Value | None:
+    """Apply the body of a reduction of a tensor of rank 0 once, to the initial value and the tensor."""
+    if len(op.results) != 1 or ir.RankedTensorType(op.operands[0].type).rank:
+        return None
+    x, initial = op.operands
+    return Emitter.before(op).inline_block(op.regions[0].blocks[0], [initial, x])[0]
+
+
 _FOLDS: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     "stablehlo.add": _add,
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.convert": _operand,
     "stablehlo.divide": _divide,
+    "stablehlo.dynamic_iota": _dynamic_iota,
     "stablehlo.dot_general": _dot_general,
     "stablehlo.multiply": _multiply,
+    "stablehlo.reduce": _reduce,
     "stablehlo.reshape": _reshape,
     "stablehlo.slice": _operand,
     "stablehlo.subtract": _subtract,
     "stablehlo.transpose": _transpose,
 }
-"""Each returns the operand that the result equals, or None. It is used only if its type is that of the result."""
+"""Each returns the value that the result equals, or None. It is used only if its type is that of the result."""
 
 
 @rewrite("fx-importer-fold-stablehlo-no-ops", ops=_FOLDS)
 def fold_stablehlo_no_ops(op: ir.Operation) -> None:
-    """Replace operations that return an operand unchanged by that operand, and fold transposes into products."""
+    """Replace operations that return an operand unchanged by that operand, and reductions of no axis by their body.
+
+    Transposes are folded into products, and sizes that the type says are dropped.
+    """
     value = _FOLDS[op.name](op)
     if value is not None and value.type == op.results[0].type:
         op.results[0].replace_all_uses_with(value)

@@ -1,0 +1,16 @@
+"""Structured operations on tensors of rank 0 as the scalar operations of their bodies."""
+
+from __future__ import annotations
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit_loops import LoopEmitter
+from fx_importer.mlir.walk import rewrite
+
+
+@rewrite("fx-importer-inline-rank-0-generics", ops=("linalg.generic",), emitter=LoopEmitter)
+def inline_rank_0_generics(op: ir.Operation, emit: LoopEmitter) -> None:
+    """Replace each ``linalg.generic`` of rank 0: in a loop, each would allocate memory for its result."""
+    if all(isinstance(each.type, ir.RankedTensorType) and not emit.shape(each) for each in op.operands):
+        scalars = [emit.extract(each) for each in op.operands]
+        replace(op, *map(emit.as_tensor, emit.inline_block(op.regions[0].blocks[0], scalars)))
