@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from benchmarks.families import FAMILIES
 from benchmarks.gradient_cases import ExportedGradients
 from benchmarks.op_cases import Exported, ExportedDynamic, Outcome, Unique, differences, distinct_calls, operators
-from fx_importer import CrashedError, FxImporterError
+from fx_importer import CrashedError, FxImporterError, UsageError
 from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import lower_exported
@@ -106,6 +106,8 @@ class Cells:
             return subject.compared(load())
         except CrashedError as error:
             return Outcome("run", _line(error))
+        except UsageError as error:
+            return Outcome("invalid" if request.peer and request.output_type == "tosa" else "run", _line(error))
         except Exception as error:
             return Outcome("run", f"{type(error).__name__}: {_line(error)}")
 
