@@ -119,10 +119,8 @@ def clamp_bools(x: Tensor, min: Tensor | None = None, max: Tensor | None = None)
 
 @decomposes(aten.hardtanh.default)
 def hardtanh_of_integers(x: Tensor, min: float = -1, max: float = 1) -> Any:
-    """Clamp integers: relu6 calls it with whole bounds."""
-    return (
-        torch.clamp(x, int(min), int(max)) if is_integer(x) and min == int(min) and max == int(max) else NotImplemented
-    )
+    """Clamp integers; bounds are truncated, as in eager."""
+    return torch.clamp(x, int(min), int(max)) if is_integer(x) else NotImplemented
 
 
 BOOL_CLAMPS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -76,6 +77,26 @@ def addbmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float 
 def addmv(bias: Tensor, a: Tensor, x: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return ``beta * bias + alpha * a @ x``."""
     return _combine(bias, matmul(a, x), beta, alpha)
+
+
+@decomposes(aten._trilinear.default)
+def trilinear(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    expand_a: Sequence[int],
+    expand_b: Sequence[int],
+    expand_c: Sequence[int],
+    summed: Sequence[int],
+    unrolled: int = 1,
+) -> Tensor:
+    """Return the sum over the axes ``summed`` of the product; each operand gets new axes first."""
+    for axis in range(a.dim() + len(expand_a)):
+        a = a.unsqueeze(axis) if axis in expand_a else a
+        b = b.unsqueeze(axis) if axis in expand_b else b
+        c = c.unsqueeze(axis) if axis in expand_c else c
+    product = a * b * c
+    return product.sum(list(summed), dtype=product.dtype) if len(summed) else product
 
 
 def _combine(bias: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:

@@ -113,6 +113,7 @@ BASE = (
         *losses.LOSSES,
         because="the torch dialect lacks it",
     )
+    .replacing(matmul.trilinear, because="the C++ decomposition asserts that sizes agree, and sums 8-bit integers")
     .replacing(convolutions.conv_tbc, because="the torch dialect infers a wrong shape of its result")
     .replacing(roll.roll, because="torch's decomposition gathers")
     .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
