@@ -129,3 +129,18 @@ def test_ranges_of_symbolic_inputs(plain, sizes, failing):
 def test_output_types_without_assertions(output_type):
     with pytest.raises(UsageError, match=f"runtime_asserts: {output_type} has no assertions"):
         lower(torch.relu, torch.ones(2), output_type=output_type, runtime_asserts=True)
+
+
+def inverses(a):
+    return torch.linalg.inv(a) + torch.linalg.cholesky_ex(a, check_errors=True)[0], torch.linalg.inv_ex(a)[1]
+
+
+def test_factorizations_that_fail():
+    regular, singular = 2 * torch.eye(2), torch.ones(2, 2)
+    run = compiled(inverses, regular, runtime_asserts=True)
+    assert torch.equal(run(regular)[0], inverses(regular)[0])
+    with pytest.raises(UsageError, match=r"torch\.linalg\.inv failed"):
+        run(singular)
+    with pytest.raises(UsageError, match=r"torch\.linalg\.cholesky failed"):
+        run(-regular)
+    assert compiled(inverses, regular)(singular)[1] == 2

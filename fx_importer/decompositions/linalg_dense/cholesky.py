@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.linalg_dense.error_checks import checked
 from fx_importer.decompositions.linalg_dense.row_loops import (
     adjoint,
     column,
@@ -73,17 +74,17 @@ def cholesky_factor(a: Tensor) -> tuple[Tensor, Tensor]:
 
 @decomposes(aten.linalg_cholesky_ex.default)
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """Return the factor and ``info``; nothing is raised."""
+    """Return the factor and ``info``."""
     if not is_inexact(a):
         return NotImplemented
     factor, info = cholesky_factor(adjoint(a, upper))
-    return adjoint(factor, upper), info
+    return checked((adjoint(factor, upper), info), check_errors, "cholesky")
 
 
 @decomposes(aten.linalg_cholesky.default)
 def cholesky(a: Tensor, *, upper: bool = False) -> Any:
-    """Return the factor; NaN where there is none."""
-    return adjoint(cholesky_factor(adjoint(a, upper))[0], upper) if is_inexact(a) else NotImplemented
+    """Return the factor; NaN where there is none, if assertions are dropped."""
+    return cholesky_ex.rule(a, upper=upper, check_errors=True)[0] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.cholesky.default)

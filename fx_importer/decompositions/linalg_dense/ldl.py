@@ -10,6 +10,7 @@ from torch import Tensor
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.linalg_dense.eigh_svd import from_lower_triangle
+from fx_importer.decompositions.linalg_dense.error_checks import checked
 from fx_importer.decompositions.linalg_dense.lu import pivot_magnitude, swap_rows
 from fx_importer.decompositions.linalg_dense.row_loops import (
     column,
@@ -183,14 +184,14 @@ def _solve_block_diagonal(
 
 @decomposes(aten.linalg_ldl_factor_ex.default)
 def ldl_factor_ex(a: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
-    """Return the packed factors, the pivots and ``info``; nothing is raised."""
-    return packed_ldl(a, hermitian) if is_inexact(a) else NotImplemented
+    """Return the packed factors, the pivots and ``info``."""
+    return checked(packed_ldl(a, hermitian), check_errors, "ldl_factor") if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_ldl_factor.default)
 def ldl_factor(a: Tensor, *, hermitian: bool = False) -> Any:
     """Return the packed factors and the pivots."""
-    return packed_ldl(a, hermitian)[:2] if is_inexact(a) else NotImplemented
+    return ldl_factor_ex.rule(a, hermitian=hermitian, check_errors=True)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_ldl_solve.default)

@@ -11,6 +11,7 @@ from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
 from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.linalg_dense.cholesky import substitute
+from fx_importer.decompositions.linalg_dense.error_checks import checked
 from fx_importer.decompositions.linalg_dense.row_loops import (
     column,
     conjugate,
@@ -125,20 +126,20 @@ def unpack(packed: Tensor, pivots: Tensor, *, permute: bool = True) -> tuple[Ten
 
 @decomposes(aten.linalg_lu_factor_ex.default)
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    """Return the packed factors, the pivots and ``info``; nothing is raised."""
-    return packed_lu(a, pivot) if is_inexact(a) else NotImplemented
+    """Return the packed factors, the pivots and ``info``."""
+    return checked(packed_lu(a, pivot), check_errors, "lu_factor") if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten.linalg_lu_factor.default)
 def lu_factor(a: Tensor, *, pivot: bool = True) -> Any:
     """Return the packed factors and the pivots."""
-    return packed_lu(a, pivot)[:2] if is_inexact(a) else NotImplemented
+    return lu_factor_ex.rule(a, pivot=pivot, check_errors=True)[:2] if is_inexact(a) else NotImplemented
 
 
 @decomposes(aten._lu_with_info.default)
 def lu_with_info(a: Tensor, pivot: bool = True, check_errors: bool = True) -> Any:
     """Return `lu_factor_ex`, by the older operator."""
-    return packed_lu(a, pivot) if is_inexact(a) else NotImplemented
+    return lu_factor_ex.rule(a, pivot=pivot, check_errors=check_errors)
 
 
 @decomposes(aten.linalg_lu.default)
@@ -184,37 +185,37 @@ def solve_with_factors(a: Tensor, b: Tensor, *, left: bool = True, check_errors:
     vectors = b.dim() == 1 or (b.dim() == a.dim() - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
     packed, pivots, info = packed_lu(a)
     x = lu_solve.rule(packed, pivots, b.unsqueeze(-1) if vectors else b, left=left or vectors)
-    return x.squeeze(-1) if vectors else x, packed, pivots, info
+    return checked((x.squeeze(-1) if vectors else x, packed, pivots, info), check_errors, "solve")
 
 
 @decomposes(aten.linalg_solve_ex.default)
 def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    """Return the solution and ``info``; nothing is raised."""
+    """Return the solution and ``info``."""
     if not is_inexact(a, b):
         return NotImplemented
-    x, _, _, info = solve_with_factors.rule(a, b, left=left)
+    x, _, _, info = solve_with_factors.rule(a, b, left=left, check_errors=check_errors)
     return x, info
 
 
 @decomposes(aten.linalg_solve.default)
 def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Any:
-    """Return the solution; of a singular system, the result of dividing by zero."""
-    return solve_with_factors.rule(a, b, left=left)[0] if is_inexact(a, b) else NotImplemented
+    """Return the solution; of a singular system, the result of dividing by zero, if assertions are dropped."""
+    return solve_with_factors.rule(a, b, left=left, check_errors=True)[0] if is_inexact(a, b) else NotImplemented
 
 
 @decomposes(aten.linalg_inv_ex.default)
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
-    """Return the inverse and ``info``; nothing is raised."""
+    """Return the inverse and ``info``."""
     if not is_inexact(a):
         return NotImplemented
     packed, pivots, info = packed_lu(a)
-    return solve_packed(packed, pivots, identity(a, *a.shape[-2:])), info
+    return checked((solve_packed(packed, pivots, identity(a, *a.shape[-2:])), info), check_errors, "inv")
 
 
 @decomposes(aten.linalg_inv.default, aten.inverse.default)
 def inv(a: Tensor) -> Any:
-    """Return the inverse; of a singular matrix, the result of dividing by zero."""
-    return inv_ex.rule(a)[0] if is_inexact(a) else NotImplemented
+    """Return the inverse; of a singular matrix, the result of dividing by zero, if assertions are dropped."""
+    return inv_ex.rule(a, check_errors=True)[0] if is_inexact(a) else NotImplemented
 
 
 def _permutation_sign(pivots: Tensor, like: Tensor) -> Tensor:
