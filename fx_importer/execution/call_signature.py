@@ -32,7 +32,7 @@ class TensorKind:
         """Return why ``value`` does not fit; None if it does."""
         if not isinstance(value, torch.Tensor):
             return f"is of type {type(value).__name__}, but the function takes {self}"
-        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in _PLAIN:
+        if value.layout is not torch.strided or value.device.type != "cpu" or type(value) not in PLAIN:
             met = f"{type(value).__name__} ({value.layout}) on {value.device}"
             return f"is {met}, but the function takes dense tensors on the CPU"
         if value.dtype not in self.dtypes:
@@ -78,7 +78,7 @@ _SCALARS = {
     "i64": ScalarKind(int, ctypes.c_int64),
     "f64": ScalarKind(float, ctypes.c_double),
 }
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Other classes (fake tensors, quantized wrappers, user classes) may lack memory that compiled code can read."""
 
 

@@ -6,18 +6,16 @@ It also runs TOSA and StableHLO, which upstream passes lower to linalg.
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch_mlir.execution_engine import ExecutionEngine
 
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import UsageError
-from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import JIT, Signature, TensorKind, read_signature
+from fx_importer.execution.backend import Loaded
+from fx_importer.execution.call_signature import JIT, read_signature
+from fx_importer.execution.compiled_function import CompiledFunction
 from fx_importer.execution.constant_block import hoist_constants
 from fx_importer.execution.loop_interchange import (
     SMALL_TRIP_COUNT,
@@ -25,7 +23,6 @@ from fx_importer.execution.loop_interchange import (
     outline_kernels,
     read_initial_values,
 )
-from fx_importer.execution.memref import adopt, dense, describe
 from fx_importer.execution.module_functions import (
     check_dialects,
     dialects_of,
@@ -110,87 +107,7 @@ class JitBackend:
         _run(llvm, copy, trace)
         with trace.stage("compile"):
             engine, run, packed = _compile(copy, func_name, self.optimization, stubs)
-        return _Function(signature, constants, tuple(messages), engine, stubs, run, packed)
-
-
-@dataclass(frozen=True)
-class _Function:
-    """Compiled code, and the objects that have to outlive it."""
-
-    signature: Signature
-    constants: torch.Tensor
-    messages: tuple[str, ...]
-    engine: ExecutionEngine
-    stubs: Stubs
-    run: Callable[[int], None]
-    packed: ctypes.c_void_p
-    """The address of the function. It takes an array of addresses: of the result, if any, and of each argument."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        self.signature.check(arguments)
-        # Compiled code gets addresses: local variables keep the memory alive until it has returned.
-        tensors = [dense(each) if isinstance(each, torch.Tensor) else each for each in arguments]
-        results = _result_type(self.signature)()
-        slots = [_slot(kind.ctype, each) for kind, each in zip(self.signature.arguments, tensors, strict=True)]
-        slots.append(ctypes.pointer(describe(self.constants.data_ptr(), self.constants.shape)))
-        # A single scalar is returned directly, in the last slot; other results through a first argument.
-        if _returns_scalar(self.signature):
-            slots.append(results)
-        elif self.signature.results:
-            slots.insert(0, ctypes.pointer(results))
-        self._call(_addresses(slots))
-        for kind, given, passed in zip(self.signature.arguments, arguments, tensors, strict=True):
-            if isinstance(kind, TensorKind) and kind.written:
-                _write_back(given, passed)
-        return _unpack(self.signature, results)
-
-    def _call(self, arguments: ctypes.Array[ctypes.c_void_p]) -> None:
-        address, code = ctypes.c_void_p(ctypes.addressof(arguments)), ctypes.c_int32()
-        slots = _addresses([self.packed, address, code])
-        with self.lock:
-            self.run(ctypes.addressof(slots))
-            failure = self.stubs.take_failure()
-        if failure:
-            operator, error = failure
-            said = f"{type(error).__name__}: {error}"
-            raise UsageError(f"'{self.signature.name}' stopped in {operator}, which PyTorch runs: {said}") from error
-        if code.value:
-            raise UsageError(f"'{self.signature.name}' stopped: {self.messages[code.value - 1]}")
-
-
-def _write_back(given: Value, passed: Value) -> None:
-    """Copy the contiguous copy ``passed`` of an argument back to it, if there was a copy."""
-    if isinstance(given, torch.Tensor) and isinstance(passed, torch.Tensor) and given.data_ptr() != passed.data_ptr():
-        given.detach().copy_(passed)
-
-
-def _slot(ctype: Any, value: Value) -> Any:
-    """Return a variable with a scalar, or with the address of a descriptor."""
-    if isinstance(value, torch.Tensor):
-        return ctypes.pointer(describe(value.data_ptr(), value.shape))
-    return ctype(value)
-
-
-def _addresses(slots: Sequence[Any]) -> ctypes.Array[ctypes.c_void_p]:
-    """Return the address of each slot. It does not keep the slots alive."""
-    return (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
-
-
-def _returns_scalar(signature: Signature) -> bool:
-    return len(signature.results) == 1 and not isinstance(signature.results[0], TensorKind)
-
-
-def _result_type(signature: Signature) -> type[ctypes.Structure]:
-    """Return the layout of the struct of results: a descriptor or a scalar each."""
-    fields = [(f"result_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
-    return type("Results", (ctypes.Structure,), {"_fields_": fields})
-
-
-def _unpack(signature: Signature, results: ctypes.Structure) -> tuple[Any, ...]:
-    pairs = [(getattr(results, f"result_{i}"), kind) for i, kind in enumerate(signature.results)]
-    tensors = iter(adopt([(value, kind.dtypes[0]) for value, kind in pairs if isinstance(kind, TensorKind)]))
-    return tuple(next(tensors) if isinstance(kind, TensorKind) else value for value, kind in pairs)
+        return CompiledFunction(signature, constants, messages, run, packed, stubs.take_failure, keep=(engine, stubs))
 
 
 def _entry(module: ir.Module, name: str) -> func_d.FuncOp:

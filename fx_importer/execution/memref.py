@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
-import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -55,41 +56,42 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return result if result.stride() == strides else result.as_strided(result.shape, strides)
 
 
-def adopt(results: Sequence[tuple[Descriptor, torch.dtype]]) -> list[torch.Tensor]:
+Result = tuple[int, int, int, Sequence[int], torch.dtype]
+"""Allocated address, aligned address, offset in elements, sizes and dtype of a contiguous result."""
+
+
+def adopt(results: Sequence[Result]) -> list[torch.Tensor]:
     """Return the results of a call as tensors, without a copy. Memory is freed with the last tensor that uses it.
 
     Results that share memory are copied, so that writing to one does not change another.
     """
-    memory: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
-    for address, size in sorted((descriptor[0], _allocated_bytes(descriptor, dtype)) for descriptor, dtype in results):
-        memory[address] = (ctypes.c_uint8 * size).from_address(address)  # sorted: the largest size stays
-    for address, block in memory.items():
-        # Not at exit, when a tensor may still be in use.
-        weakref.finalize(block, _free, address).atexit = False
+    if len({result[0] for result in results}) == len(results):
+        return [_view(_owned(result[0], _allocated_bytes(result)), result) for result in results]
+    largest = {result[0]: result for result in sorted(results, key=_allocated_bytes)}
+    blocks = {address: _owned(address, _allocated_bytes(result)) for address, result in largest.items()}
     tensors: list[torch.Tensor] = []
     taken: set[int] = set()
-    for descriptor, dtype in results:
-        address = descriptor[0]
-        tensor = _view(memory[address], descriptor, dtype)
-        tensors.append(tensor.clone() if address in taken else tensor)
-        taken.add(address)
+    for result in results:
+        tensor = _view(blocks[result[0]], result)
+        tensors.append(tensor.clone() if result[0] in taken else tensor)
+        taken.add(result[0])
     return tensors
 
 
-def _view(block: ctypes.Array[ctypes.c_uint8], descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
-    allocated, aligned, offset = descriptor[:3]
-    sizes = _sizes(descriptor)
+def _view(block: Any, result: Result) -> torch.Tensor:
+    allocated, aligned, offset, sizes, dtype = result
     count = math.prod(sizes)
     if count == 0:
         return torch.empty(sizes, dtype=dtype)
     start = aligned - allocated + offset * dtype.itemsize
-    return torch.frombuffer(block, dtype=dtype, offset=start, count=count).reshape(sizes)
+    return torch.frombuffer(block, dtype=dtype, offset=start, count=count).view(sizes)
 
 
 def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
     """Return a copy of the contiguous row-major tensor of ``descriptor``."""
-    block = (ctypes.c_uint8 * _allocated_bytes(descriptor, dtype)).from_address(descriptor[0])
-    return _view(block, descriptor, dtype).clone()
+    result: Result = (*descriptor[:3], _sizes(descriptor), dtype)
+    block = (ctypes.c_uint8 * _allocated_bytes(result)).from_address(descriptor[0])
+    return _view(block, result).clone()
 
 
 def allocated(tensor: torch.Tensor) -> int:
@@ -105,10 +107,10 @@ def allocated(tensor: torch.Tensor) -> int:
     return address
 
 
-def _allocated_bytes(descriptor: Descriptor, dtype: torch.dtype) -> int:
+def _allocated_bytes(result: Result) -> int:
     """Return the bytes from the allocated pointer to the end of the tensor."""
-    allocated, aligned, offset = descriptor[:3]
-    return aligned - allocated + (offset + math.prod(_sizes(descriptor))) * dtype.itemsize
+    allocated, aligned, offset, sizes, dtype = result
+    return aligned - allocated + (offset + math.prod(sizes)) * dtype.itemsize
 
 
 def _sizes(descriptor: Descriptor) -> list[int]:
@@ -122,3 +124,17 @@ _malloc.restype = ctypes.c_void_p
 _free = _libc.free
 _free.argtypes = (ctypes.c_void_p,)
 _free.restype = None
+
+
+def _owned(address: int, size: int) -> Any:
+    """Return a buffer of ``size`` bytes at ``address`` that frees the memory when it is no longer used."""
+    return _buffer_type(size).from_address(address)
+
+
+@functools.lru_cache(maxsize=256)
+def _buffer_type(size: int) -> Any:
+    def free(self: Any, address: Any = ctypes.addressof) -> None:
+        if _free is not None:  # it is None when Python exits
+            _free(address(self))
+
+    return type("Buffer", (ctypes.c_uint8 * size,), {"__del__": free})

@@ -1,0 +1,73 @@
+"""Values as functions take and return them: checks of inputs, narrowed numbers, complex numbers as pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fx_importer.errors import UsageError
+from fx_importer.manifest import Argument, Result
+
+
+def check_dtype(name: str, value: Any, dtype: str) -> None:
+    """Raise `UsageError` for another dtype. MLIR's signless integers cannot tell signed and unsigned ones apart."""
+    if isinstance(value, torch.Tensor) and value.dtype != getattr(torch, dtype, value.dtype):
+        met = str(value.dtype).removeprefix("torch.")
+        raise UsageError(f"the input '{name}' is {met}, but the program was exported for {dtype}")
+
+
+def check_writable(name: str, value: Any) -> None:
+    """Raise `UsageError` for a tensor with several elements in one place in memory, which cannot have new values."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.numel() == 0:
+        return
+    furthest = 0
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1 and stride <= furthest:
+            raise UsageError(
+                f"the input '{name}' is written, but its elements share memory, as those of an expanded tensor do "
+                f"(shape {tuple(value.shape)}, strides {value.stride()}): pass a copy, {name}.clone()"
+            )
+        furthest += (size - 1) * stride
+
+
+def as_argument(argument: Argument, value: Any) -> Any:
+    """Return ``value`` as the function takes it: narrowed numbers, and complex tensors as real and imaginary parts."""
+    if argument.passed_as is None or not isinstance(value, torch.Tensor):
+        return value
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj()).contiguous()
+    if value.is_floating_point():
+        return _as_narrow_float(argument, value)
+    signed = value.view(torch.int64)
+    narrow = signed.int()
+    if not torch.equal(narrow.long(), signed):
+        raise UsageError(
+            f"the {argument.kind} '{argument.name}' holds numbers from {value.min()} to {value.max()}, but the program "
+            f"was lowered with narrow_integers, and takes {argument.passed_as}"
+        )
+    return narrow
+
+
+def _as_narrow_float(argument: Argument, value: torch.Tensor) -> torch.Tensor:
+    """Return ``value`` in the float dtype that the function takes, rounded. What does not fit is no infinity."""
+    narrow = value.to(getattr(torch, str(argument.passed_as)))
+    if narrow.dtype != value.dtype and not torch.equal(torch.isinf(narrow), torch.isinf(value)):
+        largest = value[value.isfinite()].abs().max()
+        raise UsageError(
+            f"the {argument.kind} '{argument.name}' holds numbers as large as {largest}, but the program was lowered "
+            f"with narrow_floats, and takes {argument.passed_as}"
+        )
+    return narrow
+
+
+def with_declared_dtype(value: Any, record: Argument | Result) -> Any:
+    """Return ``value`` in the dtype of the model: wide numbers, complex numbers, and signed or unsigned integers."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    declared = getattr(torch, record.type.dtype)
+    if declared.is_complex:
+        return (value if value.is_complex() else torch.view_as_complex(value.contiguous())).to(declared)
+    if record.passed_as is not None:
+        value = value.to(declared) if declared.is_floating_point else value.long()
+    return value if value.dtype == declared else value.view(declared)

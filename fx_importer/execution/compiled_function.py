@@ -1,0 +1,193 @@
+"""Calls of compiled functions: arguments and results are memref descriptors in memory that every call uses again."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fx_importer.errors import UsageError
+from fx_importer.execution.backend import Value
+from fx_importer.execution.call_signature import PLAIN, Kind, ScalarKind, Signature, TensorKind
+from fx_importer.execution.memref import adopt, dense, describe
+
+_WORD = ctypes.sizeof(ctypes.c_int64)
+_HEADER = 3
+"""Words of a descriptor before its sizes: allocated pointer, aligned pointer, offset."""
+
+
+class CompiledFunction:
+    """Compiled code, called with dense tensors on the CPU and scalars, and what has to outlive it.
+
+    The descriptors of all arguments and results are in one block. Sizes that are static are written once; a call
+    writes addresses, and dynamic sizes. Calls from several threads are serialized.
+
+    Args:
+        signature: of the function.
+        constants: the tensor that the function takes as its last argument.
+        messages: of the errors that the function may end with, by its code less one.
+        entry: takes the address of an array of addresses: of the variables that hold ``function`` and the address of
+            its arguments, and of its error code.
+        function: the address of the function. It takes an array of addresses: of the results, if any, and of each
+            argument.
+        take_failure: returns the name and the error of a Python function that the code called, if one raised.
+        keep: what has to live as long as the code.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        constants: torch.Tensor,
+        messages: Sequence[str],
+        entry: Callable[[int], None],
+        function: ctypes.c_void_p,
+        take_failure: Callable[[], tuple[str, BaseException] | None],
+        keep: tuple[object, ...],
+    ):
+        self.signature = signature
+        self.messages = tuple(messages)
+        self._entry = entry
+        self._take_failure = take_failure
+        self._lock = threading.Lock()
+        # A struct with the layout that C gives to the results; then arguments and constants, one after the other.
+        fields = [(f"_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
+        layout = type("Results", (ctypes.Structure,), {"_fields_": fields})
+        kinds = (*signature.arguments, TensorKind((constants.dtype,), tuple(constants.shape)))
+        offsets = [-(-ctypes.sizeof(layout) // _WORD) * _WORD]
+        for kind in kinds:
+            offsets.append(offsets[-1] + -(-ctypes.sizeof(kind.ctype) // _WORD) * _WORD)
+        block = (ctypes.c_int64 * (offsets[-1] // _WORD))()
+        self._results = [
+            _place(kind, block, getattr(layout, name).offset)
+            for kind, (name, _) in zip(signature.results, fields, strict=True)
+        ]
+        self._result_tensors = [place for place in self._results if isinstance(place, _TensorPlace)]
+        *self._arguments, last = map(_place, kinds, [block] * len(kinds), offsets)
+        last.write(constants)
+        self._written = [
+            i for i, kind in enumerate(signature.arguments) if isinstance(kind, TensorKind) and kind.written
+        ]
+        # Scalars are passed by their address, descriptors by that of a pointer. A single scalar is returned directly,
+        # in the last slot; other results through a first argument, a pointer to the struct.
+        addresses = [ctypes.addressof(block) + offset for offset in offsets[:-1]]
+        by_pointer = [isinstance(kind, TensorKind) for kind in kinds]
+        if self._results:
+            through_argument = len(self._results) > 1 or bool(self._result_tensors)
+            at = 0 if through_argument else len(addresses)
+            addresses.insert(at, ctypes.addressof(block))
+            by_pointer.insert(at, through_argument)
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        given = (ctypes.c_void_p * len(addresses))(
+            *(
+                ctypes.addressof(pointers) + i * _WORD if pointed else address
+                for i, (address, pointed) in enumerate(zip(addresses, by_pointer, strict=True))
+            )
+        )
+        to_given, self._code = ctypes.c_void_p(ctypes.addressof(given)), ctypes.c_int32()
+        slots = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (function, to_given, self._code)))
+        self._slots = ctypes.addressof(slots)
+        self._keep = (keep, constants, block, pointers, given, to_given, function, slots)
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        """Call the function.
+
+        Raises:
+            UsageError: for arguments that do not fit, and for errors at run time.
+        """
+        if len(arguments) != len(self._arguments):
+            self.signature.check(arguments)
+        with self._lock:
+            # Compiled code gets addresses: the list keeps the memory alive until it has returned.
+            passed = [place.write(value) for place, value in zip(self._arguments, arguments, strict=True)]
+            if any(each is None for each in passed):
+                self.signature.check(arguments)
+            self._code.value = 0
+            self._entry(self._slots)
+            if (failure := self._take_failure()) or self._code.value:
+                raise self._error(failure) from (failure and failure[1])
+            for position in self._written:
+                _write_back(arguments[position], passed[position])
+            tensors = adopt([place.read() for place in self._result_tensors])
+            if len(tensors) == len(self._results):
+                return tuple(tensors)
+            rest = iter(tensors)
+            return tuple(next(rest) if isinstance(each, _TensorPlace) else each.read() for each in self._results)
+
+    def _error(self, failure: tuple[str, BaseException] | None) -> UsageError:
+        name = self.signature.name
+        if failure is None:
+            return UsageError(f"'{name}' stopped: {self.messages[self._code.value - 1]}")
+        operator, error = failure
+        return UsageError(f"'{name}' stopped in {operator}, which PyTorch runs: {type(error).__name__}: {error}")
+
+
+def _write_back(given: Any, passed: Any) -> None:
+    """Copy the contiguous copy ``passed`` of an argument back to it, if there was a copy."""
+    if given.data_ptr() != passed.data_ptr():
+        given.detach().copy_(passed)
+
+
+class _ScalarPlace:
+    """The place of a scalar in a block."""
+
+    def __init__(self, kind: ScalarKind, block: Any, offset: int):
+        self._kind = kind
+        self._variable = kind.ctype.from_buffer(block, offset)
+
+    def write(self, value: Any) -> Any:
+        """Write ``value`` and return it in a tuple; return None if it does not fit."""
+        if self._kind.mismatch(value):
+            return None
+        self._variable.value = value
+        return (value,)
+
+    def read(self) -> Any:
+        return self._variable.value
+
+
+class _TensorPlace:
+    """The place of the descriptor of a contiguous tensor in a block."""
+
+    def __init__(self, kind: TensorKind, block: Any, offset: int):
+        self._kind = kind
+        self._block = block
+        self._start = offset // _WORD
+        self._sizes = slice(self._start + _HEADER, self._start + _HEADER + len(kind.shape))
+        self._end = self._start + _HEADER + 2 * len(kind.shape)
+        self._dtypes = kind.dtypes
+        self._shape = None
+        """The shape that the descriptor has."""
+        if None not in kind.shape:
+            self._describe(torch.Size(kind.shape))  # pyright: ignore[reportArgumentType]
+
+    def _describe(self, shape: torch.Size) -> None:
+        self._block[self._start : self._end] = describe(0, shape)
+        self._shape = shape
+
+    def write(self, value: Any) -> torch.Tensor | None:
+        """Write the descriptor of ``value``, or of a contiguous copy, and return that; None if it does not fit."""
+        if type(value) not in PLAIN or value.dtype not in self._dtypes:
+            return None
+        if value.shape != self._shape:
+            if self._kind.mismatch(value):
+                return None
+            self._describe(value.shape)
+        if value.layout is not torch.strided or not value.is_cpu:
+            return None
+        if not value.is_contiguous() or value.is_conj() or value.is_neg():
+            value = dense(value)
+        block, start = self._block, self._start
+        block[start] = block[start + 1] = value.data_ptr()
+        return value
+
+    def read(self) -> tuple[int, int, int, Sequence[int], torch.dtype]:
+        """Return the allocated address, the aligned one, the offset, the sizes and the dtype of a result."""
+        allocated, aligned, offset = self._block[self._start : self._start + _HEADER]
+        return allocated, aligned, offset, self._block[self._sizes], self._dtypes[0]
+
+
+def _place(kind: Kind, block: Any, offset: int) -> _TensorPlace | _ScalarPlace:
+    return _TensorPlace(kind, block, offset) if isinstance(kind, TensorKind) else _ScalarPlace(kind, block, offset)

@@ -1,0 +1,91 @@
+"""Nested inputs and outputs of a model: flattened and rebuilt by the trees of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fx_importer.errors import UsageError
+from fx_importer.manifest import Function
+
+UNKNOWN_TYPE = (
+    "that its manifest could not name, or that is not known here: register it with torch under a name, or pass a named "
+    "tuple to Manifest.from_json(text, types=[...])"
+)
+
+
+_LEAF_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, bool, int, float, str, type(None)))
+"""Types that no pytree node has."""
+
+
+class Flattener:
+    """Flattens the inputs of a function, in the order of the manifest.
+
+    Raises:
+        UsageError: if a type of the nested inputs is not known.
+    """
+
+    def __init__(self, function: Function):
+        if function.inputs.spec is None:
+            raise UsageError(f"the inputs are of a type {UNKNOWN_TYPE}")
+        self._spec = function.inputs.spec
+        self._records = function.inputs.leaves
+        self._fixed = [(i, record) for i, record in enumerate(self._records) if record.fixed]
+        args, kwargs = self._spec.child(0), self._spec.child(1)
+        self._order: Sequence[str] = kwargs.context
+        is_flat = kwargs.num_children == 0 and all(args.child(i).is_leaf() for i in range(args.num_children))
+        self._flat_count = args.num_children if is_flat else -1
+        """The number of positional inputs, where each is a leaf and there are no others."""
+
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the leaves of the inputs.
+
+        Raises:
+            UsageError: if they are nested differently than at export, or differ from a constant of the export.
+        """
+        if len(args) == self._flat_count and not kwargs and all(type(each) in _LEAF_TYPES for each in args):
+            leaves = list(args)
+        else:
+            leaves = self._nested(args, kwargs)
+        for i, record in self._fixed:
+            leaf = leaves[i]
+            if type(leaf) is not type(record.value) or leaf != record.value:
+                raise UsageError(
+                    f"the input '{record.path}' is {leaf!r}, but was fixed to {record.value!r} by the export"
+                )
+        return leaves
+
+    def _nested(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        ordered = {name: kwargs[name] for name in self._order if name in kwargs} | dict(kwargs)
+        leaves, spec = pytree.tree_flatten((tuple(args), ordered))
+        if spec == self._spec:
+            return leaves
+        met, wanted = _paths((tuple(args), ordered)), [leaf.path for leaf in self._records]
+        if met == wanted:
+            raise UsageError(f"the inputs are nested as {spec}, but the program was exported for {self._spec}")
+        raise UsageError(
+            f"the inputs are {', '.join(met) or 'none'}, but the program was exported for {', '.join(wanted) or 'none'}"
+        )
+
+
+def builder(spec: pytree.TreeSpec) -> Callable[[list[Any]], Any]:
+    """Return a function that nests leaves as ``spec``."""
+    if spec.is_leaf():
+        return itemgetter(0)
+    if spec.type in (tuple, list) and all(spec.child(i).is_leaf() for i in range(spec.num_children)):
+        return spec.type
+    return lambda leaves: pytree.tree_unflatten(leaves, spec)
+
+
+def _paths(inputs: tuple[Any, Any]) -> list[str]:
+    """Return the paths of the leaves of ``(args, kwargs)`` as in a manifest."""
+    roots = ("args", "kwargs")
+    return [
+        root + pytree.keystr(path)
+        for root, tree in zip(roots, inputs, strict=True)
+        for path, _ in pytree.tree_flatten_with_path(tree)[0]
+    ]
