@@ -6,6 +6,7 @@ two names.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedNode, UnsupportedProgramError
+from fx_importer.fx_graph.aliasing import may_share_memory_with
 from fx_importer.fx_graph.programs import storage_key
 
 
@@ -87,8 +89,9 @@ def mutated_placeholders(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
     """Yield the name of each placeholder that an operator mutates, directly or through views, and the operator."""
     for node in graph.nodes:
         for written, culprit in _mutated_arguments(node):
-            if (root := _view_base(written)).op == "placeholder":
-                yield root.name, culprit
+            for base in _view_bases(written):
+                if base.op == "placeholder":
+                    yield base.name, culprit
 
 
 def _mutated_arguments(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:
@@ -121,15 +124,14 @@ def _subgraph(argument: Any) -> fx.Graph | None:
     return found.graph if isinstance(found, fx.GraphModule) else None
 
 
-def _view_base(node: fx.Node) -> fx.Node:
-    """Return the base that ``node`` is a view of."""
-    while isinstance(node.target, torch._ops.OpOverload):
-        returns, arguments = node.target._schema.returns, node.target._schema.arguments
-        source = node.args[0] if node.args else None
-        if not (returns and returns[0].alias_info and arguments[0].alias_info) or not isinstance(source, fx.Node):
-            break
-        node = source
-    return node
+def _view_bases(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield the nodes that ``node`` may be a view of, and that are no views themselves."""
+    is_operator = isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
+    bases = may_share_memory_with(node) if is_operator else []
+    if not bases:
+        yield node
+    for each in bases:
+        yield from _view_bases(each)
 
 
 def _tensors(

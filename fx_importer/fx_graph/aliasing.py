@@ -14,6 +14,15 @@ from torch.export import ExportedProgram
 
 from fx_importer.fx_graph.operators import aten
 
+_UNDECLARED_VIEWS = frozenset(
+    (
+        *(aten.broadcast_tensors.default, aten.meshgrid.default, aten.meshgrid.indexing, aten.type_as.default),
+        *(aten.atleast_1d.Sequence, aten.atleast_2d.Sequence, aten.atleast_3d.Sequence, aten.sum_to_size.default),
+        *(aten.einsum.default, aten.chain_matmul.default, aten.unflatten_dense_tensors.default, aten.chalf.default),
+    )
+)
+"""Composite operators whose results may be views or arguments themselves, which neither schema nor tag declares."""
+
 
 def is_functional(program: ExportedProgram) -> bool:
     """Return whether no operator of ``program`` mutates its arguments."""
@@ -61,8 +70,10 @@ def may_share_memory_with(node: fx.Node) -> list[fx.Node]:
         return node.all_input_nodes
     if not isinstance(node.target, OpOverload):
         return []
-    if torch.Tag.maybe_aliasing_or_mutating in node.target.tags or node.target is aten.type_as.default:
-        return node.all_input_nodes[:1]  # it may alias, though its schema does not declare it
+    if node.target in _UNDECLARED_VIEWS:
+        return node.all_input_nodes
+    if torch.Tag.maybe_aliasing_or_mutating in node.target.tags:
+        return node.all_input_nodes[:1]
     return [value for value, alias in _arguments(node) if alias is not None]
 
 

@@ -271,6 +271,19 @@ def test_mutated_inputs(mutation):
 
 
 @pytest.mark.parametrize("mutation", ["functional", "mutable"])
+def test_input_that_is_written_as_a_result_of_broadcast_tensors(mutation):
+    def model(x, y):
+        rows, others = torch.broadcast_tensors(x, y)
+        rows.sigmoid_()
+        return others + 1
+
+    lowered = lower(model, X, torch.ones(3), mutation=mutation, output_type="linalg")
+    ours, eager = X.clone(), X.clone()
+    assert torch.equal(lowered.run(ours, torch.ones(3)), model(eager, torch.ones(3)))
+    torch.testing.assert_close(ours, eager)
+
+
+@pytest.mark.parametrize("mutation", ["functional", "mutable"])
 def test_swapped_state(mutation):
     """New values are old values of others, and results are old values: no buffer may be read after its write."""
 
