@@ -92,7 +92,8 @@ class _Numbers:
     def _emit(self, node: fx.Node) -> fx.Node | None:
         dtype = self._dtypes[type(value_of(node))]
         if node.target in _ITEMS:
-            return converted(node, emit(node, aten.reshape.default, node.args[0], []), dtype)
+            read = emit(node, aten.clone.default, emit(node, aten.reshape.default, node.args[0], []))  # as it is now
+            return converted(node, read, dtype)
         if node.target in (torch.sym_float, torch.sym_int, math.trunc):
             x = self.of(node.args[0])
             return x and converted(node, x, dtype)

@@ -55,6 +55,19 @@ def test_numbers(program, output_type: str) -> None:
         assert_numbers(lowered.run(*given), program(*given))
 
 
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", pytest.param("tosa", marks=needs_tosa), "stablehlo"])
+def test_numbers_are_read_before_later_writes(output_type: str) -> None:
+    def model(x: Tensor, count: Tensor):
+        before = count.item()
+        count.add_(count)
+        return x * before, before, count.item()
+
+    x, ours, eager = INPUTS[0][0], torch.tensor(3), torch.tensor(3)
+    lowered = lower(model, x, ours.clone(), output_type=output_type, mutation="functional")
+    assert_numbers(lowered.run(x, ours), model(x, eager))
+    assert ours == eager
+
+
 def assert_numbers(actual, expected) -> None:
     """Compare as the harness does, floating-point numbers to the precision of float32, which is TOSA's widest."""
     assert [type(each) for each in actual] == [type(each) for each in expected]
