@@ -39,6 +39,19 @@ def test_uint8(name):
 
 
 BOOLS, BYTES = torch.tensor([True, False, True]), torch.tensor([-128, 3, 127], dtype=torch.int8)
+
+
+@pytest.mark.parametrize("output_type", ["linalg", "stablehlo"])
+def test_extrema_of_uint8(output_type):
+    def extrema(x):
+        ends = x.max(), x.min(), *x.max(0), *x.min(1), x.amax(1), x.amin(0), *torch.aminmax(x, dim=1)
+        return *ends, x.argmax(1), x.argmin(0), x.all(1), x.any(0), x.all()
+
+    x = torch.tensor([[128, 255, 200], [1, 2, 0], [3, 130, 127]], dtype=torch.uint8)
+    for ours, eager in zip(lower(extrema, x, output_type=output_type).run(x), extrema(x), strict=True):
+        torch.testing.assert_close(ours, eager)
+
+
 OF_BYTES = {
     "bools-arithmetic": lambda x, y: (x * y, x & y, torch.maximum(y, x), x + y, torch.where(x, x, y), y // (x | True)),
     "bools-comparisons": lambda x, y: (x < y, x == y, torch.clamp(y, x, y), torch.clamp(x, 2, 2)),

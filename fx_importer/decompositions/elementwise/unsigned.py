@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
-from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 _WIDE = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
@@ -42,6 +43,12 @@ def any_element(x: Tensor, *axis: Any, **settings: Any) -> Tensor:
     return aten.any(x != 0, *axis, **settings).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented
 
 
+@decomposes(aten.all.default, aten.all.dim)
+def all_elements(x: Tensor, *axis: Any, **settings: Any) -> Tensor:
+    """Return whether no element is zero, as uint8 0 or 1; the lowering compares with the lowest bit."""
+    return aten.all(x != 0, *axis, **settings).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented
+
+
 @decomposes(aten.bitwise_right_shift.Tensor)
 def right_shift(x: Tensor, places: Tensor) -> Tensor:
     """Shift in zeros; the lowering repeats the highest bit."""
@@ -50,4 +57,24 @@ def right_shift(x: Tensor, places: Tensor) -> Tensor:
     return aten.bitwise_right_shift.Tensor(x.int(), places.int()).to(torch.result_type(x, places))
 
 
-UNSIGNED = (full, full_like, absolute, any_element, right_shift)
+def _extremum(operator: OpOverload[..., Any]) -> Decomposition:
+    """Return the rule that computes an extremum in a wider signed type: the lowering starts at the signed ends."""
+
+    @decomposes(operator)
+    def rule(x: Tensor, *args: Any, **settings: Any) -> Any:
+        if x.dtype not in _WIDE or x.dtype == torch.uint64:
+            return NotImplemented
+        found = operator(x.to(_WIDE[x.dtype]), *args, **settings)
+        if isinstance(found, tuple | list):
+            return found[0].to(x.dtype), found[1]
+        return found if operator in _POSITIONS else found.to(x.dtype)
+
+    return rule
+
+
+_POSITIONS = (aten.argmax.default, aten.argmin.default)
+_EXTREMA = (
+    *(aten.max.dim, aten.min.dim, aten.max.default, aten.min.default, aten.amax.default, aten.amin.default),
+    *_POSITIONS,
+)
+UNSIGNED = (full, full_like, absolute, any_element, all_elements, right_shift, *map(_extremum, _EXTREMA))
