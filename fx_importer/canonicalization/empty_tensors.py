@@ -12,13 +12,19 @@ from fx_importer.canonicalization.node_rewriting import emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import is_empty
 
+_PRODUCTS = (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
+"""Operators whose result is zero where they sum over an axis of size 0."""
+
 
 def fold_empty(graph: fx.Graph) -> None:
-    """Replace every statically empty tensor of ``graph`` by a constant."""
+    """Replace every statically empty tensor of ``graph``, and products over no elements, by constants."""
     for node in graph.nodes:
         if node.target is aten.cat.default:
             _drop_empty_operands(node)
-        if node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
+            _fold_empty_axis(node)
+        if node.target in _PRODUCTS and _is_empty_product(node):
+            node.replace_all_uses_with(_empty_constant(node, value_of(node)))  # StableHLO's interpreter aborts
+        elif node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_empty_constant(node, value_of(node)))
         elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:
             # Other sizes are dynamic; the C++ lowering divides by the static ones.
@@ -40,7 +46,24 @@ def _drop_empty_operands(cat: fx.Node) -> None:
         cat.args = (kept, *axis)
 
 
+def _fold_empty_axis(cat: fx.Node) -> None:
+    """Replace a concatenation along an axis where all operands have the size 0, beside dynamic ones, by an operand."""
+    (first, *others), *axis = cat.args  # type: ignore[misc]
+    result, operand = value_of(cat), value_of(first)
+    size = result.shape[axis[0] if axis else 0]  # type: ignore[index]
+    if not isinstance(size, int) or size or not others or operand.dim() != result.dim():
+        return
+    converted = emit(cat, aten._to_copy.default, first, dtype=result.dtype) if operand.dtype != result.dtype else first
+    cat.replace_all_uses_with(converted)
+
+
 def _is_computed(node: fx.Node) -> bool:
     """Return whether an ATen operator computes ``node``. An effect token is empty too, and must stay."""
     source = node.args[0] if node.target is operator.getitem else node
     return isinstance(source, fx.Node) and isinstance(source.target, OpOverload) and source.target.namespace == "aten"
+
+
+def _is_empty_product(node: fx.Node) -> bool:
+    """Return whether a product of static shape has an empty operand."""
+    is_static = all(isinstance(size, int) for size in value_of(node).shape)
+    return is_static and any(is_empty(value_of(each)) for each in node.args)

@@ -231,6 +231,7 @@ def test_regions_are_inlined() -> None:
         lambda x: torch.nn.functional.pixel_shuffle(x.new_ones(1, 0, 1, 1) * 2, 1),
         lambda x: x[:0] @ x.mT,
         lambda x: torch.sort(x[:, :0] + 1),
+        lambda x: torch.mm(x[:, :0], x[:0]),
     ],
 )
 def test_empty_result_is_a_constant(function) -> None:

@@ -280,6 +280,16 @@ OPERATORS = (
     *variants("cumsum_of_rows", lambda x: x.cumsum(0), (3, 4), (5, 9)),
     *variants("positions", lambda x: (x > -1).long().cumsum(-1) - 1, (3, 4), (5, 9)),
     *variants("in_two", lambda x: x.reshape(2, -1) * 2, (4, 3), (6, 5), (2, 7)),
+    *variants("roll", lambda x: (x.roll(5, -1), x.roll(-4, 0), x.roll((1, 2), (0, 1))), (2, 5), (3, 7), (6, 2))[:1],
+    *variants("clamp_by_rows", lambda x: (x.clamp(x.mean(), x[0]), x.clamp(max=x[:1])), (3, 4), (5, 9))[:1],
+    *variants("diagonal", lambda x: x.diagonal(), (3, 4, 5), (6, 5, 2))[:1],
+    *variants("elements_of_rows", lambda x: (x[[0, -1]], x[:, [1], [-1]]), (3, 4, 5), (6, 5, 2))[:1],
+    *variants("put_by_mask", lambda x: x.index_put((x[:, 0] > 0,), x[0]), (3, 4), (5, 9))[:1],
+    *variants(
+        "empty_columns",
+        lambda x: torch.cat([x.new_zeros(x.shape[0], 0), x.new_zeros(x.shape[0], 0).to(torch.complex64)], 1),
+        *((3, 4), (5, 9)),
+    )[:1],
     *variants("circular", lambda x: F.pad(x, (1, 2), mode="circular"), (2, 3, 5), (3, 3, 8)),
 )
 

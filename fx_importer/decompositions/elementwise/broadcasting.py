@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -17,7 +18,7 @@ def _broadcast_operands(operator: OpOverload[..., Any]) -> Decomposition:
 
     @decomposes(operator)
     def rule(a: Tensor, b: Tensor) -> Any:
-        return NotImplemented if a.shape == b.shape else operator(*torch.broadcast_tensors(a, b))
+        return NotImplemented if _have_same_shape(a, b) else operator(*torch.broadcast_tensors(a, b))
 
     return rule
 
@@ -25,10 +26,15 @@ def _broadcast_operands(operator: OpOverload[..., Any]) -> Decomposition:
 @decomposes(aten.clamp.Tensor)
 def clamp_broadcast(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Any:
     """Clamp to bounds of another shape by maximum and minimum, which broadcast."""
-    if all(each is None or each.shape == x.shape for each in (min, max)):
+    if all(each is None or _have_same_shape(each, x) for each in (min, max)):
         return NotImplemented
     x = x if min is None else torch.maximum(x, min)
     return x if max is None else torch.minimum(x, max)
+
+
+def _have_same_shape(a: Tensor, b: Tensor) -> bool:
+    """Return whether the shapes are equal, whatever the values of dynamic sizes."""
+    return a.dim() == b.dim() and all(statically_known_true(m == n) for m, n in zip(a.shape, b.shape, strict=True))
 
 
 BROADCASTING = (

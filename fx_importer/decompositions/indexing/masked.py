@@ -42,14 +42,14 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 def put_by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Any:
     """Write where a mask of the leading axes is true: consecutive rows of ``values``, or one row everywhere."""
     mask = indices[0]
-    known = all(isinstance(size, int) for size in (*x.shape, *values.shape))
-    if mask is None or len(indices) != 1 or not mask.dim() or not known:
+    if mask is None or len(indices) != 1 or not mask.dim():
         return NotImplemented
-    if not values.numel():
+    if is_empty(values):
         return x.clone()
     rest = x.dim() - mask.dim()
-    if values.dim() > rest and values.shape[0] != 1:
-        row = torch.clamp(torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1, min=0, max=values.shape[0] - 1)
+    if values.dim() > rest and (not is_static(values) or values.shape[0] != 1):
+        last = torch.full((), values.shape[0] - 1, dtype=torch.int64)
+        row = torch.minimum(torch.clamp(torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1, min=0), last)
         values = values.index_select(0, row).reshape(*mask.shape, *values.shape[1:])
     elif values.dim() > rest:
         values = values.squeeze(0)

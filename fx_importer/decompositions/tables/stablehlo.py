@@ -80,6 +80,11 @@ STABLEHLO = (
     .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings do not wrap negative indices")
     .preferring(indexing.index_by_mask, because="the C++ lowering reads a mask as indices 0 and 1")
+    .preferring(
+        indexing.index_of_dynamic_shape,
+        indexing.index_of_adjacent_axes,
+        because="the C++ lowering has no slices of unknown sizes",
+    )
     .replacing(
         *SPECIAL,
         *extrema.FMAX_FMIN,
