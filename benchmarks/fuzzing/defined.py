@@ -34,9 +34,10 @@ EXACT = frozenset(
         *("index_fill", "scatter", "masked_scatter", "add", "sub", "mul", "rsub", "square", "real", "imag"),
         *("Tensor.expand", "Tensor.repeat", "Tensor.unfold", "Tensor.to", "nn.functional.pad", "Tensor.detach"),
         *("nn.functional.embedding", "nn.functional.one_hot", "Tensor.copy_", "Tensor.masked_fill_", "Tensor.zero_"),
-        *("Tensor.fill_", "Tensor.clamp_", "Tensor.relu_", "Tensor.neg_", "Tensor.abs_"),
+        *("Tensor.fill_", "Tensor.clamp_", "Tensor.relu_", "Tensor.neg_", "Tensor.abs_", "Tensor.item", "Tensor.size"),
+        *("Tensor.index_copy_", "Tensor.index_fill_", "Tensor.scatter_", "Tensor.masked_scatter_"),
     )
-) | {"operator.getitem", "operator.setitem"}
+) | {"operator.getitem", "operator.setitem", "operator.add", "operator.sub", "operator.mul"}
 """Targets whose results are exactly determined by their arguments. Others may be rounded."""
 
 Check = Callable[..., bool]
@@ -44,7 +45,7 @@ Check = Callable[..., bool]
 
 def is_defined(target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Return whether PyTorch defines the result of a call with these values; checked before the call."""
-    check = _CHECKS.get(target)
+    check = _CHECKS.get(target) or _CHECKS.get(target.replace("torch.Tensor.", "torch.").removesuffix("_"))
     given = [each for each in tree_leaves((args, dict(kwargs))) if isinstance(each, Tensor)]
     if any(each.is_complex() for each in given) and not _finite(*given):
         return False  # products with infinities depend on the kernel
@@ -156,7 +157,13 @@ def _finite(x: Tensor, *others: Any, **_: Any) -> bool:
     return all(bool(each.isfinite().all()) for each in (x, *others) if isinstance(each, Tensor))
 
 
+def _off_poles(x: Tensor) -> bool:
+    """Where gradients are taken, no element is a pole: eager's trigamma there is 1 / sin(pi x) ** 2, rounded."""
+    return not x.requires_grad or not bool(((x <= 0) & (x == x.floor())).any())
+
+
 _CHECKS: Mapping[str, Check] = {
+    **{f"torch.{name}": _off_poles for name in ("digamma", "lgamma")},
     **{f"torch.{name}": _division for name in ("div", "floor_divide", "remainder", "fmod", "true_divide")},
     **{
         f"torch.{name}": _number_fits

@@ -66,6 +66,7 @@ class Draw:
     def __init__(self, rng: random.Random, settings: Settings):
         self.rng, self.settings = rng, settings
         self.values: dict[Ref, Tensor] = {}
+        self.numbers: dict[Ref, float | int | bool] = {}
         self.inputs: list[Input] = []
 
     def chance(self, probability: float) -> bool:
@@ -173,8 +174,18 @@ class Draw:
         """Return the size of an axis: an expression where sizes are dynamic."""
         return Size(ref, axis) if self.settings.dynamic else self[ref].shape[axis]
 
-    def number(self, x: Tensor) -> float | int | bool:
-        """Return a number for an operation with ``x``."""
+    def new_number(self) -> Ref:
+        """Add an input that is a Python number."""
+        dtype = self.one((torch.int64, torch.float32, torch.bool))
+        self.inputs.append(Input((), dtype, "contiguous", "whole", self.rng.randrange(10**6), number=True))
+        ref = Ref(-len(self.inputs))
+        self.numbers[ref] = self.inputs[-1].tensor({})
+        return ref
+
+    def number(self, x: Tensor) -> float | int | bool | Ref:
+        """Return a number for an operation with ``x``: one of the program, if it has some, or a constant."""
+        if self.numbers and self.chance(0.4):
+            return self.one([*self.numbers])
         if is_integer(x):
             ends = torch.iinfo(x.dtype)
             far = (ends.max, ends.min, 2**31, -(2**31) - 1) if self.settings.special and self.chance(0.1) else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from benchmarks.fuzzing.defined import is_defined
 from benchmarks.fuzzing.draw import MOST_ELEMENTS, Draw, Family, NothingFits, Settings
 from benchmarks.fuzzing.operators import FAMILIES, IN_PLACE
-from benchmarks.fuzzing.program import Call, Program, Ref, Size, run_call
+from benchmarks.fuzzing.program import Call, Program, Ref, Size, named
 
 _ATTEMPTS = 12
 """Proposals for each call; then the program is as long as it is."""
@@ -52,31 +53,34 @@ class _Generation:
     def extended(self, family: Family) -> bool:
         """Add a call of ``family`` and return True, or drop the inputs that were made for it if eager refuses it."""
         draw = self.draw
-        inputs, values = len(draw.inputs), dict(draw.values)
+        inputs, values, numbers = len(draw.inputs), dict(draw.values), dict(draw.numbers)
         try:
             target, args, kwargs = family(draw)
-            if (found := self.run(target, args, kwargs)) is None:
+            if (result := self.run(target, args, kwargs)) is None:
                 raise NothingFits
         except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, NothingFits):
             del draw.inputs[inputs:]
-            draw.values = values
+            draw.values, draw.numbers = values, numbers
             return False
+        found = [*result] if isinstance(result, tuple | list) else [result]
         refs = [Ref(len(self.made) + i) for i in range(len(found))]
-        self.calls.append(Call(target, args, kwargs, len(found)))
+        self.calls.append(Call(target, args, kwargs, 0 if found[0] is result else len(found)))
         self.made += refs
-        draw.values.update(zip(refs, found, strict=True))
+        for ref, value in zip(refs, found, strict=True):
+            (draw.values if isinstance(value, Tensor) else draw.numbers)[ref] = value
         return True
 
-    def run(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor] | None:
-        """Return the results of a call, or None for one that is not for a program."""
+    def run(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a call, a tuple of some, or None for one that is not for a program."""
         values = self.draw.values
-        given = _with_values(args, values), {key: _with_values(each, values) for key, each in kwargs.items()}
+        known = {**values, **self.draw.numbers}
+        given = _with_values(args, known), {key: _with_values(each, known) for key, each in kwargs.items()}
         if not is_defined(target, *given):
             return None
-        call = Call(target, *given, results=1)
         kept = [each.clone() for each in values.values()]
-        found = run_call(call, ())
-        if any(each.numel() > MOST_ELEMENTS or each.layout is not torch.strided for each in found) or len(found) > 8:
+        found = named(target)(*given[0], **given[1])
+        several = found if isinstance(found, tuple | list) else [found]
+        if not all(map(_may_be_value, several)) or not 0 < len(several) <= 8:
             for value, before in zip(values.values(), kept, strict=True):
                 value.copy_(before)
             return None
@@ -91,6 +95,8 @@ class _Generation:
             found.append(draw.one(found))
         if draw.chance(0.08):
             found.append(draw.one([*draw.values]))
+        if draw.numbers and draw.chance(0.3):
+            found.append(draw.one([*draw.numbers]))
         return found
 
     def numbered(self, outputs: list[Ref]) -> Program:
@@ -113,7 +119,13 @@ class _Generation:
         return Program(inputs, tuple(calls), tuple(map(final, outputs)), settings.dynamic, settings.training)
 
 
-def _with_values(argument: Any, values: dict[Ref, Tensor]) -> Any:
+def _may_be_value(found: Any) -> bool:
+    if not isinstance(found, Tensor):
+        return not isinstance(found, int) or abs(found) < 2**31  # eager has numbers of 64 bits, as kernels have
+    return found.numel() <= MOST_ELEMENTS and found.layout is torch.strided
+
+
+def _with_values(argument: Any, values: Mapping[Ref, Any]) -> Any:
     if isinstance(argument, Ref):
         return values[argument]
     if isinstance(argument, Size):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nan
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ _SPECIAL = (nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """One input tensor."""
+    """One input."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -29,13 +30,18 @@ class Input:
     buffer: bool = False
     limit: int = 0
     """For indices: the size of the axis that they index."""
+    number: bool = False
+    """Whether it is a Python number, of the kind of its dtype."""
 
     @property
     def differentiable(self) -> bool:
-        return self.dtype.is_floating_point and not self.buffer
+        return self.dtype.is_floating_point and not self.buffer and not self.number
 
-    def tensor(self, sizes: Mapping[int, int]) -> Tensor:
-        """Return the tensor, always the same, with the sizes replaced that ``sizes`` has."""
+    def tensor(self, sizes: Mapping[int, int]) -> Any:
+        """Return the tensor or number, always the same, with the sizes replaced that ``sizes`` has."""
+        if self.number:
+            (number,) = _numbers(self.fill, 1, self.dtype, random.Random(self.seed), self.limit)
+            return sizes.get(number, number) if self.dtype is torch.int64 else number
         shape = tuple(sizes.get(each, each) for each in self.shape)
         base = self.base(shape, sizes.get(self.limit, self.limit))
         return eval(f"base{_view(self.layout, shape)}", {"base": base, "torch": torch})
@@ -52,6 +58,8 @@ class Input:
 
 def source_of(given: Input) -> str:
     """Return the expression of an input."""
+    if given.number:
+        return repr(given.tensor({}))
     base = given.base(given.shape, given.limit)
     return f"torch.tensor({base.tolist()}, dtype={given.dtype}).reshape({tuple(base.shape)})" + _view(
         given.layout, given.shape
@@ -139,4 +147,5 @@ def _float(fill: str, rng: random.Random) -> float:
 
 def direction(x: Tensor) -> Tensor:
     """Return distinct weights for ``x``, between -1 and 1."""
-    return torch.arange(x.numel(), dtype=torch.float32).add(1).mul(0.7).cos().to(x.dtype).reshape(x.shape)
+    dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
+    return torch.arange(x.numel(), dtype=dtype).add(1).mul(0.7).cos().to(x.dtype).reshape(x.shape)

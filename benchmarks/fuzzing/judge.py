@@ -149,7 +149,8 @@ class _Subject:
         values = [each.meta["val"] for each in nodes][-len(self.program.arguments) :]
         fixed: set[int] = set()
         for value in values:
-            fixed |= {each for each in value.shape if isinstance(each, int)}
+            shape = value.shape if isinstance(value, Tensor) else [value]
+            fixed |= {each for each in shape if isinstance(each, int)}
         sizes = {size: other for size, other in OTHER_SIZES.items() if size not in fixed}
         try:
             copy.deepcopy(lowered.exported["main"]).module()(*self.program.tensors(sizes))  # it writes into buffers
@@ -192,7 +193,8 @@ class _Subject:
             raise _Found("untyped error", _where(error)) from None
         initial: dict[str, Tensor] = dict(self.program.model().state_dict())
         results = results if isinstance(results, tuple | list) else (results,)
-        return [*results, *given, *(caller.state.get(name, initial[name]) for name in initial)]
+        state = (caller.state.get(name, initial[name]) for name in initial)
+        return [each if isinstance(each, Tensor) else _rank_zero(each) for each in (*results, *given, *state)]
 
 
 def eager_values(given: Program, sizes: Mapping[int, int], around: Any) -> list[Tensor]:
@@ -200,7 +202,13 @@ def eager_values(given: Program, sizes: Mapping[int, int], around: Any) -> list[
     model, inputs = given.model(around), given.tensors(sizes)
     with torch.set_grad_enabled(given.training):
         results = model(*inputs)
-    return [each.detach().clone() for each in (*results, *inputs, *model.state_dict().values())]
+    values = *results, *inputs, *model.state_dict().values()
+    return [each.detach().clone() if isinstance(each, Tensor) else _rank_zero(each) for each in values]
+
+
+def _rank_zero(number: float | int | bool) -> Tensor:
+    """Return a number as a tensor: TOSA's floating-point numbers are float32."""
+    return torch.tensor(number, dtype=torch.float32 if isinstance(number, float) else None)
 
 
 def _defined(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

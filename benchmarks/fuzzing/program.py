@@ -46,8 +46,8 @@ class Call:
     """A dotted name: ``torch.add``."""
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    results: int
-    """The number of its results: one is a tensor, several are a tuple."""
+    results: int = 0
+    """The number of its results, which are a tuple; 0 for one, a tensor or a number."""
 
     def function(self) -> Callable[..., Any]:
         """Return what ``target`` names."""
@@ -82,7 +82,7 @@ class Program:
     def arguments(self) -> tuple[Input, ...]:
         return tuple(each for each in self.inputs if not each.buffer)
 
-    def tensors(self, sizes: Mapping[int, int] | None = None) -> tuple[Tensor, ...]:
+    def tensors(self, sizes: Mapping[int, int] | None = None) -> tuple[Any, ...]:
         """Return new arguments: of the example's sizes, or with other ones for some."""
         return tuple(each.tensor(sizes or {}) for each in self.arguments)
 
@@ -102,7 +102,7 @@ class Program:
         if not self.dynamic:
             return None
         auto = torch.export.Dim.AUTO
-        return (tuple(dict.fromkeys(range(len(each.shape)), auto) for each in self.arguments),)
+        return (tuple(_every_size(each, auto) for each in self.arguments),)
 
     def source(self) -> str:
         """Return a Python module with a model, and ``build()``, which returns it with its inputs."""
@@ -121,10 +121,10 @@ class Program:
             lines += [f"        {name} = {name}.detach().requires_grad_()" for name in leaves]
         at = len(self.inputs)
         for call in self.calls:
-            left = ", ".join(f"v{at + i}" for i in range(call.results))
+            left = "".join(f"v{at + i}, " for i in range(call.results)) or f"v{at} "
             given = [_repr(each) for each in call.args] + [f"{k}={_repr(v)}" for k, v in call.kwargs.items()]
-            lines.append(f"        {left} = {call.target}({', '.join(given)})")
-            at += call.results
+            lines.append(f"        {left}= {call.target}({', '.join(given)})")
+            at += max(call.results, 1)
         returned = "".join(f"{each}, " for each in self.outputs)
         if self.training:
             lines += [f"        return gradients(({returned}), ({''.join(f'{name}, ' for name in leaves)}))"]
@@ -162,29 +162,36 @@ class Model(nn.Module):
             if each.buffer:
                 self.register_buffer(f"v{i}", each.tensor({}))
 
-    def forward(self, *tensors: Tensor) -> Any:
-        given = iter(tensors)
+    def forward(self, *inputs: Any) -> Any:
+        given = iter(inputs)
         values = [getattr(self, f"v{i}") if e.buffer else next(given) for i, e in enumerate(self.program.inputs)]
         if self.program.training:
             inputs = zip(self.program.inputs, values, strict=True)
             values = [value.detach().requires_grad_() if each.differentiable else value for each, value in inputs]
-        leaves = tuple(each for each in values if each.requires_grad)
+        leaves = tuple(each for each in values if isinstance(each, Tensor) and each.requires_grad)
         for call in self.program.calls:
             values += run_call(call, values, self.around)
         outputs = tuple(values[each.index] for each in self.program.outputs)
         return gradients(outputs, leaves) if self.program.training else outputs
 
 
-def run_call(call: Call, values: Sequence[Tensor], around: Around | None = None) -> list[Tensor]:
+def run_call(call: Call, values: Sequence[Any], around: Around | None = None) -> list[Any]:
     """Return the results of a call with the values before it."""
     args = tuple(resolved(each, values) for each in call.args)
     kwargs = {key: resolved(each, values) for key, each in call.kwargs.items()}
     function = call.function()
     found = around(call, function, args, kwargs) if around else function(*args, **kwargs)
-    return [found] if isinstance(found, Tensor) else [*found]
+    return [*found] if isinstance(found, tuple | list) else [found]
 
 
-def resolved(argument: Any, values: Sequence[Tensor]) -> Any:
+def _every_size(given: Input, of: Any) -> Any:
+    """Return what `torch.export` takes for an input: ``of`` for every size, and for an integer."""
+    if given.number:
+        return of if given.dtype is torch.int64 else None
+    return dict.fromkeys(range(len(given.shape)), of)
+
+
+def resolved(argument: Any, values: Sequence[Any]) -> Any:
     """Return an argument with values in place of references."""
     if isinstance(argument, Ref):
         return values[argument.index]

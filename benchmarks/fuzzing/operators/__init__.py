@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.fuzzing.draw import Family
-from benchmarks.fuzzing.operators import elementwise, in_place, indexing, nn, reductions, shapes
+from benchmarks.fuzzing.operators import elementwise, in_place, indexing, nn, numbers, reductions, shapes
 
 FAMILIES: tuple[tuple[Family, int], ...] = (
     (elementwise.unary, 10),
@@ -39,6 +39,12 @@ FAMILIES: tuple[tuple[Family, int], ...] = (
     (nn.normalized, 5),
     (nn.loss, 2),
     (nn.resized, 2),
+    (numbers.number, 4),
 )
-IN_PLACE: tuple[tuple[Family, int], ...] = ((in_place.arithmetic, 20), (in_place.assigned, 20), (in_place.filled, 10))
+IN_PLACE: tuple[tuple[Family, int], ...] = (
+    (in_place.arithmetic, 20),
+    (in_place.assigned, 20),
+    (in_place.filled, 10),
+    (in_place.put, 10),
+)
 """The further families of programs with mutation."""

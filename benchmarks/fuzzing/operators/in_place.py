@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.fuzzing.draw import Draw, Proposal, is_real
+from benchmarks.fuzzing.draw import Draw, NothingFits, Proposal, is_real
+from benchmarks.fuzzing.operators.indexing import masked, written
 
 
 def arithmetic(draw: Draw) -> Proposal:
@@ -26,6 +27,14 @@ def assigned(draw: Draw) -> Proposal:
     part = draw[x][tuple(where)]
     value = draw.new(part.shape, part.dtype if draw.chance(0.7) else None) if draw.chance(0.6) else draw.number(part)
     return "operator.setitem", (x, tuple(where), value), {}
+
+
+def put(draw: Draw) -> Proposal:
+    """Propose writing at indices or where a mask is set: the functional operator's arguments, in place."""
+    target, args, kwargs = (written if draw.chance(0.7) else masked)(draw)
+    if target == "torch.where":
+        raise NothingFits
+    return target.replace("torch.", "torch.Tensor.", 1) + "_", args, kwargs
 
 
 def filled(draw: Draw) -> Proposal:

@@ -76,6 +76,8 @@ def normalized(draw: Draw) -> Proposal:
         case 0:
             weights = (draw.new(shape[-1:], dtype), draw.new(shape[-1:], dtype)) if draw.chance(0.6) else ()
             return "torch.nn.functional.layer_norm", (x, list(shape[-1:]), *weights), {}
+        case 1 if len(shape) > 1 and draw.settings.training:
+            return "torch.nn.functional.batch_norm", (x, None, None), {"training": True}
         case 1 if len(shape) > 1:
             mean, var = draw.new((shape[1],), dtype, "normal"), draw.new((shape[1],), dtype, "positive")
             return "torch.nn.functional.batch_norm", (x, mean, var), {}
