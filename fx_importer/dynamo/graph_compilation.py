@@ -111,28 +111,46 @@ def _quiet(options: Options) -> Options:
     return replace(options, printing=PrintOptions(), running=running)
 
 
-@dataclass(frozen=True)
 class _Function:
-    graph: Graph
-    caller: Callable[..., Sequence[Any]]
-    """Takes the inputs of the program, and returns its outputs."""
+    """A lowered graph.
+
+    Args:
+        graph: the graph.
+        caller: takes the inputs of the program, and returns its outputs.
+    """
+
+    def __init__(self, graph: Graph, caller: Callable[..., Sequence[Any]]):
+        self._graph = graph
+        self._caller = caller
+        given = [each.position for each in graph.takes if isinstance(each, Given)]
+        self._positions = given if len(given) == len(graph.takes) else None
+        """The positions of the inputs that the program takes; None if it takes drawn numbers too."""
+        self._as_computed = [*graph.gives] == [Computed(i, None) for i in range(len(graph.gives))]
+        """Whether the results are those of the program."""
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        graph = self.graph
-        sizes = {
-            symbol: inputs[position] if axis is None else inputs[position].shape[axis]
-            for symbol, (position, axis) in graph.sizes.items()
-        }
-        drawn = [draw(sizes) for draw in graph.draws]
-        taken = (drawn[each.position] if isinstance(each, Drawn) else inputs[each.position] for each in graph.takes)
-        results = self.caller(*taken)
+        results = self._caller(*(self._with_draws(inputs) if self._positions is None else self._given(inputs)))
+        if self._as_computed:
+            return list(results)
         outputs: list[Any] = []
-        for origin in graph.gives:
+        for origin in self._graph.gives:
             if isinstance(origin, Computed):
                 outputs.append(_laid_out(results[origin.position], origin.order))
             else:
                 outputs.append(inputs[origin.position] if isinstance(origin, Given) else origin.value)
         return outputs
+
+    def _given(self, inputs: Sequence[Any]) -> list[Any]:
+        return [inputs[position] for position in self._positions or ()]
+
+    def _with_draws(self, inputs: Sequence[Any]) -> list[Any]:
+        graph = self._graph
+        sizes = {
+            symbol: inputs[position] if axis is None else inputs[position].shape[axis]
+            for symbol, (position, axis) in graph.sizes.items()
+        }
+        drawn = [draw(sizes) for draw in graph.draws]
+        return [drawn[each.position] if isinstance(each, Drawn) else inputs[each.position] for each in graph.takes]
 
 
 def _laid_out(result: Any, order: Sequence[int] | None) -> Any:
