@@ -281,3 +281,16 @@ def statistics(grad: Tensor, at: Tensor, x: Tensor, labels: Tensor, of: Tensor, 
 )
 def test_arguments_from_elsewhere(case, output_type):
     check(case, output_type)
+
+
+def dilated(x: Tensor) -> Tensor:
+    settings = [3, 3], [2, 2], [0, 0], [1, 2], True
+    values, indices = aten.max_pool2d_with_indices(x, *settings)
+    return aten.max_pool2d_with_indices_backward(values.exp(), x, *settings, indices)
+
+
+def test_max_pool_of_dynamic_sizes():
+    sizes = {2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
+    lowered = lower(dilated, normal(1, 2, 3, 6), output_type=LINALG, dynamic_shapes=(sizes,))
+    for x in (normal(1, 2, 3, 6), normal(1, 2, 8, 11)):
+        torch.testing.assert_close(lowered.run(x), dilated(x))

@@ -112,7 +112,10 @@ def scatter_foreign_indices(program: ExportedProgram, table: Mapping[Any, Any]) 
     """
 
     def is_foreign(node: fx.Node) -> bool:
-        return node.target in _POOLS and table.get(node.target) in _WINDOWED and not _is_of_same_pool(node)
+        if node.target not in _POOLS or table.get(node.target) not in _WINDOWED:
+            return False
+        windowed = _windows(node, _POOLS[node.target][0]) is not None  # the rule scatters where sizes are dynamic
+        return windowed and not _is_of_same_pool(node)
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         for node in filter(is_foreign, graph.nodes):
