@@ -234,7 +234,8 @@ class TosaTarget:
     version: str = "1.1.draft"
     """The version of the specification. 64-bit integers came with the draft of 1.1."""
     profiles: tuple[str, ...] = ("pro_int", "pro_fp")
-    extensions: tuple[str, ...] = ("int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow")
+    extensions: tuple[str, ...] = ("int16", "int64", "bf16", "fp8e4m3", "fp8e5m2", "fft", "controlflow", "shape")
+    """``shape`` computes sizes, in modules with dynamic sizes only."""
     level: str = "8k"
 
     @classmethod

@@ -7,11 +7,13 @@ computed from a tensor that has it already. A size in arithmetic (``x / x.shape[
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
 from torch.export import ExportedProgram
+from torch.fx.node import map_aggregate, map_arg
 
 from fx_importer.canonicalization.axes_of_ones import Axes, Size
 from fx_importer.canonicalization.dynamic_axes import repeat
@@ -19,6 +21,7 @@ from fx_importer.canonicalization.node_rewriting import (
     TENSOR_OVERLOADS,
     converted,
     emit,
+    fake_mode_of_values,
     same_size,
     same_type,
     value_of,
@@ -43,11 +46,46 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         made = None
         if node.op == "call_function" and node.target in _REWRITES:
             made = _REWRITES[node.target](node, axes)
+        elif node.op == "output":
+            node.args = map_arg(node.args, partial(_number_result, node))
         if made is not None:
             node.replace_all_uses_with(made)
             graph.erase_node(node)
         axes.add(node if made is None else made)
+        if node.op == "call_function" and made is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
+            _align_ranks(node)
     graph.eliminate_dead_code()
+
+
+def _number_result(output: fx.Node, result: fx.Node) -> fx.Node:
+    """Return a size that is a result as a rank-0 tensor; other results, and inputs, as they are."""
+    if not isinstance(value_of(result), SymInt) or result.op == "placeholder":
+        return result
+    return _as_tensor(output, result)
+
+
+def _as_tensor(before: fx.Node, size: fx.Node) -> fx.Node:
+    """Return a computed size as a rank-0 tensor. Its example value is made by hand: torch would guard on the size."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(aten.scalar_tensor.default, (size,), {"dtype": torch.int64})
+    with fake_mode_of_values(before, map_aggregate(before.args, value_of)):
+        node.meta["val"] = torch.empty((), dtype=torch.int64)
+    return node
+
+
+def _align_ranks(node: fx.Node) -> None:
+    """Give operands the rank of the result: C++ adds axes to one of two dynamic sizes by a reshape that infers both."""
+    rank = value_of(node).dim() if isinstance(value_of(node), Tensor) else 0
+
+    def aligned(x: fx.Node) -> fx.Node:
+        value = value_of(x)
+        if not isinstance(value, Tensor) or sum(isinstance(size, SymInt) for size in value.shape) < 2:
+            return x
+        for _ in range(rank - value.dim()):
+            x = emit(node, aten.unsqueeze.default, x, 0)
+        return x
+
+    node.args = map_arg(node.args, aligned)
 
 
 def _filled(node: fx.Node, axes: Axes, shape: Sequence[Size], x: fx.Node, dtype: torch.dtype) -> fx.Node | None:
@@ -106,6 +144,8 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
         dtype = value_of(node).dtype
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     number = axes.number(node, value_of(sizes[0]), wide)
+    if number is None and isinstance(sizes[0], fx.Node):
+        number = converted(node, _as_tensor(node, sizes[0]), wide)
     if number is None:
         return None
     parts = [number if each is sizes[0] else converted(node, each, wide) for each in node.args]
@@ -116,69 +156,6 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
 def _scalar_tensor(node: fx.Node, axes: Axes) -> fx.Node | None:
     value = value_of(node.args[0])
     return axes.number(node, value, value_of(node).dtype) if isinstance(value, SymInt) else None
-
-
-def _index(node: fx.Node, axes: Axes) -> fx.Node | None:
-    """Read ``x[arange(len(x)), i]``, an element of each row, by ``gather``; other indices stay."""
-    x, indices = node.args
-    assert isinstance(indices, list | tuple)
-    if len(indices) != 2 or not all(isinstance(each, fx.Node) for each in indices):
-        return None
-    rows, places = indices
-    size = value_of(x).shape[0]
-    if not isinstance(size, SymInt) or not isinstance(value_of(x).shape[1], int) or not _counts(rows, size):
-        return None
-    shape = value_of(node).shape
-    number = value_of(x).dim() - 2
-    picked = len(shape) - number
-    axis = next((axis for axis in range(picked) if isinstance(shape[axis], SymInt)), None)
-    if axis != 0 or value_of(rows).dim() != picked or any(isinstance(each, SymInt) for each in shape[1:]):
-        return None
-    bound = emit(node, aten.full.default, [], value_of(x).shape[1], dtype=torch.int64)
-    zero = emit(node, aten.full.default, [], 0, dtype=torch.int64)
-    places = converted(node, places, torch.int64)
-    wrapped = emit(node, aten.add.Tensor, places, bound)
-    places = emit(node, aten.where.self, emit(node, aten.lt.Tensor, places, zero), wrapped, places)
-    wide = _filled(node, axes, shape[:picked], places, torch.int64)
-    if wide is None:
-        return None
-    rest = value_of(x).shape[2:]
-    flat = emit(node, aten.reshape.default, wide, [-1, _product(shape[1:picked])] + [1] * number)
-    flat = emit(node, aten.expand.default, flat, [-1, -1, *rest])
-    found = emit(node, aten.gather.default, x, 1, flat)
-    return emit(node, aten.reshape.default, found, [-1, *shape[1:]])
-
-
-def _product(sizes: Sequence[Any]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
-
-
-def _counts(node: Any, size: SymInt) -> bool:
-    """Return whether ``node`` is ``arange(size)`` along its first axis, which is the only one that is longer than 1."""
-    shape = value_of(node).shape
-    if not shape or not same_size(shape[0], size) or any(type(each) is not int or each != 1 for each in shape[1:]):
-        return False
-    while _keeps_elements(node):
-        node = node.args[0]
-    if node.target is not aten.arange.start_step or not same_size(value_of(node).shape[0], size):
-        return False
-    start, _, step = [*node.args, 1][:3]
-    return start == 0 and step == 1
-
-
-def _keeps_elements(node: Any) -> bool:
-    """Return whether ``node`` returns the elements of its argument: a view, a copy, a slice of all, or a sum with 0."""
-    if node.target in _VIEWS:
-        return True
-    if node.target is aten.slice.Tensor:
-        step = node.args[4] if len(node.args) > 4 else 1
-        return bool(step == 1) and same_type(value_of(node.args[0]), value_of(node))
-    if node.target is not aten.add.Tensor or node.args[1] != 0 or len(node.args) > 2 or node.kwargs:
-        return False
-    return same_type(value_of(node.args[0]), value_of(node))
 
 
 def _select(node: fx.Node, axes: Axes) -> fx.Node | None:
@@ -210,7 +187,6 @@ def _slice_scatter(node: fx.Node, axes: Axes) -> fx.Node | None:
 
 
 _UNLIKELY = 77
-_VIEWS = (aten.reshape.default, aten.view.default, aten.unsqueeze.default, aten.clone.default, aten.alias.default)
 _FILLS: dict[Any, int] = {
     aten.zeros.default: 0,
     aten.ones.default: 1,
@@ -224,7 +200,6 @@ _REWRITES: dict[Any, Any] = {
     **dict.fromkeys((aten.full.default, aten.full_like.default, *_FILLS), _full),
     **dict.fromkeys((*TENSOR_OVERLOADS, *TENSOR_OVERLOADS.values()), _arithmetic),
     aten.scalar_tensor.default: _scalar_tensor,
-    aten.index.Tensor: _index,
     aten.select.int: _select,
     aten.copy.default: _copy,
     aten.slice_scatter.default: _slice_scatter,

@@ -65,7 +65,7 @@ class TorchTosaOps(TosaOps):
 
     def reverse(self, x: ir.Value, axis: int) -> ir.Value:
         """Emit a ``tosa.reverse``."""
-        return self.op("tosa.reverse", [x.type], [x], {"axis": self._i32(axis)}).result
+        return self.op("tosa.reverse", [x.type], [x], {"axis": self.i32(axis)}).result
 
     def concat(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
         """Emit a ``tosa.concat``."""
@@ -76,7 +76,7 @@ class TorchTosaOps(TosaOps):
         along = [each[axis] for each in shapes]
         shape[axis] = None if None in along else sum(size or 0 for size in along)
         type_ = self.tensor(shape, self.element(parts[0]))
-        return self.op("tosa.concat", [type_], parts, {"axis": self._i32(axis)}).result
+        return self.op("tosa.concat", [type_], parts, {"axis": self.i32(axis)}).result
 
     def gather(self, values: ir.Value, indices: ir.Value) -> ir.Value:
         """Emit a ``tosa.gather`` of ``[N, K, C]`` at ``[N, W]``, integers of any width."""
@@ -86,5 +86,6 @@ class TorchTosaOps(TosaOps):
         type_ = self.tensor([batch, number, channels], self.element(values))
         return self.value("tosa.gather", type_, values, indices)
 
-    def _i32(self, value: int) -> ir.Attribute:
+    def i32(self, value: int) -> ir.Attribute:
+        """Return an attribute of type ``i32``."""
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(32, self.context), value)

@@ -18,6 +18,7 @@ from fx_importer.rewrites import (
     constants_to_tosa,
     control_flow_to_tosa,
     dynamic_sizes_to_tosa,
+    erase_unused_sizes,
     f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,
@@ -43,6 +44,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 f64_convolutions_to_f32,
                 control_flow_to_tosa,
                 dynamic_sizes_to_tosa,
+                erase_unused_sizes,
                 i64_sums_to_tosa,
             ),
             Stage(

@@ -33,7 +33,7 @@ from fx_importer.rewrites.torch.control_flow import (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
 )
-from fx_importer.rewrites.tosa.dynamic_sizes import dynamic_sizes_to_tosa
+from fx_importer.rewrites.tosa.dynamic_sizes import dynamic_sizes_to_tosa, erase_unused_sizes
 from fx_importer.rewrites.tosa.f64_narrowing import f64_convolutions_to_f32, fit_tosa_floats, narrow_tosa_floats
 from fx_importer.rewrites.tosa.i64_narrowing import (
     fit_tosa_integers,
@@ -59,6 +59,7 @@ _ALL = (
     control_flow_to_tosa,
     dynamic_sizes_to_tensor,
     dynamic_sizes_to_tosa,
+    erase_unused_sizes,
     f64_convolutions_to_f32,
     fit_tosa_floats,
     fit_tosa_integers,

@@ -77,14 +77,12 @@ class Tokens(nn.Module):
         lambda: (Heads(), (normal(2, 5, 8),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(3, 2, 8),), (normal(1, 9, 8),)],
-        fails={TOSA: "torch.aten.view"},
     ),
     Case(
         "reductions",
         lambda: (lambda x: (x.mean(0), x.softmax(0), x.var(1), x.amax((0, 1))), (normal(3, 4),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(6, 2),)],
-        fails={TOSA: "torch.aten.size.int"},
     ),
     Case(
         "cat",
@@ -97,28 +95,24 @@ class Tokens(nn.Module):
         lambda: (lambda x: x.unfold(0, 2, 1), (normal(5, 4),)),
         dynamic_shapes=({0: Dim("size", min=3)},),
         others=lambda: [(normal(3, 4),)],
-        fails={TOSA: "torch.aten.arange.start_step"},
     ),
     Case(
         "range",
         lambda: (lambda x: x + torch.arange(x.shape[0])[:, None], (normal(3, 4),)),
         dynamic_shapes=({0: ANY},),
         others=lambda: [(normal(5, 4),)],
-        fails={TOSA: "torch.aten.arange.start_step"},
     ),
     Case(
         "slices",
         lambda: (lambda x: (x[1:], x[:-1], x[-2:], x[::2]), (normal(5, 4),)),
         dynamic_shapes=({0: ANY},),
         others=lambda: [(normal(8, 4),)],
-        fails={TOSA: "torch.aten.slice.Tensor"},
     ),
     Case(
         "flatten",
         lambda: (lambda x: (x.flatten(), x.reshape(x.shape[0], -1)), (normal(2, 3, 4),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(5, 2, 4),)],
-        fails={TOSA: "torch.aten.view"},
     ),
     Case(
         "two_axes_into_one",
@@ -131,7 +125,6 @@ class Tokens(nn.Module):
         lambda: (lambda x: x.reshape(-1, 3, x.shape[2] * 4) * 2, (normal(2, 3, 5, 4),)),
         dynamic_shapes=({0: ANY, 2: ANY},),
         others=lambda: [(normal(5, 3, 2, 4),)],
-        fails={TOSA: "torch.aten.view"},
     ),
     Case(
         "repeated",
@@ -145,14 +138,12 @@ class Tokens(nn.Module):
         lambda: (lambda x: (x * x.shape[0], x.shape[0], x.shape[0] * x.shape[1] + 1), (normal(3, 4),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(5, 2),)],
-        fails={TOSA: "torch.aten.size.int"},
     ),
     Case(
         "size_in_arithmetic",
         lambda: (lambda x: x.sum() / x.shape[0] + (x.shape[0] // 2), (normal(3, 4),)),
         dynamic_shapes=({0: ANY},),
         others=lambda: [(normal(7, 4),)],
-        fails={TOSA: "torch.aten.add.Scalar"},
     ),
     Case(
         "integer_argument",
@@ -166,7 +157,6 @@ class Tokens(nn.Module):
         lambda: (nn.Embedding(10, 4), (integers(2, 3, low=0, high=10),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(integers(4, 1, low=0, high=10),)],
-        fails={TOSA: "tosa.reshape"},
     ),
     Case(
         "places_of_several_axes",
@@ -176,7 +166,6 @@ class Tokens(nn.Module):
         ),
         dynamic_shapes=({}, {0: Dim("places")}, {0: Dim("places")}),
         others=lambda: [(normal(5, 6, 4), integers(7, low=-4, high=4), integers(7, low=-4, high=4))],
-        fails={TOSA: "tosa.reshape"},
     ),
     Case(
         "samples_of_an_image",
@@ -189,7 +178,6 @@ class Tokens(nn.Module):
         lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (normal(2, 5, 8),)),
         dynamic_shapes=({0: ANY, 1: ANY},),
         others=lambda: [(normal(3, 4, 8),)],
-        fails={TOSA: "torch.aten.view"},
     ),
     Case(
         "fused_attention",

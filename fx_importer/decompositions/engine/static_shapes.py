@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 
@@ -18,3 +20,8 @@ def are_static(*sizes: int) -> bool:
 def is_empty(x: Tensor) -> bool:
     """Return whether a static size of ``x`` is zero."""
     return 0 in [size for size in x.shape if isinstance(size, int)]
+
+
+def static_numel(x: Tensor) -> int:
+    """Return the product of the static sizes of ``x``: the number of its elements for dynamic sizes of 1."""
+    return math.prod(size for size in x.shape if isinstance(size, int))

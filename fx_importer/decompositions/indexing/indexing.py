@@ -92,13 +92,12 @@ def index_of_adjacent_axes(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     """Select along one axis, the merged axes of ``x`` that are indexed, if a size is dynamic."""
     given = [axis for axis, each in enumerate(indices) if each is not None]
     tensors = [each for each in indices if each is not None]
-    if is_static(x, *tensors) or not given or given != list(range(given[0], given[-1] + 1)):
+    if is_static(x, *tensors) or not given or any(each.dtype == torch.bool for each in tensors):
         return NotImplemented
+    if given != list(range(given[0], given[-1] + 1)):  # then what is selected comes first
+        x = x.permute(*given, *(axis for axis in range(x.dim()) if axis not in given))
+        given = list(range(len(given)))
     first, last = given[0], given[-1]
-    if any(each.dtype == torch.bool for each in tensors) or (not is_static(*tensors) and len(tensors) > 1):
-        return NotImplemented
-    if any(type(x.shape[axis]) is not int for axis in given[1:]):
-        return NotImplemented
     place: Any = 0
     for axis, each in zip(given, tensors, strict=True):
         place = place * x.shape[axis] + torch.where(each < 0, each + x.shape[axis], each).long()

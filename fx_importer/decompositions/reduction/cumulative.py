@@ -98,6 +98,18 @@ def cumsum_beside_dynamic_axes(x: Tensor, dim: int, *, dtype: torch.dtype | None
     return scan((x.to(kind),), dim, lambda before, after: (before[0] + after[0],))[0]
 
 
+@decomposes(aten.cumsum.default)
+def cumsum_along_dynamic_axis(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """Return the cumulative sum along an axis of dynamic size: for each place, the sum of those up to it."""
+    kind = dtype or (x.dtype if x.is_floating_point() else torch.int64)
+    if not x.dim() or isinstance(x.shape[dim], int) or x.is_complex() or kind in HALF_DTYPES:
+        return NotImplemented
+    rows, place = x.to(kind).movedim(dim, -1), positions(x.shape[dim])
+    before = place <= place.unsqueeze(-1)
+    sums = torch.sum(torch.where(before, rows.unsqueeze(-2), torch.zeros((), dtype=kind)), -1, dtype=kind)
+    return sums.movedim(-1, dim)
+
+
 @decomposes(aten.cumprod.default)
 def cumprod_by_scan(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     """Return the cumulative product, by a scan; half precision in float32."""

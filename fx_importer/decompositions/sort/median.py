@@ -19,7 +19,7 @@ def median(x: Tensor) -> Any:
     if is_empty(x):
         return NotImplemented
     ordered = torch.sort(x.reshape(-1), 0)[0]
-    middle, last = ordered[(x.numel() - 1) // 2], ordered[-1]
+    middle, last = ordered.narrow(0, (x.numel() - 1) // 2, 1).squeeze(0), ordered[-1]
     return torch.where(last != last, last, middle) if x.is_floating_point() else middle
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty, static_numel
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import count, positions
 from fx_importer.fx_graph.operators import aten
@@ -28,18 +28,18 @@ MAX_ROW = 1 << 16
 
 def leading_of_sorted(x: Tensor, kept: int, dim: int, descending: bool) -> Any:
     """Return the first ``kept`` elements of ``x`` sorted along ``dim``, and their indices."""
-    if not is_static(x):
-        return NotImplemented
     if x.dim() == 0:
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     size = x.shape[dim]
-    if size == 1:  # the C++ lowering of the comparison of all pairs ends in an invalid reshape
+    if (
+        isinstance(size, int) and size == 1
+    ):  # the C++ lowering of the comparison of all pairs ends in an invalid reshape
         return x.narrow(dim, 0, kept).clone(), torch.zeros_like(x.narrow(dim, 0, kept), dtype=torch.int64)
-    if x.numel() == 0 or size > MAX_ROW:
+    if is_empty(x) or (isinstance(size, int) and size > MAX_ROW):
         return NotImplemented
     rows = x.movedim(dim, -1)
     keys = rows.to(torch.int32) if x.dtype == torch.bool else rows
-    if x.numel() * size <= MAX_PAIRS:
+    if not isinstance(size, int) or static_numel(x) * size <= MAX_PAIRS:
         order = _argsort_by_counting(keys, kept, descending)
     else:
         order = _argsort_bitonic(keys, descending).narrow(-1, 0, kept)

@@ -135,6 +135,7 @@ TOSA = (
         strided_views.slice_scatter_beside_dynamic_axes,
         sum_mean_prod.mean_of_dynamic_axes,
         cumulative.cumsum_beside_dynamic_axes,
+        cumulative.cumsum_along_dynamic_axis,
         because="the C++ lowering needs static sizes",
     )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")

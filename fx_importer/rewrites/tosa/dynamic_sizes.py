@@ -1,81 +1,30 @@
 """Data movement and conversions of tensors with dynamic sizes: their C++ lowerings require static ones.
 
-Attributes stay static: a slice takes a dynamic axis whole, or to its end (size -1); a reshape infers one. What
-needs the number itself is left alone, and the C++ lowering reports it.
+Attributes stay static where that is possible: a slice takes a dynamic axis whole, or to its end (size -1); a reshape
+infers one. Other sizes are computed by the shape operations of TOSA 1.1. What needs more is left alone, and the C++
+lowering reports it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import producer, replace, with_element
+from fx_importer.mlir.emit import Size, is_used, producer, replace, with_element
 from fx_importer.mlir.emit_torch import constant_of
-from fx_importer.mlir.emit_torch_tosa import TorchTosaOps, list_of, tensor_type_of
-from fx_importer.mlir.walk import rewrite
+from fx_importer.mlir.emit_torch_tosa import list_of, tensor_type_of
+from fx_importer.mlir.emit_tosa_sizes import SIZE_ARITHMETIC, TosaSizeOps
+from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.tosa.dynamic_reductions import DYNAMIC_REDUCTIONS
+from fx_importer.rewrites.tosa.dynamic_slices import slice_to_tosa
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
 _DTYPES = {"f32": np.float32, "f64": np.float64}
-_OPEN_END = 2**62
-"""An end of a slice beyond this is the end of the axis; the graph has 2^63 - 1."""
 
 
-def _slice(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
-    numbers = [constant_of(each) for each in list(op.operands)[1:]]
-    x = emit.builtin(op.operands[0])
-    found = tensor_type_of(op.results[0])
-    if x is None or found is None:
-        return None
-    axis, start, end, step = numbers
-    start = 0 if producer(op.operands[2]) == "torch.constant.none" else start
-    end = 2**63 - 1 if producer(op.operands[3]) == "torch.constant.none" else end
-    if axis is None or start is None or end is None or step is None:
-        return None
-    axis %= len(emit.shape(x))
-    size, number = emit.shape(x)[axis], found[0][axis]
-    if size is None:
-        return _slice_of_dynamic_axis(emit, x, axis, start, end, number) if step == 1 else None
-    start, end, step = slice(start, end, step).indices(size)
-    return _strided(emit, x, axis, start, len(range(start, end, step)), step)
-
-
-def _slice_of_dynamic_axis(
-    emit: TorchTosaOps, x: ir.Value, axis: int, start: int, end: int, number: int | None
-) -> ir.Value | None:
-    """Slice ``number`` elements, if that is static; else all between constant distances from both ends."""
-    if start >= 0 and number is not None:
-        return emit.part(x, axis, start, number)
-    if start < 0 and number is not None and end >= _OPEN_END:
-        return emit.reverse(emit.part(emit.reverse(x, axis), axis, 0, number), axis) if number == -start else None
-    if start < 0 and number is not None and end < 0:
-        return emit.reverse(emit.part(emit.reverse(x, axis), axis, -end, number), axis)
-    if start < 0 or number is not None or 0 <= end < _OPEN_END:
-        return None
-    rest = emit.part(x, axis, start, None) if start else x
-    return rest if end >= _OPEN_END else emit.reverse(emit.part(emit.reverse(rest, axis), axis, -end, None), axis)
-
-
-def _strided(emit: TorchTosaOps, x: ir.Value, axis: int, start: int, number: int, step: int) -> ir.Value | None:
-    """Return every ``step``-th element: the first column of rows of ``step``, and the last element."""
-    if not number:
-        return None
-    x = emit.part(x, axis, start, (number - 1) * step + 1)
-    if step == 1 or number == 1:
-        return x
-    shape = list(emit.shape(x))
-    rows = emit.reshape(
-        emit.part(x, axis, 0, (number - 1) * step), [*shape[:axis], number - 1, step, *shape[axis + 1 :]]
-    )
-    if rows is None:
-        return None
-    firsts = emit.reshape(emit.part(rows, axis + 1, 0, 1), [*shape[:axis], number - 1, *shape[axis + 1 :]])
-    return firsts and emit.concat([firsts, emit.part(x, axis, (number - 1) * step, 1)], axis)
-
-
-def _cat(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
+def _cat(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     found, axis, given = tensor_type_of(op.results[0]), constant_of(op.operands[1]), list_of(op.operands[0])
     if found is None or axis is None or given is None:
         return None
@@ -86,22 +35,22 @@ def _cat(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
     return emit.concat(known, axis % len(found[0]))
 
 
-def _broadcast(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
-    """Tile static axes of size 1; dynamic axes are kept. A new dynamic size is left alone."""
-    found, x = tensor_type_of(op.results[0]), emit.builtin(op.operands[0])
-    if found is None or x is None:
+def _broadcast(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Tile axes of size 1; other axes are kept."""
+    found, x, given = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
+    if found is None or x is None or given is None:
         return None
-    old = [1] * (len(found[0]) - len(emit.shape(x))) + list(emit.shape(x))
-    if any(new is None and size == 1 for size, new in zip(old, found[0], strict=True)):
-        return None
-    wide = emit.reshape(x, old)
-    times = [new if size == 1 else 1 for size, new in zip(old, found[0], strict=True)]
-    if wide is None or all(each == 1 for each in times):
-        return wide
-    return emit.value("tosa.tile", emit.tensor(*found), wide, emit.const_shape([each or 1 for each in times]))
+    old = [*([1] * (len(found[0]) - len(emit.shape(x)))), *emit.sizes(x)]
+    times: list[Size] = []
+    for axis, (size, new) in enumerate(zip(old, found[0], strict=True)):
+        wanted = new if new is not None else emit.size_of(given[axis])
+        if size == 1 and wanted is None:
+            return None
+        times.append(wanted if size == 1 and wanted is not None and wanted != -1 else 1)
+    return emit.tile(emit.reshape_to(x, old) if len(old) > len(emit.shape(x)) else x, times)
 
 
-def _convert(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
+def _convert(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Convert as torch: towards zero from floats to integers, and to bool whether a number is not zero."""
     found, x = tensor_type_of(op.results[0]), emit.builtin(op.operands[0])
     if found is None or x is None:
@@ -120,19 +69,19 @@ def _convert(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
     return x if emit.element(x) == target else emit.cast_element(x, target)
 
 
-def _widened(emit: TorchTosaOps, x: ir.Value) -> ir.Value:
+def _widened(emit: TosaSizeOps, x: ir.Value) -> ir.Value:
     """Return half precision in f32; numpy has no bf16 for constants."""
     return emit.cast_element(x, "f32") if emit.element(x) in ("f16", "bf16") else x
 
 
-def _towards_zero(emit: TorchTosaOps, x: ir.Value) -> ir.Value:
+def _towards_zero(emit: TosaSizeOps, x: ir.Value) -> ir.Value:
     zero = emit.const_array(np.zeros([1] * len(emit.shape(x)), _DTYPES[emit.element(x)]))
     negative = emit.value("tosa.greater", with_element(x.type, "i1"), zero, x)
     down, up = (emit.value(name, x.type, x) for name in ("tosa.floor", "tosa.ceil"))
     return emit.value("tosa.select", x.type, negative, up, down)
 
 
-def _gather(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
+def _gather(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Gather along an axis: as the middle axis of ``[N, K, 1]``, where N are all others."""
     x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
     if x is None or axis is None or indices is None or not emit.shape(x):
@@ -145,18 +94,16 @@ def _gather(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
             x = emit.part(x, each, 0, taken)
     order = [each for each in range(rank) if each != axis] + [axis]
     x, indices = emit.transpose(x, order), emit.transpose(indices, order)
-    (*others, size), (*_, number) = emit.shape(x), emit.shape(indices)
-    picked = emit.shape(indices)
-    number_of_others = _product(others)
-    values = emit.reshape(x, [number_of_others, size, 1])
-    places = emit.reshape(indices, [number_of_others, number])
-    if values is None or places is None:
-        return None
-    result = emit.reshape(emit.gather(values, places), picked)
-    return result and emit.transpose(result, [order.index(each) for each in range(rank)])
+    (*others, size), (*_, number) = emit.sizes(x), emit.sizes(indices)
+    picked = emit.sizes(indices)
+    number_of_others = emit.product_of(others)
+    values = emit.reshape_to(x, [number_of_others, size, 1])
+    places = emit.reshape_to(indices, [number_of_others, number])
+    result = emit.reshape_to(emit.gather(values, places), picked)
+    return emit.transpose(result, [order.index(each) for each in range(rank)])
 
 
-def _index_select(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
+def _index_select(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Select along an axis: as the middle axis of ``[1, K, C]``, where C are all others."""
     x, axis, indices = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.builtin(op.operands[2])
     if x is None or axis is None or indices is None or not emit.shape(x):
@@ -164,41 +111,162 @@ def _index_select(op: ir.Operation, emit: TorchTosaOps) -> ir.Value | None:
     rank = len(emit.shape(x))
     axis %= rank
     order = [axis, *(each for each in range(rank) if each != axis)]
-    (size, *others) = emit.shape(emit.transpose(x, order))
-    number = _product(emit.shape(indices))
-    values = emit.reshape(emit.transpose(x, order), [1, size, _product(others)])
-    places = emit.reshape(indices, [1, number])
-    if values is None or places is None:
+    x = emit.transpose(x, order)
+    (size, *others) = emit.sizes(x)
+    rows = _rows(emit, x, size, others, indices, emit.sizes(indices) or [1])
+    return emit.transpose(rows, [order.index(each) for each in range(rank)])
+
+
+def _embedding(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Read a row of the table for each index, of any rank."""
+    x, indices = emit.builtin(op.operands[0]), emit.builtin(op.operands[1])
+    if x is None or indices is None:
         return None
-    rows = emit.reshape(emit.gather(values, places), [number, *others])
-    return rows and emit.transpose(rows, [order.index(each) for each in range(rank)])
+    (size, *others) = emit.sizes(x)
+    return _rows(emit, x, size, others, indices, emit.sizes(indices))
 
 
-def _product(sizes: list[int | None] | tuple[int | None, ...]) -> int | None:
-    return None if None in sizes else math.prod(size or 0 for size in sizes)
+def _rows(
+    emit: TosaSizeOps, x: ir.Value, size: Size, others: Sequence[Size], indices: ir.Value, picked: Sequence[Size]
+) -> ir.Value:
+    """Return the rows of ``x`` at ``indices``, in the sizes ``picked`` and then those of a row."""
+    values = emit.reshape_to(x, [1, size, emit.product_of(others)])
+    places = emit.reshape_to(indices, [1, emit.product_of(picked)])
+    return emit.reshape_to(emit.gather(values, places), [*picked, *others])
 
 
-_LOWERINGS: dict[str, Callable[[ir.Operation, TorchTosaOps], ir.Value | None]] = {
-    "torch.aten.slice.Tensor": _slice,
+def _view(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    found, x, given = tensor_type_of(op.results[0]), emit.builtin(op.operands[0]), list_of(op.operands[1])
+    if found is None or x is None or given is None:
+        return None
+    sizes = [new if new is not None else emit.size_of(each) for new, each in zip(found[0], given, strict=True)]
+    known = [each for each in sizes if each is not None]
+    if len(known) < len(sizes):
+        return None
+    if -1 in known and len([each for each in known if not isinstance(each, int)]):
+        rest = emit.product_of([each for each in known if each != -1])
+        inferred = emit.compute("div_floor", emit.product_of(emit.sizes(x)), rest)
+        known = [inferred if each == -1 else each for each in known]
+    return emit.reshape_to(x, known)
+
+
+def _unsqueeze(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    x, axis = emit.builtin(op.operands[0]), constant_of(op.operands[1])
+    if x is None or axis is None:
+        return None
+    sizes = emit.sizes(x)
+    sizes.insert(axis % (len(sizes) + 1), 1)
+    return emit.reshape_to(x, sizes)
+
+
+def _squeeze(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Drop an axis of static size 1. Of another static size it is kept; of dynamic size, torch.export decided."""
+    x, axis, found = emit.builtin(op.operands[0]), constant_of(op.operands[1]), tensor_type_of(op.results[0])
+    if x is None or axis is None or found is None:
+        return None
+    sizes = emit.sizes(x)
+    axis %= len(sizes)
+    if len(found[0]) < len(sizes):
+        if sizes[axis] != 1:
+            return None
+        del sizes[axis]
+    return emit.reshape_to(x, sizes)
+
+
+def _collapse(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Merge the axes from the first to the last."""
+    x, first, last = emit.builtin(op.operands[0]), constant_of(op.operands[1]), constant_of(op.operands[2])
+    if x is None or first is None or last is None:
+        return None
+    sizes = emit.sizes(x)
+    first, last = first % len(sizes), last % len(sizes)
+    return emit.reshape_to(x, [*sizes[:first], emit.product_of(sizes[first : last + 1]), *sizes[last + 1 :]])
+
+
+def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Multiply float32 matrices with several dynamic sizes as a batch of one."""
+    found, a, b = tensor_type_of(op.results[0]), *(emit.builtin(each) for each in list(op.operands)[:2])
+    if found is None or a is None or b is None or {emit.element(a), emit.element(b), found[1]} != {"f32"}:
+        return None
+    zero = emit.const_array(np.zeros(1, np.float32))
+    batches = [emit.reshape_to(each, [1, *emit.sizes(each)]) for each in (a, b)]
+    product = emit.value("tosa.matmul", emit.tensor([1, *found[0]], "f32"), *batches, zero, zero)
+    return emit.reshape_to(product, [emit.dim(a, 0), emit.dim(b, 1)])
+
+
+def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Count ``start + step * i``, of integers."""
+    found = tensor_type_of(op.results[0])
+    start, end, step = (emit.size_of(each) for each in list(op.operands)[:3])
+    if found is None or start is None or end is None or not isinstance(step, int) or step == 0:
+        return None
+    distance = emit.compute("sub", end, start) if step > 0 else emit.compute("sub", start, end)
+    counted = emit.positions(emit.compute("div_ceil", distance, abs(step)))
+    if step != 1:
+        counted = emit.product(counted.type, counted, emit.const_array(np.array([step], np.int64)))
+    if start != 0:
+        counted = emit.value("tosa.add", counted.type, counted, emit.number_of(start))
+    return counted if found[1] == "i64" else emit.cast_element(counted, found[1])
+
+
+def _number(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Return a size as a rank-0 tensor."""
+    found, size = tensor_type_of(op.results[0]), emit.size_of(op.operands[0])
+    if found is None or found[0] or size is None or isinstance(size, int):
+        return None
+    number = emit.reshape_to(emit.number_of(size), [])
+    return number if found[1] == "i64" else emit.cast_element(number, found[1])
+
+
+_LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = {
+    "torch.aten.slice.Tensor": slice_to_tosa,
     "torch.aten.cat": _cat,
     "torch.aten.broadcast_to": _broadcast,
     "torch.aten.to.dtype": _convert,
     "torch.aten.gather": _gather,
     "torch.aten.index_select": _index_select,
+    "torch.aten.embedding": _embedding,
+    "torch.aten.mm": _mm,
+    "torch.aten.view": _view,
+    "torch.aten.unsqueeze": _unsqueeze,
+    "torch.aten.squeeze.dim": _squeeze,
+    "torch.prims.collapse": _collapse,
+    "torch.aten.arange.start_step": _arange,
+    "torch.prim.NumToTensor.Scalar": _number,
 }
 
 
-@rewrite("fx-importer-dynamic-sizes-to-tosa", ops=_LOWERINGS, emitter=TorchTosaOps)
-def dynamic_sizes_to_tosa(op: ir.Operation, emit: TorchTosaOps) -> None:
-    """Lower data movement and conversions of tensors with dynamic sizes where all attributes are static."""
+@rewrite("fx-importer-dynamic-sizes-to-tosa", ops={*_LOWERINGS, *DYNAMIC_REDUCTIONS}, emitter=TosaSizeOps)
+def dynamic_sizes_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> None:
+    """Lower data movement, conversions and reductions of tensors with dynamic sizes, and sizes as data."""
     tensors = [found for each in (*op.operands, *op.results) if (found := tensor_type_of(each))]
     listed = [found for each in op.operands for part in list_of(each) or () if (found := tensor_type_of(part))]
-    if not any(None in shape for shape, _ in (*tensors, *listed)):
+    if not any(None in shape for shape, _ in (*tensors, *listed)) and op.name != "torch.prim.NumToTensor.Scalar":
         return
-    value = _LOWERINGS[op.name](op, emit)
-    if value is None:
-        return
-    shape, element = tensor_type_of(op.results[0]) or ((), "")
-    if value.type != emit.tensor(shape, element):
-        value = emit.value("tensor.cast", emit.tensor(shape, element), value)
-    replace(op, emit.value("torch_c.from_builtin_tensor", op.results[0].type, value))
+    if op.name in DYNAMIC_REDUCTIONS:
+        values = DYNAMIC_REDUCTIONS[op.name](op, emit)
+    else:
+        value = _LOWERINGS[op.name](op, emit)
+        values = None if value is None else [value]
+    if values is not None:
+        replace(op, *(_as_torch(emit, value, result) for value, result in zip(values, op.results, strict=True)))
+
+
+def _as_torch(emit: TosaSizeOps, value: ir.Value, result: ir.Value) -> ir.Value:
+    """Return ``value`` as the torch tensor ``result``, whose type may know less, or more."""
+    type_ = emit.tensor(*(tensor_type_of(result) or ((), "")))
+    if value.type != type_ and producer(value).startswith("tosa."):
+        value.set_type(type_)
+    cast = value if value.type == type_ else emit.value("tensor.cast", type_, value)
+    return emit.value("torch_c.from_builtin_tensor", result.type, cast)
+
+
+@rewrite("fx-importer-erase-unused-sizes")
+def erase_unused_sizes(module: ir.Operation) -> None:
+    """Erase sizes, their arithmetic, and lists of them that nothing uses any more."""
+    for op in reversed(operations(module, _SIZES)):
+        if not is_used(op.results[0]):
+            op.erase()
+
+
+_SIZES = (*SIZE_ARITHMETIC, "torch.aten.size.int", "torch.prim.ListConstruct", "torch.constant.int")

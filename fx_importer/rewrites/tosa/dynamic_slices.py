@@ -1,0 +1,92 @@
+"""Slices of tensors with dynamic sizes, at constant or computed bounds."""
+
+from __future__ import annotations
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Size, producer
+from fx_importer.mlir.emit_torch import constant_of
+from fx_importer.mlir.emit_torch_tosa import tensor_type_of
+from fx_importer.mlir.emit_tosa_sizes import TosaSizeOps
+
+_END = 2**63 - 1
+_OPEN_END = 2**62
+"""An end of a slice beyond this is the end of the axis; the graph has 2^63 - 1."""
+
+
+def slice_to_tosa(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Return a slice between constant or computed bounds; None for a step that is not constant."""
+    x, found = emit.builtin(op.operands[0]), tensor_type_of(op.results[0])
+    axis, step = constant_of(op.operands[1]), constant_of(op.operands[4])
+    start, end = (
+        default if producer(each) == "torch.constant.none" else emit.size_of(each)
+        for each, default in ((op.operands[2], 0), (op.operands[3], _END))
+    )
+    if x is None or found is None or axis is None or step is None or start is None or end is None:
+        return None
+    axis %= len(emit.shape(x))
+    size, number = emit.shape(x)[axis], found[0][axis]
+    if isinstance(start, int) and isinstance(end, int):
+        if size is not None:
+            start, end, step = slice(start, end, step).indices(size)
+            return _strided(emit, x, axis, start, len(range(start, end, step)), step)
+        if step == 1 and (part := _constant_part_of_dynamic_axis(emit, x, axis, start, end, number)) is not None:
+            return part
+    length = emit.dim(x, axis)
+    first, last = (_from_the_front(emit, each, length) for each in (start, end))
+    taken = emit.compute("sub", last, first) if number is None or step != 1 else number
+    part = emit.range_of(x, axis, first, taken)
+    return part if step == 1 else _every(emit, part, axis, step)
+
+
+def _from_the_front(emit: TosaSizeOps, place: Size, length: Size) -> Size:
+    """Return a bound of a slice as torch counts it: negative constants from the end, and none beyond the end.
+
+    A computed bound is not negative, or the slice is invalid when it is specialized.
+    """
+    if isinstance(place, int) and place >= _OPEN_END:
+        return length
+    if isinstance(place, int) and place <= 0:
+        return emit.compute("max", emit.compute("add", length, place), 0) if place else 0
+    return emit.compute("min", place, length)
+
+
+def _every(emit: TosaSizeOps, x: ir.Value, axis: int, step: int) -> ir.Value:
+    """Return every ``step``-th element along a dynamic axis: the first column of rows of ``step``, after padding."""
+    sizes = emit.sizes(x)
+    rows = emit.compute("div_ceil", sizes[axis], step)
+    behind = emit.compute("sub", emit.compute("mul", rows, step), sizes[axis])
+    widths: list[Size] = [0] * (2 * len(sizes))
+    widths[2 * axis + 1] = behind
+    padded = emit.pad_with_zeros(x, widths)
+    table = emit.reshape_to(padded, [*sizes[:axis], rows, step, *sizes[axis + 1 :]])
+    return emit.reshape_to(emit.part(table, axis + 1, 0, 1), [*sizes[:axis], rows, *sizes[axis + 1 :]])
+
+
+def _constant_part_of_dynamic_axis(
+    emit: TosaSizeOps, x: ir.Value, axis: int, start: int, end: int, number: int | None
+) -> ir.Value | None:
+    """Slice ``number`` elements, if that is static; else all between constant distances from both ends."""
+    if start >= 0 and number is not None:
+        return emit.part(x, axis, start, number)
+    if start < 0 and number is not None and end >= _OPEN_END:
+        return emit.reverse(emit.part(emit.reverse(x, axis), axis, 0, number), axis) if number == -start else None
+    if start < 0 and number is not None and end < 0:
+        return emit.reverse(emit.part(emit.reverse(x, axis), axis, -end, number), axis)
+    if start < 0 or number is not None or 0 <= end < _OPEN_END:
+        return None
+    rest = emit.part(x, axis, start, None) if start else x
+    return rest if end >= _OPEN_END else emit.reverse(emit.part(emit.reverse(rest, axis), axis, -end, None), axis)
+
+
+def _strided(emit: TosaSizeOps, x: ir.Value, axis: int, start: int, number: int, step: int) -> ir.Value | None:
+    """Return every ``step``-th element: the first column of rows of ``step``, and the last element."""
+    if not number:
+        return None
+    x = emit.part(x, axis, start, (number - 1) * step + 1)
+    if step == 1 or number == 1:
+        return x
+    sizes = emit.sizes(x)
+    rows = emit.part(x, axis, 0, (number - 1) * step)
+    table = emit.reshape_to(rows, [*sizes[:axis], number - 1, step, *sizes[axis + 1 :]])
+    firsts = emit.reshape_to(emit.part(table, axis + 1, 0, 1), [*sizes[:axis], number - 1, *sizes[axis + 1 :]])
+    return emit.concat([firsts, emit.part(x, axis, (number - 1) * step, 1)], axis)
