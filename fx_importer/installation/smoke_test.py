@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 
 import torch
@@ -15,6 +14,7 @@ from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanage
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import PIPELINES, Nested, Pass, Step
 from fx_importer.pipelines.to_linalg import TO_LINALG
+from fx_importer.process.one_shot import output_of
 from fx_importer.process.worker import Note
 from fx_importer.targets import EXECUTABLE, target_for
 
@@ -95,7 +95,8 @@ def _artifact() -> str:
 
 def _opt() -> str:
     command = [torch_mlir_opt(), "--version"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    ran = output_of(command, 60)
+    ran.check_returncode()
     return next((line.strip() for line in ran.stdout.splitlines() if "version" in line), "")
 
 

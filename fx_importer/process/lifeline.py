@@ -1,7 +1,6 @@
 """A process that ends with its parent, whatever ends that: the first thing that a child process runs.
 
-To start fast, this file imports nothing but the standard library. Run as a program, with a command and its arguments,
-it becomes that command, which then ends with the parent too.
+To start fast, this file imports nothing but the standard library. `ending_with_parent` gives a command that runs it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Sequence
+from os import PathLike
 
 _PR_SET_PDEATHSIG = 1
 
@@ -35,6 +36,14 @@ def end_with_parent(lifeline: int, *, parent_thread_stays: bool = True) -> None:
         threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
     if select.select([lifeline], [], [], 0)[0]:  # the parent ended before
         os._exit(1)
+
+
+def ending_with_parent(command: Sequence[str | PathLike[str]]) -> list[str | PathLike[str]]:
+    """Return a command that becomes ``command``, which then ends with the parent: its standard input is the lifeline.
+
+    The standard input is the reading end of a pipe, as for `end_with_parent`.
+    """
+    return [sys.executable, "-I", "-S", __file__, *command]
 
 
 def _watch(lifeline: int) -> None:

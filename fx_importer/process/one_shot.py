@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,7 +46,32 @@ def run_command(what: str, command: Sequence[str | Path], limits: Limits | None 
     Raises:
         CrashedError: if it ends by a signal, or with an exit code other than 0, or exceeds a limit.
     """
-    _run(what, [sys.executable, "-I", "-S", lifeline.__file__, *command], limits)
+    _run(what, lifeline.ending_with_parent(command), limits)
+
+
+def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` without input, and return its exit code and output. It ends with this process.
+
+    Raises:
+        subprocess.TimeoutExpired: if it takes longer than ``seconds``.
+        OSError: if there is no such command.
+    """
+    if shutil.which(command[0]) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(command[0]))
+    reading, held = os.pipe()
+    try:
+        return subprocess.run(
+            lifeline.ending_with_parent(command),
+            stdin=reading,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    finally:
+        os.close(reading)
+        os.close(held)
 
 
 def _run(what: str, command: Sequence[str | Path], limits: Limits | None) -> None:

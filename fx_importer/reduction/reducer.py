@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from fx_importer.diagnostics.mlir_diagnostics import read_frames
 from fx_importer.diagnostics.trace import StageRecord
 from fx_importer.errors import UsageError
+from fx_importer.process.one_shot import output_of
 from fx_importer.process.scratch import Scratch
 from fx_importer.reduction.ddmin import minimized
 from fx_importer.reduction.module_slices import operations_in
@@ -247,14 +248,7 @@ def _name(node: fx.Node) -> str:
 def confirmed(script: Path, symptom: Symptom, seconds: float) -> bool:
     """Return whether ``script`` fails with ``symptom``."""
     try:
-        ran = subprocess.run(
-            [sys.executable, script],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60 + 2 * seconds,
-            check=False,
-        )
+        ran = output_of([sys.executable, script], 60 + 2 * seconds)
     except subprocess.TimeoutExpired:
         return False
     output = normalized(ran.stdout + ran.stderr)

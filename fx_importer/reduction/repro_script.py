@@ -36,8 +36,8 @@ if "here" in sys.argv[1:]:
 {body}
     sys.exit()
 
-# In a process of its own, whose end this one lives to tell.
-child = subprocess.Popen([sys.executable, __file__, "here"])
+# In a process of its own, whose end this one lives to tell, and which ends with this one.
+child = subprocess.Popen(ending_with_parent([sys.executable, __file__, "here"]), stdin=subprocess.PIPE)
 try:
     code = child.wait({seconds})
 except subprocess.TimeoutExpired:
@@ -48,6 +48,9 @@ if code < 0:
 if code:
     sys.exit(f"it ended with exit code {{code}}")
 """
+
+
+_LIFELINE = "from fx_importer.process.lifeline import ending_with_parent"
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def script_of(program: Listing | ExportedProgram, setting: Setting, symptom: Sym
             "import torch",
             "",
             "import fx_importer",
+            *([_LIFELINE] if form is _IN_CHILD_PROCESS else []),
             *(["", *remarks] if remarks else []),
             "",
             text,

@@ -61,7 +61,7 @@ def test_exit_code_is_reported():
 
 PARENT = """
 import sys
-from fx_importer.process.one_shot import run_command, run_isolated
+from fx_importer.process.one_shot import output_of, run_command, run_isolated
 
 def endless(path):
     import os
@@ -75,11 +75,12 @@ if __name__ != "__main__":
 elif sys.argv[1] == "function":
     run_isolated("it", endless, sys.argv[2])
 else:
-    run_command("it", ["sh", "-c", "echo $$ > $0; while :; do :; done", sys.argv[2]])
+    command = ["sh", "-c", "echo $$ > $0; while :; do :; done", sys.argv[2]]
+    output_of(command, 60) if sys.argv[1] == "output" else run_command("it", command)
 """
 
 
-@pytest.mark.parametrize("kind", ["function", "command"])
+@pytest.mark.parametrize("kind", ["function", "command", "output"])
 def test_process_ends_with_its_killed_parent(kind, tmp_path):
     script, written = tmp_path / "parent.py", tmp_path / "pid"
     script.write_text(PARENT)

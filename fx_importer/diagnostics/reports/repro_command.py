@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.process.one_shot import output_of
 
 OPT = "torch-mlir-opt"
 
@@ -52,12 +53,12 @@ def _reads(bytecode: Path) -> bool:
 
 def _knows(pipeline: str) -> bool:
     # Only whether the pipeline can be parsed matters here.
-    outcome = _run([torch_mlir_opt(), "-", f"-pass-pipeline={pipeline}"], text="module {}")
+    outcome = _run([torch_mlir_opt(), os.devnull, f"-pass-pipeline={pipeline}"])
     return outcome is not None and "Textual PassPipeline Parser" not in outcome.stderr
 
 
-def _run(command: list[str | Path], text: str = "") -> subprocess.CompletedProcess[str] | None:
+def _run(command: list[str | Path]) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+        return output_of(command, 60)
     except (OSError, subprocess.TimeoutExpired):
         return None
