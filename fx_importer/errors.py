@@ -40,6 +40,10 @@ class EagerFallbackWarning(UserWarning):
     """Warning about operators of a graph of `torch.compile` that run in eager PyTorch: the output type has none."""
 
 
+class RandomNumbersWarning(UserWarning):
+    """Warning about random numbers that are drawn when the program is lowered: the output type draws none."""
+
+
 class UsageError(FxImporterError, ValueError):
     """Invalid use of the package: an option, name, path or input."""
 

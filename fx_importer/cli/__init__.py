@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
+from pathlib import Path
 
 from fx_importer.cli.app import app
 from fx_importer.cli.option_arguments import with_options
@@ -13,6 +15,17 @@ __all__ = ["app", "main"]
 
 USAGE = 2
 FAILED = 1
+_PACKAGE = str(Path(__file__).parents[1])
+_in_python = warnings.formatwarning
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Return a warning of this package as one line, and others as Python prints them."""
+    if filename.startswith(_PACKAGE):
+        return f"warning: {with_options(str(message))}\n"
+    return _in_python(message, category, filename, lineno, line)
 
 
 def main() -> None:
@@ -20,8 +33,9 @@ def main() -> None:
 
     The exit code is 0 on success, 1 if the program could not be lowered, or 2 for a usage error. Errors that this
     package raises on purpose are printed as sentences, without a traceback unless ``--debug`` is given; any other
-    exception is a bug of this package and keeps its traceback.
+    exception is a bug of this package and keeps its traceback. Warnings are lines on standard error.
     """
+    warnings.formatwarning = _format_warning
     try:
         app(prog_name="fx-importer")
     except FxImporterError as error:

@@ -39,6 +39,8 @@ class Compiled:
     """Lowers another model or program with these options, and with other decompositions if given."""
     operator_output_types: tuple[OperatorOutputType, ...] = ()
     """With a fallback: the output type to which each operator was lowered, and why not to the requested one."""
+    drawn: tuple[str, ...] = ()
+    """Functions whose random numbers were drawn by this lowering, since the output type draws none."""
 
 
 class LazyPrograms(Mapping[str, ExportedProgram]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,12 +19,13 @@ from fx_importer.compiler.steps import (
     Programs,
     canonicalize_programs,
     decompose_programs,
+    drawing_functions,
     export_models,
     import_legal,
     legalize_programs,
 )
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import FxImporterError, UnsupportedProgramError
+from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.importing import FxImporter
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.pipelines.isolated_runner import stage_runner
@@ -56,8 +58,17 @@ def compile_programs(
     admit(options.output_type, importer.module.context)
     exported = export_models(calls, compilation, trace)
     if cached:
-        return _through_the_cache(exported, importer, compilation, trace)
-    return lower_exported(exported, importer, compilation, trace, report=report)
+        compiled = _through_the_cache(exported, importer, compilation, trace)
+    else:
+        compiled = lower_exported(exported, importer, compilation, trace, report=report)
+    if report and compiled.drawn:
+        warnings.warn(
+            f"{options.output_type.value} has no random numbers: those of {', '.join(compiled.drawn)} were drawn by "
+            "this lowering, and are the same in each call of the module",
+            RandomNumbersWarning,
+            stacklevel=3,
+        )
+    return compiled
 
 
 def lower_exported(
@@ -91,9 +102,16 @@ def lower_exported(
     outcome = lower_imported(imported, compilation, trace, run)
     trace.imported = None  # it was only kept for diagnosis
     manifest = manifest_of(imported, outcome, compilation)
-    recompile = _recompiler(importer, options)
     return Compiled(
-        canonical, exported, imported.module, manifest, trace, options, recompile, outcome.operator_output_types
+        canonical,
+        exported,
+        imported.module,
+        manifest,
+        trace,
+        options,
+        _recompiler(importer, options),
+        outcome.operator_output_types,
+        () if compilation.target.random else drawing_functions(legal),
     )
 
 
@@ -126,7 +144,8 @@ def _lower_and_keep(
     try:
         compiled = lower_exported(exported, importer, compilation, attempt, report=False, elided=place.elided.numbers)
         with attempt.stage("keep") as record:
-            record.remarks.append(place.write(compiled.module, compiled.manifest))
+            drawn = "not cached: random numbers were drawn"
+            record.remarks.append(drawn if compiled.drawn else place.write(compiled.module, compiled.manifest))
             place.give_weights(compiled.module)
     except FxImporterError:
         whole = importer.fresh()

@@ -125,8 +125,12 @@ def import_legal(
     options, target = compilation.importing, compilation.target
     with trace.stage("import", importer.module) as record:
         state = shared_state(legal)
-        if not target.random:
-            record.remarks += _drawn(legal)
+        if not target.random and (drawn := drawn_nodes(legal)):
+            place = unsupported_node(drawn[0], "").where
+            record.remarks.append(
+                f"random numbers are drawn here, and are the same in each call: {len(drawn)} tensors"
+                + (f", the first at {place}" if place else "")
+            )
         if target.folds_constants:
             inline = options.weights is Weights.INLINE
             legal = {
@@ -158,14 +162,21 @@ def _check_nothing_is_overwritten(programs: Programs, output_type: OutputType) -
             )
 
 
-def _drawn(programs: Programs) -> Iterator[str]:
-    """Yield a remark if there are random numbers."""
+def drawn_nodes(programs: Programs) -> list[fx.Node]:
+    """Return the calls that draw random numbers."""
     nodes = [node for program in programs.values() for node in program.graph.nodes]
-    drawn = [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
-    if drawn:
-        first = unsupported_node(drawn[0], "").where
-        place = f", the first at {first}" if first else ""
-        yield f"random numbers are drawn here, and are the same in each call: {len(drawn)} tensors{place}"
+    return [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
+
+
+def drawing_functions(programs: Programs) -> tuple[str, ...]:
+    """Return the functions of torch whose random numbers `drawn_nodes` draw, with their source lines."""
+    found: dict[str, None] = {}
+    for node in drawn_nodes(programs):
+        called = node.meta.get("torch_fn")  # such as ("dropout_1", "function.dropout")
+        function = called[1].partition(".")[2] if called else str(node.target)
+        place = unsupported_node(node, "").where
+        found[function + (f" (at {place})" if place else "")] = None
+    return tuple(found)
 
 
 def _narrowing(programs: Programs, dtypes: Dtypes) -> Iterator[str]:

@@ -101,7 +101,7 @@ class Trace:
         ``pipeline``.
 
         Raises:
-            StageFailed: for any exception that is not an `FxImporterError`.
+            StageFailed: for any exception that is neither an `FxImporterError` nor a warning.
             CrashedError: with stage and report added, if the body raises one.
         """
         record = StageRecord(name, pipeline=pipeline)
@@ -128,7 +128,7 @@ class Trace:
             self._take_snapshot(record, recreate)
             error.report = self.reporter(self, record, ()) if self.reporter else None
             raise
-        except FxImporterError as error:
+        except (FxImporterError, Warning) as error:  # warnings are raised if their filter says so
             record.failure = error
             raise
         except Exception as error:

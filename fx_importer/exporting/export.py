@@ -50,6 +50,8 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
             if isinstance(module, FunctionModule):
                 shapes = module.shapes_of(shapes)
             program = restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))
+    except Warning:  # of a filter that makes warnings errors, such as pytest's
+        raise
     except Exception as error:
         name = type(f).__name__ if isinstance(f, torch.nn.Module) else getattr(f, "__name__", "the function")
         raise ExportError(

@@ -138,6 +138,8 @@ class _RuleCall:
             raise
         except CannotEmit as error:
             raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {error}") from None
+        except Warning:
+            raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
             raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {said}") from error

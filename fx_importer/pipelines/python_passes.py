@@ -33,6 +33,8 @@ class PythonPass:
         """
         try:
             returned: Any = self.function(module)
+        except Warning:
+            raise
         except Exception as error:
             raise PassError(f"{self} raised {_error_text(error)}") from error
         if returned is not None:

@@ -3,6 +3,7 @@
 import inspect
 import shutil
 import tempfile
+import warnings
 
 import pytest
 import torch
@@ -351,3 +352,28 @@ def test_call_keeps_unsigned_dtypes():
 def test_output_types_without_a_backend(output_type):
     with pytest.raises(UsageError, match="lower to one of linalg-on-tensors, stablehlo, tosa"):
         lower(Affine(), X, output_type=output_type).run(X)
+
+
+def warning_model(x):
+    warnings.warn("the model's own", UserWarning, stacklevel=1)
+    return x + 1
+
+
+def warning_pass(module):
+    warnings.warn("the pass's own", UserWarning, stacklevel=1)
+
+
+def test_warnings_that_are_errors_stay_warnings(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="^the model's own$"):
+            lower(warning_model, X, dump_dir=tmp_path)
+        with pytest.raises(UserWarning, match="^the pass's own$"):
+            lower(
+                torch.sin,
+                X,
+                output_type="linalg",
+                pipeline=lambda p: p.after("linalg", warning_pass),
+                dump_dir=tmp_path,
+            )
+    assert not list(tmp_path.iterdir())

@@ -184,7 +184,7 @@ def trace_rule(
         with torch.no_grad(), _without_onednn(), mode, symbolic, recorder, below_autograd:
             computed = target(*args, **kwargs)
         result = recorder.nodes_of(computed)
-    except (RetraceRequired, FxImporterError):
+    except (RetraceRequired, FxImporterError, Warning):
         raise
     except Exception as error:
         raise RetraceRequired(f"its rule raises {type(error).__name__}: {error}") from error
