@@ -240,6 +240,8 @@ def _functions() -> Iterator[Row]:
         logit=torch.logit,
         logit_eps=lambda x: torch.logit(x, 1e-6),
         sinc=torch.sinc,
+        exp_of_log=lambda x: x.log().exp(),
+        log_of_exp=lambda x: x.exp().log(),
     )
     angles = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1e-10, -1e-10, 1.0, -2.0, 100.0, -1000.0, 1e-41])
     yield Row("sin", torch.sin, (angles,), (2e-5, 1e-6))
@@ -293,6 +295,13 @@ def _division() -> Iterator[Row]:
     largest = torch.tensor([3.4028235e38, -3.4028235e38] * 8), torch.tensor([0.5, 1.1754944e-38] * 8)
     yield Row("remainder_of_the_largest", lambda x, y: (torch.remainder(x, y), torch.fmod(x, y)), largest)
     yield Row("div_by_zero", lambda x: (x / 0.0, x / -0.0, 1.0 / x), (FLOATS,))
+    zeros = torch.zeros(FLOATS.numel())
+    yield Row(
+        "mul_by_zero",
+        lambda x, z: (0.0 * x, x * -0.0, x / inf, x * torch.zeros(1), torch.zeros_like(x) * x, x.half() * 0.0, x * z),
+        (FLOATS, zeros),
+    )
+    yield Row("add_of_zero", lambda x: (x + 0.0, x + -0.0, x - 0.0, x - -0.0, 0.0 - x, x + torch.zeros(1)), (FLOATS,))
     yield Row("div_i32_by_zero", lambda x: x / 0, (_ints(torch.int32),))
 
 

@@ -24,6 +24,7 @@ from fx_importer.rewrites import (
     fit_tosa_integers,
     i64_sums_to_tosa,
     isolate_tosa_regions,
+    keep_tosa_floats,
     narrow_tosa_floats,
     narrow_tosa_integers,
     narrow_tosa_integers_unproved,
@@ -62,6 +63,7 @@ def tosa(options: LoweringOptions) -> Pipeline:
                 "tosa-simplify",
                 "Constants are folded, transposes are moved and merged, common subexpressions are eliminated.",
                 (
+                    keep_tosa_floats,
                     transpose_tosa_weights,
                     on_functions(
                         "tosa-layerwise-constant-fold",

@@ -35,6 +35,7 @@ from fx_importer.rewrites.torch.control_flow import (
 )
 from fx_importer.rewrites.tosa.dynamic_sizes import dynamic_sizes_to_tosa, erase_unused_sizes
 from fx_importer.rewrites.tosa.f64_narrowing import f64_convolutions_to_f32, fit_tosa_floats, narrow_tosa_floats
+from fx_importer.rewrites.tosa.float_folds import keep_tosa_floats
 from fx_importer.rewrites.tosa.i64_narrowing import (
     fit_tosa_integers,
     narrow_tosa_integers,
@@ -68,6 +69,7 @@ _ALL = (
     i64_sums_to_tosa,
     inline_rank_0_generics,
     isolate_tosa_regions,
+    keep_tosa_floats,
     literals_to_stablehlo,
     loops_to_destination_style,
     nans_in_linalg,

@@ -43,7 +43,8 @@ TESTED = {
         "fmod floor_divide sum_f16 norm_f16 norm is isclose index_put_negative "
         "remainder_signs fmod_signs floor_divide_signs div_floor_signs div_trunc_signs remainder_by_3 fmod_by_3 tanh "
         "tanhshrink mish softshrink sinc pow gelu_of_the_largest clamp_i8 relu_i8 compare_i8 sum_i16 remainder_i8 "
-        "bool_arithmetic diagonal " + OF_ALL
+        "bool_arithmetic diagonal mul_by_zero add_of_zero exp_of_log log_of_exp sinh remainder_i32 floor_divide_i64 "
+        + OF_ALL
     ),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -87,16 +86,6 @@ def add_bools(a: Tensor, b: Tensor | complex, alpha: complex = 1) -> Tensor:
     if not _are_bools(a, b) or alpha != 1:
         return NotImplemented
     return torch.logical_or(a, b if isinstance(b, Tensor) else torch.full((), b, dtype=torch.bool))
-
-
-@decomposes(aten.mul.Tensor, aten.mul.Scalar)
-def mul_by_zero(x: Tensor, number: Any) -> Any:
-    """Return the product of floats with the number 0, NaN for infinities and NaN: TOSA's folder returns 0."""
-    if not isinstance(number, int | float) or number != 0 or not isinstance(x, Tensor) or not x.is_floating_point():
-        return NotImplemented
-    tiny = torch.finfo(x.dtype).smallest_normal
-    zero = x * math.copysign(tiny, number) * tiny * tiny  # with the sign of x
-    return torch.where(x.abs() < math.inf, zero, math.nan).to(x.dtype)
 
 
 @decomposes(aten.mul.Tensor, aten.mul.Scalar)

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.elementwise.integers import is_integer
 from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.elementwise.scalars import with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
@@ -39,7 +38,7 @@ def by_quotient(a: Tensor, b: Tensor) -> Tensor:
     rest = torch.where(rest < 0, rest + b, rest)
     rest = torch.where(rest >= b, rest - b, rest)
     rest = torch.where((b == math.inf) & (a < math.inf), a, rest)
-    return torch.where(b == 0, math.nan, rest)  # a product with a constant zero is folded to 0
+    return torch.where(b == 0, math.nan, rest)
 
 
 def _fmod(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
@@ -128,36 +127,6 @@ def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposi
 
 
 divide_by_scalar = with_scalar(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar)
-
-
-@decomposes(aten.remainder.Tensor, aten.remainder.Scalar)
-def remainder_integers(x: Tensor, by: Tensor | int) -> Tensor:
-    """Return the remainder of integers, with the sign of the divisor."""
-    if not is_integer(x) or not (is_integer(by) or type(by) is int):
-        return NotImplemented
-    x, divisor = _promoted(x, by)
-    rest = x - torch.div(x, divisor, rounding_mode="trunc") * divisor
-    return torch.where((rest != 0) & torch.logical_xor(rest < 0, divisor < 0), rest + divisor, rest)
-
-
-@decomposes(aten.floor_divide.default, aten.div.Tensor_mode, aten.div.Scalar_mode)
-def floor_divide_integers(x: Tensor, by: Tensor | int, *, rounding_mode: str | None = "floor") -> Tensor:
-    """Return the quotient of integers, rounded down.
-
-    C++ takes the sign of the product of the operands, which may overflow.
-    """
-    if rounding_mode != "floor" or not is_integer(x) or not (is_integer(by) or type(by) is int):
-        return NotImplemented
-    x, divisor = _promoted(x, by)
-    quotient = torch.div(x, divisor, rounding_mode="trunc")
-    rest = x - quotient * divisor
-    return torch.where((rest != 0) & torch.logical_xor(rest < 0, divisor < 0), quotient - 1, quotient)
-
-
-def _promoted(x: Tensor, by: Tensor | int) -> tuple[Tensor, Tensor]:
-    """Return both operands as tensors of their promoted dtype."""
-    dtype = torch.result_type(x, by)
-    return x.to(dtype), by.to(dtype) if isinstance(by, Tensor) else torch.full((), by, dtype=dtype)
 
 
 @decomposes(aten.reciprocal.default)

@@ -154,8 +154,6 @@ TOSA = (
         clamp.clamp_integers,
         clamp.hardtanh_of_integers,
         activations.relu_integers,
-        division.remainder_integers,
-        division.floor_divide_integers,
         integers.matmul_integers,
         because="TOSA has no such integer operation, or the C++ lowering computes in too few bits",
     )
@@ -180,7 +178,6 @@ TOSA = (
     .preferring(*arg_extrema.ARG_EXTREMA, because="the C++ lowering compares integers as float32")
     .preferring(*bools.BOOL_EXTREMA, because="the C++ lowerings compare bools as signed integers, or not at all")
     .preferring(*pooling.UNBATCHED, because="TOSA's pools require a batch")
-    .preferring(arithmetic.mul_by_zero, because="a product with zero is folded to 0, of NaN too")
     .preferring(small_floats.saturate_e4m3fn, because="its conversion to f8E4M3FN does not saturate")
     .replacing(bit_views.tosa_view_of_bits, because="TOSA has no operator that reads bits")
     .preferring(
