@@ -78,7 +78,7 @@ class _Places:
     first: int
     """The axis of the values where ``picked`` begins."""
     flat_index: Tensor
-    """The row of each write, in int32; -1 where there is none."""
+    """The row of each write, in int32; -1 where there is none, as for an index beyond its axis."""
 
     @classmethod
     def of(cls, x: Tensor, indices: Indices, values: Tensor) -> _Places | None:
@@ -92,25 +92,24 @@ class _Places:
         trailing = x.dim() - (axes[-1] + 1 if adjacent else len(axes))
         length = values.shape[-1 - trailing] if values.dim() > trailing else 1
         found: list[Tensor] = []
-        active: Tensor | None = None
+        active = torch.ones((), dtype=torch.bool)
         for start, each in zip(starts, indices, strict=True):
             if each is None:
                 continue
             if each.dtype is not torch.bool:
                 found.append(_nonnegative(each, x.shape[start]))
+                active = active & (each >= -x.shape[start]) & (each < x.shape[start])
                 continue
             places = _true_places(each, length if length > 1 else _longest(indices))
             if places is None:
                 return None
             found += places
-            used = positions(places[0].shape[0]) < count(each.reshape(-1), 0)
-            active = used if active is None else active & used
+            active = active & (positions(places[0].shape[0]) < count(each.reshape(-1), 0))
         picked = torch.broadcast_shapes(*(each.shape for each in found))
         place = found[0]
         for axis, each in zip(axes[1:], found[1:], strict=True):
             place = place * x.shape[axis] + each
-        if active is not None:
-            place = torch.where(active, place, torch.full((), -1, dtype=torch.int32))
+        place = torch.where(active, place, torch.full((), -1, dtype=torch.int32))
         return cls(axes, tuple(picked), axes[0] if adjacent else 0, place.expand(picked).reshape(-1))
 
     def _rest(self, x: Tensor) -> list[int]:
