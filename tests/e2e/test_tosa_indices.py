@@ -98,3 +98,14 @@ def test_index_put_impl():
 
     inputs = (X, places(20, size=4), normal(20, 5, 6))
     assert_same(lower(program, *inputs, output_type="tosa").run(*inputs), program(*inputs), (1e-5, 1e-5))
+
+
+def test_writes_beyond_the_range_are_left_out():
+    def write(x, index, values):
+        return x.index_put((index,), values), x.index_put((index, index), values[:, 0, :], accumulate=True)
+
+    lowered = lower(write, X, torch.tensor([0, 1, 2, 3]), normal(4, 5, 6), output_type="tosa")
+    index, values = torch.tensor([-5, -4, 4, 10**12]), normal(4, 5, 6)
+    kept = index[1:2], values[1:2]
+    for ours, eager in zip(lowered.run(X, index, values), write(X, *kept), strict=True):
+        assert_same(ours, eager)
