@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -123,16 +124,16 @@ def summary(rows: Iterable[Row]) -> str:
 def reduced(row: Row, output: Path, backend: str | None) -> int:
     """Reduce a program that fails with ``fx-importer reduce``; return the exit code."""
     with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, "program.py")
-        file.write_text(row.source, encoding="utf-8")
-        command = [sys.executable, "-m", "fx_importer", "reduce", f"{file}:build", "-o", str(output)]
+        Path(directory, "random_program.py").write_text(row.source, encoding="utf-8")
+        command = [sys.executable, "-m", "fx_importer", "reduce", "random_program:build", "-o", str(output.absolute())]
         command += ["--output-type", TARGETS[row.target], "--mutation", "functional"]
         if row.kind == "wrong":
             from fx_importer.targets import target_for
 
             default = target_for(OutputType.get(TARGETS[row.target])).default_backend
             command += ["--backend", backend or str(default)]
-        return subprocess.run(command, check=False).returncode
+        path = os.pathsep.join([directory, *filter(None, sys.path)])
+        return subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
 
 
 def main() -> int:
