@@ -60,6 +60,7 @@ def nearest(x: torch.Tensor):
     Case("three_axes", lambda: (nn.Conv3d(2, 3, 2), (normal(1, 2, 4, 4, 4),))),
     Case("transposed", lambda: (nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), (IMAGE,))),
     Case("transposed_grouped", lambda: (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (IMAGE,))),
+    Case("transposed_grouped_empty", lambda: (nn.ConvTranspose2d(4, 6, 2, padding=1, groups=2), (normal(2, 4, 3, 1),))),
     Case(
         "transposed_unevenly",
         lambda: (nn.ConvTranspose2d(4, 6, (2, 3), (3, 2), (1, 2), (2, 1), 2, dilation=(4, 3)), (IMAGE,)),

@@ -68,6 +68,9 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, give
         widths += [before, before + output_padding[i]]
     x = pad(x, widths)
     channels, each, *size = weight.shape
+    result = [x.shape[2 + i] - dilation[i] * (size[i] - 1) for i in range(axes)]
+    if 0 in result:  # which eager gives, but not for the forward convolution
+        return x.new_zeros((x.shape[0], groups * each, *result))
     weight = weight.reshape(groups, channels // groups, each, *size).transpose(1, 2)
     weight = weight.reshape(groups * each, channels // groups, *size).flip([2 + i for i in range(axes)])
     ones, zeros = [1] * axes, [0] * axes
