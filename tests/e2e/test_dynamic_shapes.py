@@ -295,3 +295,41 @@ OPERATORS = (
 )
 def test_operators(case, output_type):
     check(case, output_type)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(
+            "orders",
+            lambda: (lambda x: (x.topk(2, 1), x.cumsum(1), x.median(), x.argmin(1), x.max(-1)), (normal(3, 5, 4),)),
+            dynamic_shapes=({0: ANY, 1: ANY},),
+            others=lambda: [(normal(2, 7, 4),)],
+        ),
+        Case(
+            "parts",
+            lambda: (
+                lambda x: (x[x.shape[0] // 2 :], x[:, 1::3], x.roll(1, 1), x[:, : x.shape[1] // 2], x.shape[0] // 2),
+                (normal(3, 5, 4),),
+            ),
+            dynamic_shapes=({0: ANY, 1: ANY},),
+            others=lambda: [(normal(2, 7, 4),)],
+        ),
+        Case(
+            "padded_tokens",
+            lambda: (
+                lambda mask: (
+                    mask[torch.arange(mask.shape[0])[:, None, None], torch.arange(mask.shape[1])],
+                    mask.cumsum(1) * mask,
+                    torch.full((mask.shape[1], mask.shape[1]), -1.0).triu(1),
+                ),
+                (integers(3, 5, low=0, high=2),),
+            ),
+            dynamic_shapes=({0: ANY, 1: ANY},),
+            others=lambda: [(integers(2, 7, low=0, high=2),)],
+        ),
+    ],
+    ids=lambda case: case.name,
+)
+def test_computed_sizes_in_tosa(case):
+    check(case, TOSA, tosa=True)
