@@ -6,7 +6,6 @@ from fx_importer.canonicalization.as_strided import resolve_strides
 from fx_importer.canonicalization.canonicalize import canonicalize
 from fx_importer.canonicalization.constant_folding import fold_constants
 from fx_importer.canonicalization.constant_sizes import fold_constant_sizes
-from fx_importer.canonicalization.item_to_tensor import items_to_tensors
 from fx_importer.canonicalization.legalization import Dtypes, computed_narrower, legalize, legalize_graph
 from fx_importer.canonicalization.numbers_to_tensors import numbers_to_tensors, with_number_results
 from fx_importer.canonicalization.outline_layers import outline_layers
@@ -18,7 +17,6 @@ __all__ = [
     "computed_narrower",
     "fold_constant_sizes",
     "fold_constants",
-    "items_to_tensors",
     "legalize",
     "legalize_graph",
     "numbers_to_tensors",

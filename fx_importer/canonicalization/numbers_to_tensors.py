@@ -8,9 +8,6 @@ where the output type has no other.
 from __future__ import annotations
 
 import copy
-import math
-import operator
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,36 +22,43 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from fx_importer.canonicalization.item_numbers import ITEMS, Consumer, ItemNumbers
+from fx_importer.canonicalization.item_slices import SLICES
 from fx_importer.canonicalization.node_rewriting import converted, emit, value_of
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
-_ITEMS = (aten.item.default, aten._local_scalar_dense.default)
 _EXAMPLES: dict[type, Any] = {SymBool: True, SymInt: 1, SymFloat: 1.0}
 
 
-def numbers_to_tensors(program: ExportedProgram, floats: torch.dtype) -> ExportedProgram:
+def numbers_to_tensors(program: ExportedProgram, floats: torch.dtype, *, functional: bool = False) -> ExportedProgram:
     """Return ``program`` with tensors for numbers from items, where operators take them and in its results.
 
-    ``floats`` is the dtype of floating-point numbers.
+    ``floats`` is the dtype of floating-point numbers. In a ``functional`` program, they are also the starts of slices.
+    The same program is returned if no operator and no result is such a number.
     """
-    if not any(node.target in _ITEMS for node in program.graph.nodes):
+    if not any(node.target in ITEMS for node in program.graph.nodes):
         return program
+    consumers = {**_CONSUMERS, **SLICES} if functional else _CONSUMERS
+    changed = False
 
     def rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
-        numbers = _Numbers(floats)
+        nonlocal changed
+        numbers = ItemNumbers(floats)
         for node in list(graph.nodes):
-            if node.op == "call_function" and node.target in _CONSUMERS:
-                made = _CONSUMERS[node.target](node, numbers)
+            if node.op == "call_function" and node.target in consumers:
+                made = consumers[node.target](node, numbers)
                 if made is not None:
                     node.replace_all_uses_with(made)
                     graph.erase_node(node)
         if owner is program.graph_module:
             output = graph.output_node()
             output.args = (tuple(numbers.of(each) or each for each in output.args[0]),)  # type: ignore[union-attr]
+        changed = changed or numbers.used
         graph.eliminate_dead_code()
 
-    return with_rewritten_graphs(program, rewrite)
+    rewritten = with_rewritten_graphs(program, rewrite)
+    return rewritten if changed else program
 
 
 def with_number_results(program: ExportedProgram, original: ExportedProgram) -> ExportedProgram:
@@ -73,95 +77,7 @@ def with_number_results(program: ExportedProgram, original: ExportedProgram) -> 
     return changed
 
 
-class _Numbers:
-    """The rank-0 tensors of numbers, each emitted once, where the number is computed."""
-
-    def __init__(self, floats: torch.dtype):
-        self._dtypes: dict[type, torch.dtype] = {SymBool: torch.bool, SymInt: torch.int64, SymFloat: floats}
-        self._floats = floats
-        self._made: dict[fx.Node, fx.Node | None] = {}
-
-    def of(self, node: Any) -> fx.Node | None:
-        """Return ``node``, a number that is computed from items, as a tensor; None for anything else."""
-        if not isinstance(node, fx.Node) or type(value_of(node)) not in self._dtypes:
-            return None
-        if node not in self._made:
-            self._made[node] = self._emit(node)
-        return self._made[node]
-
-    def _emit(self, node: fx.Node) -> fx.Node | None:
-        dtype = self._dtypes[type(value_of(node))]
-        if node.target in _ITEMS:
-            read = emit(node, aten.clone.default, emit(node, aten.reshape.default, node.args[0], []))  # as it is now
-            return converted(node, read, dtype)
-        if node.target in (torch.sym_float, torch.sym_int, math.trunc):
-            x = self.of(node.args[0])
-            return x and converted(node, x, dtype)
-        function = _ARITHMETIC.get(node.target)
-        parts = [self.of(each) for each in node.args]
-        known = next((each for each in parts if each is not None), None)
-        if function is None or known is None or node.kwargs:
-            return None
-        kinds = []
-        for place, each in enumerate(node.args):
-            if parts[place] is None:
-                if type(each) not in (bool, int, float):
-                    return None
-                kind = {bool: torch.bool, int: torch.int64, float: self._floats}[type(each)]
-                parts[place] = emit(node, aten.full_like.default, known, each, dtype=kind)
-            kinds.append(value_of(parts[place]).dtype)
-        common = self._floats if self._floats in kinds or node.target in _OF_FLOATS else torch.int64
-        if set(kinds) == {torch.bool} and node.target not in _OF_NUMBERS:
-            common = torch.bool
-        if node.target is torch.sym_ite:
-            common = dtype
-        first = 1 if node.target is torch.sym_ite else 0
-        given = [x if i < first else converted(node, x, common) for i, x in enumerate(parts) if x is not None]
-        return converted(node, function(node, *given), dtype)
-
-
-def _calls(target: Any, **keywords: Any) -> Callable[..., fx.Node]:
-    return lambda before, *parts: emit(before, target, *parts, **keywords)
-
-
-_FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
-_OF_NUMBERS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.pow, operator.neg)
-_ARITHMETIC: dict[Any, Callable[..., fx.Node]] = {
-    operator.add: _calls(aten.add.Tensor),
-    operator.sub: _calls(aten.sub.Tensor),
-    operator.mul: _calls(aten.mul.Tensor),
-    operator.truediv: _calls(aten.div.Tensor),
-    operator.floordiv: _calls(aten.div.Tensor_mode, rounding_mode="floor"),
-    operator.mod: _calls(aten.remainder.Tensor),
-    operator.pow: _calls(aten.pow.Tensor_Tensor),
-    operator.neg: _calls(aten.neg.default),
-    operator.abs: _calls(aten.abs.default),
-    operator.eq: _calls(aten.eq.Tensor),
-    operator.ne: _calls(aten.ne.Tensor),
-    operator.lt: _calls(aten.lt.Tensor),
-    operator.le: _calls(aten.le.Tensor),
-    operator.gt: _calls(aten.gt.Tensor),
-    operator.ge: _calls(aten.ge.Tensor),
-    operator.and_: _calls(aten.bitwise_and.Tensor),
-    operator.or_: _calls(aten.bitwise_or.Tensor),
-    torch.sym_max: _calls(aten.maximum.default),
-    torch.sym_min: _calls(aten.minimum.default),
-    torch.sym_not: _calls(aten.logical_not.default),
-    torch.sym_ite: _calls(aten.where.self),
-    math.floor: _calls(aten.floor.default),
-    math.ceil: _calls(aten.ceil.default),
-    **{
-        symbolic: _calls(getattr(aten, name).default)
-        for name in _FUNCTIONS
-        if (symbolic := getattr(torch, f"_sym_{name}", None)) is not None
-    },
-}
-_OF_FLOATS = (operator.truediv, *(f for name in _FUNCTIONS if (f := getattr(torch, f"_sym_{name}", None)) is not None))
-
-Consumer = Callable[[fx.Node, _Numbers], "fx.Node | None"]
-
-
-def _beside(node: fx.Node, x: Any, number: Any, numbers: _Numbers) -> fx.Node | None:
+def _beside(node: fx.Node, x: Any, number: Any, numbers: ItemNumbers) -> fx.Node | None:
     """Return ``number`` as a tensor of the dtype that PyTorch computes in beside ``x``."""
     found = numbers.of(number)
     if found is None or not isinstance(value_of(x), Tensor):
@@ -170,9 +86,9 @@ def _beside(node: fx.Node, x: Any, number: Any, numbers: _Numbers) -> fx.Node | 
 
 
 def _binary(onto: Any, *, reversed_: bool = False) -> Consumer:
-    def rewrite(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
+    def rewrite(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
         if len(node.args) != 2 or set(node.kwargs) - {"rounding_mode"}:
-            return None
+            return _scaled(node, numbers) if node.target in _SCALED else None
         a, b = node.args
         made = _beside(node, a, b, numbers), _beside(node, b, a, numbers)
         parts = (a, made[0]) if made[0] is not None else (made[1], b)
@@ -183,7 +99,28 @@ def _binary(onto: Any, *, reversed_: bool = False) -> Consumer:
     return rewrite
 
 
-def _filled(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
+def _scaled(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
+    """Compute ``a + alpha * b`` of two tensors: in float32 if the result is narrower, as eager does."""
+    operands, alpha = node.args[:2], node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else None)
+    factor = numbers.of(alpha)
+    if factor is None or not all(isinstance(value_of(each), Tensor) for each in operands):
+        return None
+    result = value_of(node).dtype
+    dtype = torch.float32 if result in (torch.float16, torch.bfloat16) else result
+    a, b = (converted(node, each, dtype) for each in operands)
+    a, b = (b, a) if node.target is aten.rsub.Tensor else (a, b)
+    onto = aten.add.Tensor if node.target is aten.add.Tensor else aten.sub.Tensor
+    scaled = emit(node, aten.mul.Tensor, b, converted(node, factor, dtype))
+    return converted(node, emit(node, onto, a, scaled), result)
+
+
+def _lerp(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
+    x, end, weight = node.args
+    number = numbers.of(weight)
+    return number and emit(node, aten.lerp.Tensor, x, end, converted(node, number, value_of(x).dtype))
+
+
+def _filled(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     result = value_of(node)
     number = numbers.of(node.args[0] if node.target is aten.scalar_tensor.default else node.args[1])
     if number is None or not all(isinstance(size, int) for size in result.shape):
@@ -191,20 +128,20 @@ def _filled(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
     return emit(node, aten.expand.default, converted(node, number, result.dtype), list(result.shape))
 
 
-def _masked_fill(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
+def _masked_fill(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     x, mask, value = node.args
     number = numbers.of(value)
     return number and emit(node, aten.masked_fill.Tensor, x, mask, converted(node, number, value_of(x).dtype))
 
 
-def _where(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
+def _where(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     condition, a, b = node.args
     made = _beside(node, a, b, numbers), _beside(node, b, a, numbers)
     parts = (a, made[0]) if made[0] is not None else (made[1], b)
     return None if None in (parts[0], parts[1]) else emit(node, aten.where.self, condition, *parts)
 
 
-def _clamp(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
+def _clamp(node: fx.Node, numbers: ItemNumbers) -> fx.Node | None:
     """Clamp by tensors of the result's dtype: bounds that are constants are filled."""
     x, *bounds = node.args
     bounds += [node.kwargs.get(name) for name in ("min", "max")[len(bounds) :]]
@@ -222,11 +159,12 @@ def _clamp(node: fx.Node, numbers: _Numbers) -> fx.Node | None:
     return emit(node, aten.clamp.Tensor, converted(node, x, dtype), *made)
 
 
-def _cond(node: fx.Node, numbers: _Numbers) -> None:
+def _cond(node: fx.Node, numbers: ItemNumbers) -> None:
     if (number := numbers.of(node.args[0])) is not None:
         node.args = (number, *node.args[1:])
 
 
+_SCALED = (aten.add.Tensor, aten.sub.Tensor, aten.rsub.Tensor)
 _BINARY = {
     **{
         getattr(getattr(aten, name), overload): _binary(getattr(aten, name).Tensor)
@@ -248,5 +186,6 @@ _CONSUMERS: dict[Any, Consumer] = {
     aten.masked_fill.Scalar: _masked_fill,
     **dict.fromkeys((aten.where.ScalarOther, aten.where.ScalarSelf), _where),
     aten.clamp.default: _clamp,
+    aten.lerp.Scalar: _lerp,
     torch.ops.higher_order.cond: _cond,
 }

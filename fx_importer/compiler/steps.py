@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from fx_importer.canonicalization import (
     computed_narrower,
     fold_constant_sizes,
     fold_constants,
-    items_to_tensors,
     legalize,
     numbers_to_tensors,
     outline_layers,
@@ -63,15 +62,27 @@ def decompose_programs(exported: Programs, compilation: Compilation, trace: Trac
     with trace.stage("decompose") as record:
         for name, program in exported.items():
             folded = resolve_strides(fold_constant_sizes(program))
-            if not compilation.target.scalars:
-                folded = numbers_to_tensors(folded, compilation.target.dtypes.numbers)
-            programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
-            if not compilation.target.scalars:
-                programs[name] = items_to_tensors(with_number_results(programs[name], folded))
+            if compilation.target.scalars:
+                programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)
+            else:
+                programs[name] = _decompose_numbers(folded, compilation, record.remarks.append)
             if not compilation.target.dynamic_shapes:
                 programs[name] = sizes_to_tensors(programs[name])
         record.programs = programs
     return programs
+
+
+def _decompose_numbers(
+    program: ExportedProgram, compilation: Compilation, remark: Callable[[str], None]
+) -> ExportedProgram:
+    """Decompose ``program`` with tensors for numbers from items; also for those that only decompositions show."""
+    floats = compilation.target.dtypes.numbers
+    folded = numbers_to_tensors(program, floats)
+    decomposed = with_number_results(decompose(folded, compilation.table(folded), remark), folded)
+    again = numbers_to_tensors(decomposed, floats, functional=True)
+    if again is decomposed:
+        return decomposed
+    return with_number_results(decompose(again, compilation.table(again), remark), folded)
 
 
 @without_collections()

@@ -44,7 +44,20 @@ def arguments(x: Tensor, i: Tensor):
     return *filled, torch.where(x > 0, x, a), x.clamp(max=a), i.clamp(b, 2.5), i.clamp(min=b, max=8)
 
 
-PROGRAMS = (integer_numbers, float_numbers, bools, operands, arguments)
+def factors(x: Tensor, i: Tensor):
+    a, b = x[0].item(), i[0].item()
+    half = torch.add(x.half(), x.half() * 3, alpha=a)
+    return half, torch.add(x, x * 2, alpha=a), torch.add(i, i, alpha=b), torch.lerp(x, x * 2, a), x.clone().mul_(a)
+
+
+def inside_decompositions(x: Tensor, i: Tensor):
+    """Numbers that only decompositions compute with."""
+    a = x[0].item()
+    shrunk = torch.celu(x, a), torch.hardshrink(x, a)
+    return *shrunk, torch.index_fill(x, 0, torch.tensor([1]), a), x.clone().fill_(a), x.clone().masked_fill_(x > 0, a)
+
+
+PROGRAMS = (integer_numbers, float_numbers, bools, operands, arguments, factors, inside_decompositions)
 
 
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", pytest.param("tosa", marks=needs_tosa), "stablehlo"])
