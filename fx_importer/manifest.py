@@ -150,6 +150,21 @@ class Manifest:
         }
         return dataclasses.replace(self, functions=functions)
 
+    def with_aliases(self, names: Mapping[str, Mapping[int, str]]) -> Manifest:
+        """Return the manifest with `Result.alias_of` set to ``names``, by function and leaf of the output."""
+        functions = dict(self.functions)
+        for name, leaves in names.items():
+            if leaves:
+                results = functions[name].results
+                functions[name] = dataclasses.replace(
+                    functions[name],
+                    results=tuple(
+                        dataclasses.replace(each, alias_of=leaves.get(each.leaf)) if each.kind == "output" else each
+                        for each in results
+                    ),
+                )
+        return dataclasses.replace(self, functions=functions)
+
     def to_json(self) -> str:
         """Return the manifest as a JSON document, which `from_json` reads."""
         return json.dumps({"format": FORMAT, **to_plain(self)}, indent=2) + "\n"

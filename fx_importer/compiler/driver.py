@@ -26,6 +26,7 @@ from fx_importer.compiler.steps import (
 )
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
+from fx_importer.exporting.aliased_inputs import aliases_of_written
 from fx_importer.importing import FxImporter
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.pipelines.isolated_runner import stage_runner
@@ -101,7 +102,8 @@ def lower_exported(
         raise all_unsupported(error, canonical, importer, compilation) from None
     outcome = lower_imported(imported, compilation, trace, run)
     trace.imported = None  # it was only kept for diagnosis
-    manifest = manifest_of(imported, outcome, compilation)
+    aliases = {name: aliases_of_written(program) for name, program in exported.items()}
+    manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Compiled(
         canonical,
         exported,

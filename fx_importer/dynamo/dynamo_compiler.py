@@ -30,6 +30,7 @@ from fx_importer.dynamo.ops.registry import NodeEmitter, OpsRegistry
 from fx_importer.dynamo.tracing import as_new
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.execution.module_functions import functions_of
+from fx_importer.exporting.aliased_inputs import without_aliases
 from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
@@ -79,12 +80,14 @@ class DynamoCompiler:
             The module, with one function; and its parameters: all tensors that are not arguments, including buffers.
             The function takes the parameters, and then the tensors among the arguments, in order. It returns the
             tensors in the result of ``fn``, in order; tensors that ``fn`` keeps elsewhere; and the new values of
-            tensors that it mutates (`results`).
+            tensors that it mutates (`results`). Tensors that share memory with an earlier argument or with state are
+            copied first, so that each is an argument of its own.
 
         Raises:
             ExportError: if TorchDynamo does not capture it as a single graph; `import_function` supports several.
             FxImporterError: as `lower` does.
         """
+        args, kwargs = without_aliases(args, kwargs, fn if isinstance(fn, torch.nn.Module) else torch.nn.Module())
         captured, result = _captured(fn, args, kwargs, self.aot_autograd_decomposition, self.dynamic)
         arguments = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
         computed = {id(each) for each in captured.outputs}

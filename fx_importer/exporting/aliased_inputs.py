@@ -14,7 +14,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
@@ -82,6 +82,7 @@ def _describe(program: ExportedProgram, name: str) -> str:
     return f"the {_KINDS.get(spec.kind, 'input')} '{spec.target or name}'"
 
 
+_OUTPUTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer"}
 
 
@@ -92,6 +93,27 @@ def mutated_placeholders(graph: fx.Graph) -> Iterator[tuple[str, fx.Node]]:
             for base in _view_bases(written):
                 if base.op == "placeholder":
                     yield base.name, culprit
+
+
+def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
+    """Return the written input or state that an output is or is a view of, by the output's leaf.
+
+    A functional program, which has no operators that write, does not show it.
+    """
+    written = {name for name, _ in mutated_placeholders(program.graph)}
+    names = {each.arg.name: each.target or each.arg.name for each in program.graph_signature.input_specs}
+    outputs = [each for each in program.graph_signature.output_specs if each.kind in _OUTPUTS]
+    returned: Any = program.graph.output_node().args[0]
+    values = returned[len(returned) - len(outputs) :]  # after new values of state
+    found: dict[int, str] = {}
+    for leaf, each in enumerate(values):
+        bases = list(_view_bases(each)) if isinstance(each, fx.Node) else []
+        found |= {leaf: names[base.name] for base in bases if base.name in written and _dtype(base) == _dtype(each)}
+    return found
+
+
+def _dtype(node: fx.Node) -> torch.dtype | None:
+    return getattr(node.meta.get("val"), "dtype", None)
 
 
 def _mutated_arguments(node: fx.Node) -> Iterator[tuple[fx.Node, fx.Node]]:

@@ -86,6 +86,9 @@ class Result:
     """For an output: its index among the leaves of the outputs. For an input: among the leaves of the inputs."""
     passed_as: str | None = None
     """The dtype that the function returns, if it differs from the model's; see `Argument`."""
+    alias_of: str | None = None
+    """For an output: the name of the written input or state that it is in eager, or is a view of. Here it has memory
+    of its own, so that later writes to either do not change the other."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ def function_from_json(found: Any, types: Types = ()) -> Function:
         _check_leaf(argument, inputs)
     for result in results:
         _check_leaf(result, outputs if result.kind == "output" else inputs)
+        if result.alias_of is not None:
+            name_from_json(result.alias_of)
     return Function(inputs, outputs, arguments, results, _symbols(found.get("symbols", {})))
 
 

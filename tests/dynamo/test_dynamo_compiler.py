@@ -288,3 +288,11 @@ def test_example(name: str, capsys: pytest.CaptureFixture[str]):
     module, params = importlib.import_module(f"examples.{name}").main()
     assert str(module).count("func.func") == 1
     assert f"{len(params)} parameters; results: result['l" in capsys.readouterr().out
+
+
+def test_a_tensor_given_twice_is_two_arguments():
+    compiler = DynamoCompiler()
+    x, y = torch.randn(3), torch.randn(3)
+    compiler.importer(lambda a, b, c: a * 2 + b * c, x, x, c=x)
+    assert compiler.lowered is not None
+    torch.testing.assert_close(compiler.lowered.run(x, y, x + 1)[0], x * 2 + y * (x + 1))

@@ -12,6 +12,7 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
 from fx_importer import FxImporter, UnsupportedProgramError, UsageError, lower
+from fx_importer.manifest import Manifest
 
 
 class Kept(nn.Module):
@@ -371,3 +372,20 @@ def test_written_input_whose_elements_share_memory_is_an_error(mutation):
         torch.testing.assert_close(call(strided, torch.ones(2)), torch.full((3, 2), 4.0))
         torch.testing.assert_close(strided, torch.full((3, 2), 2.0))
     assert call(torch.ones(3, 2), torch.ones(1).expand(2)).shape == (3, 2)  # which is only read
+
+
+def test_outputs_that_alias_a_written_tensor_are_named():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("state", torch.zeros(2))
+
+        def forward(self, x, y):
+            self.state.add_(y[0])
+            x.split(1)[0].mul_(2)
+            return x, x.t()[0], x + 1, x.clone(), x.half(), y, self.state[:1]
+
+    lowered = lower(Writes(), torch.ones(2, 2), torch.ones(2, 2), output_type="linalg", mutation="functional")
+    results = lowered.manifest.functions["main"].results
+    assert [each.alias_of for each in results if each.kind == "output"] == ["x", "x", None, None, None, None, "state"]
+    assert Manifest.from_json(lowered.manifest.to_json()) == lowered.manifest
