@@ -181,15 +181,15 @@ def iree_runtime() -> Any:
 def _read_archive(path: Path) -> dict[str, Stored]:
     runtime = iree_runtime()
     index = runtime.ParameterIndex()
+    mapped = Mapped(path)
     try:
         index.load(str(path))
-    except (ValueError, RuntimeError) as error:
+        found = {
+            name: Stored(mapped, entry.file_storage[1], entry.length, None)
+            for name, entry in index.items()
+            if entry.is_file
+        }
+    except Exception as error:  # IREE has a Python type for each of its status codes
         raise UsageError(f"'{path}' is no whole IREE parameter archive: {error}") from None
-    mapped = Mapped(path)
-    found = {
-        name: Stored(mapped, entry.file_storage[1], entry.length, None)
-        for name, entry in index.items()
-        if entry.is_file
-    }
     _check_inside(found, path)
     return found
