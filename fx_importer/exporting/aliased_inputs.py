@@ -108,7 +108,9 @@ def aliases_of_written(program: ExportedProgram) -> dict[int, str]:
     found: dict[int, str] = {}
     for leaf, each in enumerate(values):
         bases = list(_view_bases(each)) if isinstance(each, fx.Node) else []
-        found |= {leaf: names[base.name] for base in bases if base.name in written and _dtype(base) == _dtype(each)}
+        for base in bases:
+            if base.name in written and _dtype(base) == _dtype(each):
+                found[leaf] = names[base.name]
     return found
 
 
