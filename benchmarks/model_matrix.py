@@ -33,7 +33,7 @@ COLUMNS = (
     ("stablehlo", "xla"),
     ("stablehlo", "iree"),
 )
-DYNAMIC_COLUMNS = tuple(each for each in COLUMNS if each[0] != "tosa" and each != ("stablehlo", "jit"))
+DYNAMIC_COLUMNS = tuple(each for each in COLUMNS if each not in (("tosa", "jit"), ("stablehlo", "jit")))
 SIZES = (3, 5)
 """Batches that a dynamic module is run with; it was exported with two."""
 
@@ -70,7 +70,18 @@ def measure(name: str, dynamic: bool, wanted: Sequence[tuple[str, str]], limit: 
         for (output_type, _), backends in groups.items():
             out = Path(folder, "cells.json")
             out.unlink(missing_ok=True)
-            command = [sys.executable, "-W", "ignore", "-m", "fx_importer", "matrix", program, "--inputs", inputs]
+            command = [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-m",
+                "fx_importer",
+                "matrix",
+                program,
+                "--trust",
+                "--inputs",
+                inputs,
+            ]
             command += ["--output-type", output_type, "--json", out]
             command += [word for backend in backends for word in ("--backend", backend)]
             found, remark = _all(backends, "time-out"), f"over {limit:.0f} s"
