@@ -41,7 +41,7 @@ class Input:
         """Return the tensor or number, always the same, with the sizes replaced that ``sizes`` has."""
         if self.number:
             (number,) = _numbers(self.fill, 1, self.dtype, random.Random(self.seed), self.limit)
-            return sizes.get(number, number) if self.dtype is torch.int64 else number
+            return sizes.get(number, number) if isinstance(number, int) and self.dtype is torch.int64 else number
         shape = tuple(sizes.get(each, each) for each in self.shape)
         base = self.base(shape, sizes.get(self.limit, self.limit))
         return eval(f"base{_view(self.layout, shape)}", {"base": base, "torch": torch})

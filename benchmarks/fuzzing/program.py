@@ -166,8 +166,8 @@ class Model(nn.Module):
         given = iter(inputs)
         values = [getattr(self, f"v{i}") if e.buffer else next(given) for i, e in enumerate(self.program.inputs)]
         if self.program.training:
-            inputs = zip(self.program.inputs, values, strict=True)
-            values = [value.detach().requires_grad_() if each.differentiable else value for each, value in inputs]
+            pairs = zip(self.program.inputs, values, strict=True)
+            values = [value.detach().requires_grad_() if each.differentiable else value for each, value in pairs]
         leaves = tuple(each for each in values if isinstance(each, Tensor) and each.requires_grad)
         for call in self.program.calls:
             values += run_call(call, values, self.around)

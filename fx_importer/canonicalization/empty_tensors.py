@@ -49,8 +49,9 @@ def _drop_empty_operands(cat: fx.Node) -> None:
 def _fold_empty_axis(cat: fx.Node) -> None:
     """Replace a concatenation along an axis where all operands have the size 0, beside dynamic ones, by an operand."""
     (first, *others), *axis = cat.args  # type: ignore[misc]
+    assert isinstance(first, fx.Node)
     result, operand = value_of(cat), value_of(first)
-    size = result.shape[axis[0] if axis else 0]  # type: ignore[index]
+    size = result.shape[axis[0] if axis else 0]
     if not isinstance(size, int) or size or not others or operand.dim() != result.dim():
         return
     converted = emit(cat, aten._to_copy.default, first, dtype=result.dtype) if operand.dtype != result.dtype else first
