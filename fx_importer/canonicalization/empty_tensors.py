@@ -26,6 +26,9 @@ def fold_empty(graph: fx.Graph) -> None:
             node.replace_all_uses_with(_empty_constant(node, value_of(node)))  # StableHLO's interpreter aborts
         elif node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_empty_constant(node, value_of(node)))
+        elif node.target is aten.slice.Tensor and 0 in [each for each in value_of(node).shape if type(each) is int]:
+            # The C++ lowering to StableHLO takes an end of 0 for none, where other sizes are dynamic.
+            node.replace_all_uses_with(_empty_constant(node, value_of(node), _sizes(node)))
         elif node.target is aten.reshape.default and 0 in node.args[1] and -1 not in node.args[1]:
             # Other sizes are dynamic; the C++ lowering divides by the static ones.
             node.replace_all_uses_with(_empty_constant(node, value_of(node), node.args[1]))
@@ -36,6 +39,12 @@ def fold_empty(graph: fx.Graph) -> None:
 
 def _empty_constant(before: fx.Node, value: Tensor, sizes: Any = None) -> fx.Node:
     return emit(before, aten.full.default, list(value.shape) if sizes is None else sizes, 0, dtype=value.dtype)
+
+
+def _sizes(part: fx.Node) -> list[Any]:
+    """Return the sizes of a slice: those that are dynamic are of its operand."""
+    whole, shape = part.args[0], value_of(part).shape
+    return [each if isinstance(each, int) else emit(part, aten.sym_size.int, whole, i) for i, each in enumerate(shape)]
 
 
 def _drop_empty_operands(cat: fx.Node) -> None:
