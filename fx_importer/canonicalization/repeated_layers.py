@@ -138,8 +138,8 @@ class _Labels:
         found = self._known.get(node)
         if found is None:
             operands: list[fx.Node] = []
-            said = self._comparable(node.args, operands), self._comparable(node.kwargs, operands)
-            number = self._number((node.target, *said, _type(value_of(node))))
+            arguments = self._comparable(node.args, operands), self._comparable(node.kwargs, operands)
+            number = self._number((node.target, *arguments, _type(value_of(node))))
             found = self._known[node] = number, operands
         return found
 

@@ -62,7 +62,7 @@ def _after(stages: Sequence[Stage], first: ir.Operation) -> ir.Operation:
     module = ir.Module.create(first.location)
     replace_contents(module, first.clone())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were said
+        warnings.simplefilter("ignore")  # they were issued before
         for stage in stages:
             run_stage(stage, module)
     return module.operation

@@ -83,19 +83,19 @@ class Settings:
 def _check_runs(execution: Any, output_type: OutputType) -> None:
     target = target_for(output_type)
     runs = (*target.backends, "eager")
-    said = f"{', '.join(map(repr, runs))}"
+    text = ", ".join(map(repr, runs))
     if execution is None:
         if target.default_backend is None:
             raise UsageError(
-                f"nothing runs {output_type.value} by itself: pass the option 'execution', which for it may be {said}"
+                f"nothing runs {output_type.value} by itself: pass the option 'execution', which for it may be {text}"
             )
     elif isinstance(execution, str):
         if execution != "eager":
             backend_named(execution)
         if execution not in runs:
-            raise UsageError(f"'{execution}' does not run {output_type.value}: option 'execution' may be {said}")
+            raise UsageError(f"'{execution}' does not run {output_type.value}: option 'execution' may be {text}")
     elif not callable(getattr(execution, "load", None)):
-        raise UsageError(f"option 'execution' is {said}, or a backend of your own, which has `load`; not {execution!r}")
+        raise UsageError(f"option 'execution' is {text}, or a backend of your own, which has `load`; not {execution!r}")
 
 
 def _hashable(value: Any) -> Any:

@@ -59,8 +59,8 @@ def _name(function: func_d.FuncOp) -> None:
         with function.context:
             given = list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes else []
             given = (given + [ir.DictAttr.get({})] * before)[:before]
-            said = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(key_of(each))}) for each in weights]
-            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, *said])
+            names = [ir.DictAttr.get({"fx_importer.constant": ir.StringAttr.get(key_of(each))}) for each in weights]
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, *names])
 
 
 def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:

@@ -133,9 +133,9 @@ def _checked_result(value: Any, kind: ValueType, operator: str) -> torch.Tensor:
     met = (str(value.dtype).removeprefix("torch."), tuple(value.shape)) if isinstance(value, torch.Tensor) else value
     fits = isinstance(met, tuple) and len(met[1]) == len(shape) and met[0] == kind.dtype
     if not fits or any(size not in ("?", there) for size, there in zip(shape, met[1], strict=True)):
-        said = f"{met[0]}{list(met[1])}" if isinstance(met, tuple) else type(value).__name__
+        returned = f"{met[0]}{list(met[1])}" if isinstance(met, tuple) else type(value).__name__
         wanted = f"{kind.dtype}[{', '.join(map(str, shape))}]"
-        raise UsageError(f"{operator} returned {said}, but the program was lowered for {wanted}")
+        raise UsageError(f"{operator} returned {returned}, but the program was lowered for {wanted}")
     return value
 
 

@@ -63,20 +63,20 @@ def name_values(function: func_d.FuncOp, record: manifest.Function) -> None:
 
     def described(each: manifest.Argument | manifest.Result) -> ir.DictAttr:
         role = "name" if each.kind in ("input", "output") else each.kind
-        said: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(each.name, context)}
+        facts: dict[str, ir.Attribute] = {f"fx_importer.{role}": ir.StringAttr.get(each.name, context)}
         if isinstance(each, manifest.Result) and each.name == "output":
-            said.clear()
+            facts.clear()
         shape = each.type.shape or ()
         if each.type.dtype.startswith("complex") and each.passed_as is not None:
             shape = (*shape, 2)
         if any(isinstance(dim, str) for dim in shape):
             i64 = ir.IntegerType.get_signless(64, context)
             dims = [ir.StringAttr.get(d, context) if isinstance(d, str) else ir.IntegerAttr.get(i64, d) for d in shape]
-            said["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
+            facts["fx_importer.shape"] = ir.ArrayAttr.get(dims, context)
         # Lowering makes integers signless, and complex numbers may be pairs of real ones.
         if each.type.dtype.startswith("uint") or len(shape) > len(each.type.shape or ()):
-            said["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
-        return ir.DictAttr.get(said, context)
+            facts["fx_importer.dtype"] = ir.StringAttr.get(each.type.dtype, context)
+        return ir.DictAttr.get(facts, context)
 
     if record.arguments:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([*map(described, record.arguments)], context)

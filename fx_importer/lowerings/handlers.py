@@ -64,8 +64,8 @@ def _handler(rules: Sequence[tuple[Lowering | External, OutputType]], output_typ
         found = import_overload(node, build)
         first = next(iter([found] if isinstance(found, ir.Value) else found or ()), None)
         if first is not None:
-            said = ir.StringAttr.get("; ".join(unmatched), context=build.fx_importer.context)
-            first.owner.attributes[NO_MATCH_ATTRIBUTE] = said
+            reasons = ir.StringAttr.get("; ".join(unmatched), context=build.fx_importer.context)
+            first.owner.attributes[NO_MATCH_ATTRIBUTE] = reasons
         return found
 
     return import_by_rules
@@ -141,8 +141,8 @@ class _RuleCall:
         except Warning:
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {said}") from error
+            message = f"{type(error).__name__}: {error}"
+            raise UnsupportedNodeError(f"the rule {self._rule} fails{_line(self._rule)}: {message}") from error
         return nested(iter(self._as_torch_values(self._flat(returned, lists), types)), self._examples())
 
     def _examples(self) -> list[Any]:

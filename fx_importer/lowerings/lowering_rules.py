@@ -85,8 +85,8 @@ def lowers(
     types = tuple(OutputType.get(each) for each in given)
     wrong = [each for each in types if each.root not in EMITTERS]
     if wrong or not types:
-        said = ", ".join(each.value for each in wrong) or "nothing"
-        raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {said}")
+        refused = ", ".join(each.value for each in wrong) or "nothing"
+        raise UsageError(f"a rule lowers into {', '.join(each.value for each in EMITTERS)}, and not into {refused}")
     found = tuple(overloads(operators))
     if not found:
         raise UsageError("lowers(...) names no operator: lowers(torch.ops.mylib.twice.default, into=...)")

@@ -95,8 +95,8 @@ class Builder(TypeConverter):
             raise CannotEmit("the text has to hold one function, with a body")
         wanted, given = [each.type for each in block.arguments], [each.type for each in operands]
         if wanted != given:
-            said = [", ".join(map(str, types)) for types in (wanted, given)]
-            raise CannotEmit(f"the function of the text takes ({said[0]}), and is given ({said[1]})")
+            texts = [", ".join(map(str, types)) for types in (wanted, given)]
+            raise CannotEmit(f"the function of the text takes ({texts[0]}), and is given ({texts[1]})")
         known = dict(zip(block.arguments, operands, strict=True))
         *body, end = block.operations
         for each in body:

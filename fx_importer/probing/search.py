@@ -86,9 +86,9 @@ def reason_of(messages: Sequence[str]) -> str:
     """
     short = dict.fromkeys(re.split(r': (?:"|%|\()', message.split("\n")[0])[0].strip() for message in messages)
     left = [each for each in short if each.startswith(NOT_LOWERED)]
-    said = left or list(short)
-    more = [f"and {len(said) - _MAX_MESSAGES} more"] if len(said) > _MAX_MESSAGES else []
-    return "; ".join([*said[:_MAX_MESSAGES], *more]) or "it failed without a message"
+    reasons = left or list(short)
+    more = [f"and {len(reasons) - _MAX_MESSAGES} more"] if len(reasons) > _MAX_MESSAGES else []
+    return "; ".join([*reasons[:_MAX_MESSAGES], *more]) or "it failed without a message"
 
 
 def _no_match_reason(call: ir.Operation) -> str:

@@ -179,8 +179,8 @@ def _raise_mismatch(problems: Sequence[str], *, hint: str = "", unused: Sequence
     """Raise `UsageError` that lists ``problems``, and entries of the source that the module does not use."""
     count = "one place" if len(problems) == 1 else f"{len(problems)} places"
     more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
-    said = [f"there is {', '.join(unused[:3])}{more}, which the module does not name"] if unused else []
-    raise UsageError("\n  ".join([f"the weights do not fit the module in {count}{hint}:", *problems, *said]))
+    unnamed = [f"there is {', '.join(unused[:3])}{more}, which the module does not name"] if unused else []
+    raise UsageError("\n  ".join([f"the weights do not fit the module in {count}{hint}:", *problems, *unnamed]))
 
 
 def _tensor(offered: torch.Tensor | Stored, type_: ValueType) -> torch.Tensor:

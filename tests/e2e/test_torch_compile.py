@@ -652,8 +652,8 @@ FALLS_BACK = {
 def test_unsupported_operators_run_in_eager_pytorch(name: str) -> None:
     function, operator = FALLS_BACK[name]
     sizes = (3, 5) if name == "draws-by-value" else (3, 3)
-    said = rf"runs {re.escape(operator)} in eager PyTorch: linalg-on-tensors does not support it"
-    with pytest.warns(EagerFallbackWarning, match=said) as warned:
+    message = rf"runs {re.escape(operator)} in eager PyTorch: linalg-on-tensors does not support it"
+    with pytest.warns(EagerFallbackWarning, match=message) as warned:
         check(Row(name, lambda: function, lambda: [(normal(size, 4),) for size in sizes], graphs=None))
     assert f"{Path(__file__).name}:" in str(warned[0].message)
 

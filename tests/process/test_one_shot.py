@@ -99,18 +99,18 @@ def test_process_ends_with_its_killed_parent(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "limits, said",
+    "limits, limit",
     [
         (Limits(seconds=0.3), "time limit of 0.3 s"),
         (Limits(seconds=60, memory=64 << 20), "memory limit of 64 MiB"),
     ],
 )
-def test_limits_of_a_command(limits, said):
+def test_limits_of_a_command(limits, limit):
     endless = "held = []\nwhile True: held.append(bytearray(1 << 20))"
     command = [sys.executable, "-c", "while True: pass" if limits.memory is None else endless]
-    with pytest.raises(CrashedError, match=f"^it was ended at its {said}$") as raised:
+    with pytest.raises(CrashedError, match=f"^it was ended at its {limit}$") as raised:
         run_command("it", command, limits)
-    assert raised.value.limit == said
+    assert raised.value.limit == limit
 
 
 def test_scratch_is_removed():

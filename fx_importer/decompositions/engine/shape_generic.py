@@ -81,6 +81,6 @@ def _is_unrelated_to_guards(record: logging.LogRecord) -> bool:
 def _holds_for_all_sizes(condition: sympy.Basic, value: sympy.Basic) -> bool:
     """Return whether ``condition`` is ``value`` for all sizes >= 2, or equates two sizes, as operators check."""
     from_two = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 2 for symbol in condition.free_symbols}
-    said = condition.xreplace(from_two)
-    agree = isinstance(said, sympy.Eq) and all(each.free_symbols for each in said.args)
-    return said == value or (agree and value == sympy.true)
+    simplified = condition.xreplace(from_two)
+    agree = isinstance(simplified, sympy.Eq) and all(each.free_symbols for each in simplified.args)
+    return simplified == value or (agree and value == sympy.true)
