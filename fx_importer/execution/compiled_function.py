@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class CompiledFunction:
 
     Args:
         signature: of the function.
-        constants: the tensor that the function takes as its last argument.
+        memory: the tensors that the function takes as its last arguments: constants, and memory for buffers.
         messages: of the errors that the function may end with, by its code less one.
         entry: takes the address of an array of addresses: of the variables that hold ``function`` and the address of
             its arguments, and of its error code.
@@ -40,7 +41,7 @@ class CompiledFunction:
     def __init__(
         self,
         signature: Signature,
-        constants: torch.Tensor,
+        memory: Sequence[torch.Tensor],
         messages: Sequence[str],
         entry: Callable[[int], None],
         function: ctypes.c_void_p,
@@ -55,7 +56,7 @@ class CompiledFunction:
         # A struct with the layout that C gives to the results; then arguments and constants, one after the other.
         fields = [(f"_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
         layout = type("Results", (ctypes.Structure,), {"_fields_": fields})
-        kinds = (*signature.arguments, TensorKind((constants.dtype,), tuple(constants.shape)))
+        kinds = (*signature.arguments, *(TensorKind((each.dtype,), tuple(each.shape)) for each in memory))
         offsets = [-(-ctypes.sizeof(layout) // _WORD) * _WORD]
         for kind in kinds:
             offsets.append(offsets[-1] + -(-ctypes.sizeof(kind.ctype) // _WORD) * _WORD)
@@ -65,8 +66,10 @@ class CompiledFunction:
             for kind, (name, _) in zip(signature.results, fields, strict=True)
         ]
         self._result_tensors = [place for place in self._results if isinstance(place, _TensorPlace)]
-        *self._arguments, last = map(_place, kinds, [block] * len(kinds), offsets)
-        last.write(constants)
+        places = [*map(_place, kinds, [block] * len(kinds), offsets)]
+        self._arguments = places[: len(signature.arguments)]
+        for place, tensor in zip(places[len(signature.arguments) :], memory, strict=True):
+            place.write(tensor)
         self._written = [
             i for i, kind in enumerate(signature.arguments) if isinstance(kind, TensorKind) and kind.written
         ]
@@ -89,7 +92,7 @@ class CompiledFunction:
         to_given, self._code = ctypes.c_void_p(ctypes.addressof(given)), ctypes.c_int32()
         slots = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (function, to_given, self._code)))
         self._slots = ctypes.addressof(slots)
-        self._keep = (keep, constants, block, pointers, given, to_given, function, slots)
+        self._keep = (keep, memory, block, pointers, given, to_given, function, slots)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         """Call the function.
@@ -105,7 +108,9 @@ class CompiledFunction:
             if any(each is None for each in passed):
                 self.signature.check(arguments)
             self._code.value = 0
-            self._entry(self._slots)
+            # Kernels of PyTorch compute in the dtypes of their arguments.
+            with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else _NOTHING:
+                self._entry(self._slots)
             if (failure := self._take_failure()) or self._code.value:
                 raise self._error(failure) from (failure and failure[1])
             for position in self._written:
@@ -122,6 +127,9 @@ class CompiledFunction:
             return UsageError(f"'{name}' stopped: {self.messages[self._code.value - 1]}")
         operator, error = failure
         return UsageError(f"'{name}' stopped in {operator}, which PyTorch runs: {type(error).__name__}: {error}")
+
+
+_NOTHING = nullcontext()
 
 
 def _write_back(given: Any, passed: Any) -> None:

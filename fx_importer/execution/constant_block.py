@@ -42,7 +42,7 @@ def hoist_constants(function: func_d.FuncOp) -> torch.Tensor:
     sizes = [-(-len(contents[value]) // _ALIGNMENT) * _ALIGNMENT for value, _ in uses]
     block = torch.empty(sum(sizes), dtype=torch.uint8)
     with function.context, function.location:
-        argument = _append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
+        argument = append_argument(function, ir.MemRefType.get([block.numel()], ir.IntegerType.get_signless(8)))
         emit = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
         start = 0
         for size, ((value, order), readers) in zip(sizes, uses.items(), strict=True):
@@ -88,7 +88,8 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
     return None if stays else data
 
 
-def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
+def append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
+    """Return a new last argument of ``function``."""
     argument = function.entry_block.add_argument(argument_type, function.location)
     inputs = [each.type for each in function.entry_block.arguments]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
@@ -99,10 +100,19 @@ def _append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Valu
 
 
 def _view(emit: ArithOps, block: ir.Value, start: int, tensor_type: ir.RankedTensorType) -> ir.Value:
-    buffer_type = ir.MemRefType.get(tensor_type.shape, tensor_type.element_type)
-    view = emit.value("memref.view", buffer_type, block, emit.index(start))
+    view = view_of_block(emit, block, start, ir.MemRefType.get(tensor_type.shape, tensor_type.element_type))
     restrict = {"restrict": ir.UnitAttr.get(emit.context)}  # without ``writable``: bufferization never writes to it
     return emit.op("bufferization.to_tensor", [tensor_type], [view], restrict).result
+
+
+DISJOINT = "fx_importer.disjoint"
+"""The attribute of views that share no memory with others, as long as both are in use."""
+
+
+def view_of_block(emit: ArithOps, block: ir.Value, start: int, buffer_type: ir.MemRefType) -> ir.Value:
+    """Return the buffer that begins ``start`` bytes after the beginning of ``block``, and overlaps no other."""
+    attributes = {DISJOINT: ir.UnitAttr.get(emit.context)}
+    return emit.op("memref.view", [buffer_type], [block, emit.index(start)], attributes).result
 
 
 def take_resources(
@@ -139,7 +149,7 @@ def name_resources(function: func_d.FuncOp, operation: str) -> list[ir.Attribute
     constants = _resource_constants(function, operation)
     with function.context, function.location:
         for value, ops in constants.items():
-            argument = _append_argument(function, value.type)
+            argument = append_argument(function, value.type)
             for op in ops:
                 op.results[0].replace_all_uses_with(argument)
                 op.erase()

@@ -13,25 +13,27 @@ from typing import Any
 from torch_mlir.execution_engine import ExecutionEngine
 
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.execution.arena import plan_arena
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_signature import JIT, read_signature
 from fx_importer.execution.compiled_function import CompiledFunction
 from fx_importer.execution.constant_block import hoist_constants
-from fx_importer.execution.loop_interchange import (
-    SMALL_TRIP_COUNT,
-    interchange_loops,
-    outline_kernels,
-    read_initial_values,
-)
+from fx_importer.execution.kernel_outlining import SMALL_TRIP_COUNT, outline_kernels
+from fx_importer.execution.library_calls import bind_library, outline_library_calls
+from fx_importer.execution.library_kernels import Kernels
+from fx_importer.execution.loop_interchange import interchange_loops, read_initial_values
 from fx_importer.execution.module_functions import (
     check_dialects,
     dialects_of,
     function_named,
     functions_of,
 )
+from fx_importer.execution.native_products import routines
+from fx_importer.execution.parallel_loops import launch_on_threads
 from fx_importer.execution.runtime_checks import RUN, insert_checks, relax_layout_casts
 from fx_importer.execution.scalar_expansion import expand_scalars
 from fx_importer.execution.stubs import Stubs, declare_operator_stubs
+from fx_importer.execution.vector_math import define_functions, replace_functions
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import LLVM
@@ -91,6 +93,8 @@ class JitBackend:
         signature = read_signature(function)
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(copy)
+        with trace.stage("library"):
+            kernels = Kernels(outline_library_calls(copy))
         _run(fuse, copy, trace)
         check_dialects(copy, _DIALECTS, JIT)
         with trace.stage("constants"):
@@ -98,16 +102,29 @@ class JitBackend:
             interchange_loops(copy)
         _run(bufferize, copy, trace)
         relax_layout_casts(copy)
+        bind_library(copy, kernels)
+        arena = plan_arena(function)
         _run(loops, copy, trace)
         with trace.stage("kernels"):
             messages = insert_checks(copy)
             expand_scalars(copy)
             outline_kernels(copy, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
+            replace_functions(copy)
         _run(scalars, copy, trace)
+        define_functions(copy)
         _run(llvm, copy, trace)
+        launch_on_threads(copy)
         with trace.stage("compile"):
-            engine, run, packed = _compile(copy, func_name, self.optimization, stubs)
-        return CompiledFunction(signature, constants, messages, run, packed, stubs.take_failure, keep=(engine, stubs))
+            engine, run, packed = _compile(copy, func_name, self.optimization, stubs.callbacks | kernels.callbacks)
+        return CompiledFunction(
+            signature,
+            (constants, arena),
+            messages,
+            run,
+            packed,
+            lambda: stubs.take_failure() or kernels.take_failure(),
+            keep=(engine, stubs, kernels),
+        )
 
 
 def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
@@ -137,7 +154,7 @@ def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:
 
 
 def _compile(
-    module: ir.Module, name: str, level: int, stubs: Stubs
+    module: ir.Module, name: str, level: int, callbacks: Mapping[str, Any]
 ) -> tuple[ExecutionEngine, Callable[[int], None], ctypes.c_void_p]:
     """Return the engine, the packed `RUN` and the address of the packed function ``name``."""
     said: list[str] = []
@@ -151,8 +168,10 @@ def _compile(
     try:
         # Object dumping would keep a second copy of the code.
         engine = ExecutionEngine(module, opt_level=level, enable_object_dump=False)
-        for symbol, callback in stubs.callbacks.items():
+        for symbol, callback in callbacks.items():
             engine.raw_register_runtime(symbol, ctypes.cast(callback, ctypes.c_void_p))
+        for symbol, address in routines().items():
+            engine.raw_register_runtime(symbol, ctypes.c_void_p(address))
         run, function = engine.raw_lookup(RUN), engine.raw_lookup(f"_mlir_ciface_{name}")
     except RuntimeError as error:
         raise RuntimeError("; ".join([str(error), *said])) from error

@@ -1,18 +1,12 @@
-"""Loop interchange of contractions for caches and vector units, and outlining of loops, which LLVM compiles faster."""
+"""Loop interchange of contractions for caches and vector units."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, producer, replace
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter, replace
 from fx_importer.mlir.walk import operations
-
-_CLONED = ("arith.constant", "memref.get_global")
-"""Operations that are cloned into a kernel instead of being passed as arguments."""
-SMALL_TRIP_COUNT = 1 << 16
-"""The trip count of a loop of microseconds, which takes LLVM tens of milliseconds to unroll and vectorize."""
 
 
 def interchange_loops(module: ir.Module) -> None:
@@ -129,100 +123,3 @@ def read_initial_values(module: ir.Module) -> None:
             body.add_argument(argument.type, op.location)
         body.append_to(new.regions[0])
         replace(op, *new.results)
-
-
-def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
-    """Outline every outermost loop without results to a function; equal loops call the same function.
-
-    LLVM takes minutes for a model in one function. Functions of at most ``small_trip_count`` iterations are optimized
-    for size, which takes a tenth of the time.
-    """
-    loops: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "scf.for" and not op.results:
-            loops.append(op)
-            return ir.WalkResult.SKIP
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    named: dict[str, str] = {}  # by text without the name
-    for number, loop in enumerate(loops):
-        with module.context, loop.location:
-            kernel, call = _outline(loop, f"kernel_{number}", module)
-            hints = ["noinline", "optsize"] if _trip_count(loop) <= small_trip_count else ["noinline"]
-            # With the prefix of the dialect: attributes without one are lost in the conversion.
-            kernel.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(each) for each in hints])
-            name = kernel.name.value
-            text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
-            if named.setdefault(text, name) != name:
-                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[text])
-                kernel.erase()
-
-
-def _outline(loop: ir.Operation, name: str, module: ir.Module) -> tuple[func_d.FuncOp, func_d.CallOp]:
-    inside = _nested_operations(loop)
-    defined = {value for op in inside for value in _values_of(op)}
-    captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
-    cloned = [value for value in captured if producer(value) in _CLONED]
-    passed = [value for value in captured if value not in cloned]
-
-    with ir.InsertionPoint(module.body):
-        kernel = func_d.FuncOp(name, ([value.type for value in passed], []), visibility="private")
-    if all(_is_bare_pointer(value.type) for value in passed):
-        kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
-    entry = kernel.add_entry_block()
-    replacements: dict[ir.Value, ir.Value] = dict(zip(passed, entry.arguments, strict=True))
-    with ir.InsertionPoint(entry):
-        for value in cloned:
-            replacements[value] = value.owner.clone().results[0]
-        end = func_d.ReturnOp([])
-    with ir.InsertionPoint(loop):
-        call = func_d.CallOp([], name, passed)
-    loop.move_before(end)
-    for op in inside:
-        for position, value in enumerate(op.operands):
-            if value in replacements:
-                op.operands[position] = replacements[value]
-    return kernel, call
-
-
-def _trip_count(op: ir.Operation) -> float:
-    """Return the number of iterations of the innermost bodies of a loop; infinity if it is dynamic."""
-    inner = sum(_trip_count(each) for region in op.regions for block in region for each in block if list(each.regions))
-    if op.name == "scf.if":
-        return inner
-    bounds = [_integer(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
-    known = [bound for bound in bounds if bound is not None]
-    if len(known) != 3:
-        return math.inf
-    start, stop, step = known
-    return max(stop - start, 0) // max(step, 1) * max(inner, 1)
-
-
-def _integer(value: ir.Value) -> int | None:
-    return None if producer(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
-
-
-def _nested_operations(op: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(each: ir.Operation) -> ir.WalkResult:
-        found.append(each)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
-
-
-def _values_of(op: ir.Operation) -> list[ir.Value]:
-    return [*op.results, *(value for region in op.regions for block in region for value in block.arguments)]
-
-
-def _is_bare_pointer(value_type: ir.Type) -> bool:
-    """Whether the address is all that the type leaves open: bare pointers can be passed."""
-    if not isinstance(value_type, ir.MemRefType):
-        return True
-    return value_type.has_static_shape and value_type.layout == ir.AffineMapAttr.get(
-        ir.AffineMap.get_identity(value_type.rank)
-    )

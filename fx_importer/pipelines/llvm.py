@@ -34,6 +34,7 @@ LLVM = Pipeline(
                         "function-boundary-type-conversion": "identity-layout-map",
                     },
                 ),
+                Pass("drop-equivalent-buffer-results"),  # functions of kernels return the buffer that they write
                 on_functions("cse", "canonicalize"),  # copies of a slice to itself are no-ops
                 Pass("refback-mlprogram-bufferize"),
                 Pass("buffer-deallocation-pipeline"),
@@ -48,7 +49,7 @@ LLVM = Pipeline(
                 Pass("generate-runtime-verification"),
                 on_functions(
                     "refback-munge-memref-copy",  # a copy of strided memory would call a runtime library
-                    "convert-linalg-to-loops",
+                    "convert-linalg-to-parallel-loops",
                     "canonicalize",
                     "cse",
                     "loop-invariant-code-motion",
@@ -59,6 +60,7 @@ LLVM = Pipeline(
             "scalars",
             "Arithmetic is legal for LLVM and the C library: f16 and bf16 compute in f32, complex numbers as pairs.",
             (
+                Pass("scf-parallel-for-to-nested-fors"),
                 Pass("convert-complex-to-standard"),
                 Pass("arith-emulate-unsupported-floats", {"source-types": ("bf16", "f16"), "target-type": "f32"}),
                 Pass("math-extend-to-supported-types"),

@@ -2,13 +2,9 @@
 
 import pytest
 import torch
+from fx_importer.execution.kernel_outlining import outline_kernels
 
-from fx_importer.execution.loop_interchange import (
-    interchange_loops,
-    outline_kernels,
-    permute_operand_map,
-    row_order,
-)
+from fx_importer.execution.loop_interchange import interchange_loops, permute_operand_map, row_order
 from fx_importer.mlir.bindings import ir
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage
@@ -166,8 +162,9 @@ def test_short_loops_are_optimized_for_size(parse, rows, expected):
     outline_kernels(module)
     for stage in (SCALARS, LLVM_DIALECT):
         run_stage(stage, module)
-    (kernel,) = (each for each in module.body.operations if str(each.attributes["sym_name"]).startswith('"kernel_'))
-    assert [ir.StringAttr(each).value for each in ir.ArrayAttr(kernel.attributes["passthrough"])] == expected
+    (kernel,) = (each for each in module.body.operations if "kernel_" in str(each.attributes["sym_name"]))
+    hints = [each for each in ir.ArrayAttr(kernel.attributes["passthrough"]) if isinstance(each, ir.StringAttr)]
+    assert [each.value for each in hints] == expected
 
 
 def test_dynamic_memrefs_are_passed_with_their_sizes(parse):
@@ -180,6 +177,6 @@ def test_dynamic_memrefs_are_passed_with_their_sizes(parse):
         run_stage(stage, module)
     outline_kernels(module)
     assert module.operation.verify()
-    kernels = [each for each in module.body.operations if each.name.value.startswith("kernel_")]
+    kernels = [each for each in module.body.operations if "kernel_" in each.name.value]
     assert kernels
     assert not any("llvm.bareptr" in each.attributes for each in kernels)

@@ -1,0 +1,81 @@
+"""One block of memory for all buffers of static size that a function allocates and frees itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from fx_importer.execution.constant_block import append_argument, view_of_block
+from fx_importer.execution.memref import DTYPES
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit_arith import ArithOps
+
+_ALIGNMENT = 64
+
+
+@dataclass
+class _Buffer:
+    allocation: ir.Operation
+    release: ir.Operation
+    first: int
+    last: int
+    """The numbers of the operations that allocate and free it."""
+    size: int
+    offset: int = 0
+
+
+def plan_arena(function: func_d.FuncOp) -> torch.Tensor:
+    """Move the buffers of ``function`` into a new last argument; return its value, which calls may not share.
+
+    Buffers overlap if none is used after the other is written. Those of dynamic size, those in loops and results stay.
+    """
+    buffers = _buffers(function) if len(function.body.blocks) == 1 else []
+    size = _place(buffers)
+    with function.context, function.location:
+        argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
+        for each in buffers:
+            kind = ir.MemRefType(each.allocation.results[0].type)
+            view = view_of_block(ArithOps.before(each.allocation), argument, each.offset, kind)
+            each.release.erase()
+            replace(each.allocation, view)
+    return torch.empty(size, dtype=torch.uint8)
+
+
+def _buffers(function: func_d.FuncOp) -> list[_Buffer]:
+    block = function.entry_block
+    numbers = {op.operation: number for number, op in enumerate(block)}
+    found: list[_Buffer] = []
+    for op, number in numbers.items():
+        if op.name != "memref.alloc" or (size := _bytes(ir.MemRefType(op.results[0].type))) is None:
+            continue
+        releases = [use.owner.operation for use in op.results[0].uses if use.owner.name == "memref.dealloc"]
+        if len(releases) == 1 and releases[0] in numbers:
+            found.append(_Buffer(op, releases[0], number, numbers[releases[0]], size))
+    return found
+
+
+def _bytes(kind: ir.MemRefType) -> int | None:
+    """Return the size of a buffer, aligned; None for one that is dynamic or of another layout."""
+    dtypes = DTYPES.get(str(kind.element_type))
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank, kind.context))
+    if not kind.has_static_shape or dtypes is None or kind.layout != identity or kind.memory_space is not None:
+        return None
+    return -(-math.prod(kind.shape) * dtypes[0].itemsize // _ALIGNMENT) * _ALIGNMENT
+
+
+def _place(buffers: list[_Buffer]) -> int:
+    """Set the offsets, of the largest buffer first: the lowest that is free. Return the size of the block."""
+    placed: list[_Buffer] = []
+    for each in sorted(buffers, key=lambda buffer: -buffer.size):
+        offset = 0
+        overlapping = (other for other in placed if other.first < each.last and each.first < other.last)
+        for other in sorted(overlapping, key=lambda buffer: buffer.offset):
+            if other.offset - offset >= each.size:
+                break
+            offset = max(offset, other.offset + other.size)
+        each.offset = offset
+        placed.append(each)
+    return max((each.offset + each.size for each in placed), default=0)
