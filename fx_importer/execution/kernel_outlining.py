@@ -57,6 +57,14 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
                 kernel.erase()
 
 
+def skip_optimization(function: func_d.FuncOp) -> None:
+    """Have LLVM not optimize ``function`` if it has no loop: what only calls kernels takes most of the time."""
+    if not any(op.name.startswith("scf.") for op in _nested_operations(function.operation)):
+        with function.context:
+            hints = [ir.StringAttr.get(each) for each in ("optnone", "noinline")]
+            function.attributes["llvm.passthrough"] = ir.ArrayAttr.get(hints)
+
+
 def _outline(
     loop: ir.Operation, name: str, module: ir.Module, split: int | None
 ) -> tuple[func_d.FuncOp, func_d.CallOp]:

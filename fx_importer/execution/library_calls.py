@@ -143,7 +143,7 @@ def _numbers(op: ir.Operation, name: str, count: int) -> tuple[int, ...]:
 def _outline(
     region: _Region, name: str, module: ir.Module
 ) -> tuple[func_d.FuncOp, func_d.CallOp, tuple[list[str], list[int], int]]:
-    """Outline ``region``; return the function, its call, and element types and ranks of tensors, and number of indices."""
+    """Outline ``region``; return the function, its call, and element types, ranks and indices that it takes."""
     inside = set(region.ops)
     given = [*region.inputs, region.destination]
     captured = dict.fromkeys(

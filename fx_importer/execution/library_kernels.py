@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from fx_importer.execution.memref import DTYPES
 
+Bound = Callable[[], object]
+"""Computes a result in place, from tensors that it holds."""
+
 
 class Kernel(Protocol):
     """What one call computes, into the last of its tensors."""
 
-    def bind(self) -> Callable[..., None]:
-        """Return the function that computes it. It may keep what it derives of constants."""
+    def bind(self, tensors: Sequence[torch.Tensor]) -> Bound:
+        """Return the function that computes it on the memory of ``tensors``."""
         ...
 
 
@@ -29,25 +33,18 @@ class Product:
     result: str
     accumulate: bool
 
-    def bind(self) -> Callable[..., None]:
+    def bind(self, tensors: Sequence[torch.Tensor]) -> Bound:
         """Return the function of the operands and the result."""
         batch = "b" * ("b" in self.result)
-        orders = [
-            [axes.index(axis) for axis in wanted]
-            for axes, wanted in ((self.left, batch + "mk"), (self.right, batch + "kn"), (self.result, batch + "mn"))
-        ]
-        multiply: Any = torch.bmm if batch else torch.mm
-        add: Any = torch.baddbmm if batch else torch.addmm
-        accumulate = self.accumulate
-
-        def run(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor) -> None:
-            a, b, c = (each.permute(order) for each, order in zip((left, right, result), orders, strict=True))
-            if accumulate:
-                add(c, a, b, out=c)
-            else:
-                multiply(a, b, out=c)
-
-        return run
+        axes = (self.left, self.right, self.result)
+        wanted = (batch + "mk", batch + "kn", batch + "mn")
+        left, right, result = (
+            each.permute([given.index(axis) for axis in order])
+            for each, given, order in zip(tensors, axes, wanted, strict=True)
+        )
+        if self.accumulate:
+            return partial(torch.baddbmm if batch else torch.addmm, result, left, right, out=result)
+        return partial(torch.bmm if batch else torch.mm, left, right, out=result)
 
 
 @dataclass(frozen=True)
@@ -60,29 +57,23 @@ class Convolution:
     dilations: tuple[int, ...]
     accumulate: bool
 
-    def bind(self) -> Callable[..., None]:
+    def bind(self, tensors: Sequence[torch.Tensor]) -> Bound:
         """Return the function of the input, the weight and the result."""
         data = _order(self.input, "ngcs")
-        weight = _order(self.weight, "gfcs")
-        grouped, depthwise = "g" in self.weight, "f" not in self.weight
-        rank = len(self.strides)
-
-        def run(x: torch.Tensor, w: torch.Tensor, result: torch.Tensor) -> None:
-            x, w, y = x.permute(data), w.permute(weight), result.permute(data)
-            groups = 1
-            if grouped:
-                groups = w.shape[0]
-                x, w, y = x.flatten(1, 2), w.flatten(0, 1), y.flatten(1, 2)
-            if depthwise:
-                groups = w.shape[0]
-                w = w.unsqueeze(1)
-            found = torch.convolution(x, w, None, self.strides, (0,) * rank, self.dilations, False, (0,) * rank, groups)
-            if self.accumulate:
-                y.add_(found)
-            else:
-                y.copy_(found)
-
-        return run
+        x, w, y = (
+            each.permute(order) for each, order in zip(tensors, (data, _order(self.weight, "gfcs"), data), strict=True)
+        )
+        groups = 1
+        if "g" in self.weight:
+            groups = w.shape[0]
+            x, w, y = x.flatten(1, 2), w.flatten(0, 1), y.flatten(1, 2)
+        if "f" not in self.weight:
+            groups = w.shape[0]
+            w = w.unsqueeze(1)
+        none = (0,) * len(self.strides)
+        convolve = partial(torch.convolution, x, w, None, self.strides, none, self.dilations, False, none, groups)
+        write = y.add_ if self.accumulate else y.copy_
+        return lambda: write(convolve())
 
 
 def _order(axes: str, wanted: str) -> list[int]:
@@ -115,8 +106,7 @@ class Kernels:
 
     def _callback(self, function: Function) -> Any:
         """Return a C function that takes addresses of descriptors, and calls the kernel with tensors on that memory."""
-        cache: dict[tuple[bytes, ...], list[torch.Tensor]] = {}
-        run = function.kernel.bind()
+        cache: dict[tuple[bytes, ...], Bound] = {}
         dtypes = [DTYPES[each][0] for each in function.elements]
         ranks = function.ranks
         sizes = [8 * (3 + 2 * rank) for rank in ranks]
@@ -124,13 +114,14 @@ class Kernels:
         def callback(*addresses: int) -> None:
             try:
                 key = tuple(map(ctypes.string_at, addresses, sizes))
-                tensors = cache.get(key)
-                if tensors is None:
+                bound = cache.get(key)
+                if bound is None:
                     if len(cache) >= _CACHED:
                         cache.clear()
                     with torch.inference_mode(False):  # tensors of that mode could not be written outside of it
-                        cache[key] = tensors = [*map(_tensor, addresses, dtypes, ranks)]
-                run(*tensors)
+                        tensors = [*map(_tensor, addresses, dtypes, ranks)]
+                        cache[key] = bound = function.kernel.bind(tensors)
+                bound()
             except Exception as error:  # must not propagate through compiled code
                 self._failure = type(function.kernel).__name__, error
 

@@ -44,7 +44,8 @@ def define_functions(module: ir.Module) -> None:
 
 
 def _is_large(function: func_d.FuncOp) -> bool:
-    return "llvm.passthrough" in function.attributes and "optsize" not in str(function.attributes["llvm.passthrough"])
+    hints = str(function.attributes["llvm.passthrough"]) if "llvm.passthrough" in function.attributes else "optnone"
+    return "optsize" not in hints and "optnone" not in hints
 
 
 def _horner(x: str, coefficients: Sequence[float], name: str) -> str:

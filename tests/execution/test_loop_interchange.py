@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from fx_importer.execution.kernel_outlining import outline_kernels
 
+from fx_importer.execution.kernel_outlining import outline_kernels
 from fx_importer.execution.loop_interchange import interchange_loops, permute_operand_map, row_order
 from fx_importer.mlir.bindings import ir
 from fx_importer.pipelines.llvm import LLVM
