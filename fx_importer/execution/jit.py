@@ -18,7 +18,12 @@ from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_signature import JIT, read_signature
 from fx_importer.execution.compiled_function import CompiledFunction
 from fx_importer.execution.constant_block import hoist_constants
-from fx_importer.execution.kernel_outlining import SMALL_TRIP_COUNT, outline_kernels, skip_optimization
+from fx_importer.execution.kernel_outlining import (
+    SMALL_TRIP_COUNT,
+    outline_kernels,
+    reassociate_sums,
+    skip_optimization,
+)
 from fx_importer.execution.library_calls import bind_library, outline_library_calls
 from fx_importer.execution.library_kernels import Kernels
 from fx_importer.execution.loop_interchange import interchange_loops, read_initial_values
@@ -110,6 +115,7 @@ class JitBackend:
             expand_scalars(copy)
             outline_kernels(copy, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
             skip_optimization(function)
+            reassociate_sums(copy)
             replace_functions(copy)
         _run(scalars, copy, trace)
         define_functions(copy)

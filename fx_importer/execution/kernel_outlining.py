@@ -9,6 +9,7 @@ from fx_importer.execution.constant_block import DISJOINT
 from fx_importer.execution.parallel_loops import DYNAMIC_PREFIX, PREFIX, SMALLEST_TRIP_COUNT, TILES, loop_to_split
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import producer
+from fx_importer.mlir.walk import operations
 
 _CLONED = ("arith.constant", "memref.get_global")
 """Operations that are cloned into a kernel instead of being passed as arguments."""
@@ -55,6 +56,18 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
             if named.setdefault(text, name) != name:
                 call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[text])
                 kernel.erase()
+
+
+def reassociate_sums(module: ir.Module) -> None:
+    """Let LLVM split each sum of floats in memory into vectors: an ordered one adds a number at a time."""
+    for op in operations(module.operation, ("arith.addf",)):
+        uses = [use.owner for use in op.results[0].uses]
+        if len(uses) != 1 or uses[0].name != "memref.store":
+            continue
+        place = list(uses[0].operands)[1:]
+        loads = [value.owner for value in op.operands if producer(value) == "memref.load"]
+        if any(list(load.operands) == place for load in loads):
+            op.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>", op.context)
 
 
 def skip_optimization(function: func_d.FuncOp) -> None:
