@@ -51,7 +51,11 @@ def mobilenet() -> torch.nn.Module:
     sizes = [(16, 24, 2), (24, 24, 1), (24, 40, 2), (40, 40, 1), (40, 80, 2), (80, 80, 1), (80, 112, 1), (112, 160, 2)]
     blocks = [_conv_block(*each) for each in sizes]
     stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish())
-    return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(160, 1000))
+    model = nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(160, 1000))
+    for each in model.modules():
+        if isinstance(each, nn.Conv2d):  # numbers would vanish from layer to layer
+            nn.init.kaiming_normal_(each.weight, nonlinearity="relu")
+    return model
 
 
 def _tokens(batch: int, length: int) -> tuple[torch.Tensor, ...]:
