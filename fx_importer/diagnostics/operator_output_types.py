@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fx_importer.diagnostics.causes import Cause, Place
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
 
 
@@ -32,16 +33,12 @@ class OperatorOutputType:
 def operators_lowered_to(output_type: OutputType, module: ir.Operation) -> list[OperatorOutputType]:
     """Return the operators of ``module``, which is in the torch dialect, with the number of calls of each."""
     counts: Counter[str] = Counter()
-
-    def count(op: ir.Operation) -> ir.WalkResult:
+    for op in operations(module):
         name = op.name
         if name == "torch.operator":
             name = ir.StringAttr(op.attributes["name"]).value
         if name.startswith("torch.aten.") or op.name == "torch.operator":
             counts[name.removeprefix("torch.")] += 1
-        return ir.WalkResult.ADVANCE
-
-    module.walk(count, ir.WalkOrder.PRE_ORDER)
     return [OperatorOutputType(name, output_type, count) for name, count in counts.items()]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import producer, replace
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 
 _DTYPES = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "i32": np.int32, "i1": np.bool_}
 
@@ -80,19 +82,17 @@ def _dtype_of(value: ir.Value) -> Any:
 
 
 def _constant_value(value: ir.Value) -> Any:
-    dtype, owner = _dtype_of(value), value.owner
-    if dtype is None or isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
+    dtype = _dtype_of(value)
+    if dtype is None or producer(value) != "stablehlo.constant":
         return None
-    return dtype(ir.DenseElementsAttr(owner.attributes["value"]).get_splat_value().value)
+    return dtype(ir.DenseElementsAttr(value.owner.attributes["value"]).get_splat_value().value)
 
 
 def _replace_by_constant(op: ir.Operation, number: Any) -> None:
     type_ = ir.RankedTensorType(op.results[0].type)
     element = type_.element_type
-    with ir.InsertionPoint(op), op.location:
-        floating = isinstance(number, np.floating)
-        one: Any = ir.FloatAttr.get(element, float(number)) if floating else ir.IntegerAttr.get(element, int(number))
-        value = ir.DenseElementsAttr.get_splat(type_, one)
-        made = ir.Operation.create("stablehlo.constant", results=[type_], attributes={"value": value})
-    op.results[0].replace_all_uses_with(made.results[0])
-    op.erase()
+    if isinstance(number, np.floating):
+        one: ir.Attribute = ir.FloatAttr.get(element, float(number), loc=op.location)
+    else:
+        one = ir.IntegerAttr.get(element, int(number))
+    replace(op, StablehloOps.before(op).const(ir.DenseElementsAttr.get_splat(type_, one)))

@@ -41,14 +41,14 @@ def with_parameters(module: ir.Module, names: Mapping[str, str], scope: str = SC
 def _declare_parameter(module: ir.Module, symbol: str, kind: ir.Type, scope: str, name: str) -> ir.Attribute:
     """Declare a parameter in ``module``, and return the reference to it."""
     spelled = [ir.StringAttr.get(each) for each in (scope, name)]
-    ir.Operation.create(
+    Emitter(ir.InsertionPoint.at_block_begin(module.body), ir.Location.current).op(
         "util.global",
+        [],
         attributes={
             "sym_name": ir.StringAttr.get(symbol),
             "sym_visibility": ir.StringAttr.get("private"),
             "type": ir.TypeAttr.get(kind),
             "initial_value": ir.Attribute.parse(f"#stream.parameter.named<{spelled[0]}::{spelled[1]}> : {kind}"),
         },
-        ip=ir.InsertionPoint.at_block_begin(module.body),
     )
     return ir.FlatSymbolRefAttr.get(symbol)

@@ -8,6 +8,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.call_signature import CallingConvention
 from fx_importer.mlir.bindings import func_d, ir, passmanager
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.mlir.walk import operations
 from fx_importer.pipelines import REWRITES
 
 
@@ -68,15 +69,7 @@ def _rename(module: ir.Module, function: func_d.FuncOp, name: str) -> None:
 
 def _symbols(operation: ir.Operation) -> set[str]:
     """Return the names of the functions that ``operation`` and nested operations call."""
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
-            found.add(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-        return ir.WalkResult.ADVANCE
-
-    operation.walk(visit)
-    return found
+    return {ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in operations(operation, ("func.call",))}
 
 
 def check_dialects(module: ir.Module, dialects: Collection[str], convention: CallingConvention) -> None:
@@ -94,11 +87,4 @@ def dialects_of(module: ir.Module) -> set[str]:
 
 
 def _operations_of(module: ir.Module) -> list[str]:
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        found.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return sorted(found)
+    return sorted({op.name for op in operations(module.operation)})

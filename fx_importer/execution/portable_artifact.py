@@ -13,6 +13,7 @@ from fx_importer.execution.constant_block import name_resources, take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.module_io import copy_to_new_context
 from fx_importer.mlir.resources import key_of
@@ -67,11 +68,10 @@ def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
     """Turn the last arguments of ``function`` into constants with ``weights``."""
     block = function.entry_block
     first = len(block.arguments) - len(weights)
-    with function.context, function.location, ir.InsertionPoint.at_block_begin(block):
+    emit = StablehloOps(ir.InsertionPoint.at_block_begin(block), function.location)
+    with function.context, function.location:
         for argument, tensor in zip(list(block.arguments)[first:], weights, strict=True):
-            value = elements(tensor, ir.RankedTensorType(argument.type))
-            new = ir.Operation.create("stablehlo.constant", results=[argument.type], attributes={"value": value})
-            argument.replace_all_uses_with(new.result)
+            argument.replace_all_uses_with(emit.const(elements(tensor, ir.RankedTensorType(argument.type))))
         for _ in weights:
             block.erase_argument(first)
         inputs = [each.type for each in block.arguments]

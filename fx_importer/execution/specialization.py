@@ -15,7 +15,9 @@ from fx_importer.execution.call_signature import Signature, TensorKind
 from fx_importer.execution.float_sizes import fold_scalars
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.mlir.walk import operations
 
 _REFINE = "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize,cse))"
 
@@ -101,9 +103,8 @@ def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) 
     value = ir.DenseElementsAttr.get_splat(
         argument.type, ir.IntegerAttr.get(ir.RankedTensorType(argument.type).element_type, number)
     )
-    with ir.InsertionPoint.at_block_begin(function.entry_block):
-        known = ir.Operation.create("stablehlo.constant", results=[argument.type], attributes={"value": value}).result
-    argument.replace_all_uses_with(known)
+    emit = StablehloOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
+    argument.replace_all_uses_with(emit.const(value))
 
 
 def _update_function_type(function: func_d.FuncOp) -> None:
@@ -114,13 +115,5 @@ def _update_function_type(function: func_d.FuncOp) -> None:
 
 
 def _is_static(module: ir.Module) -> bool:
-    found: list[ir.Value] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        found.extend(
-            each for each in op.results if isinstance(each.type, ir.RankedTensorType) and not each.type.has_static_shape
-        )
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return not found
+    types = (each.type for op in operations(module.operation) for each in op.results)
+    return all(each.has_static_shape for each in types if isinstance(each, ir.RankedTensorType))

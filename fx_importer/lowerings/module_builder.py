@@ -11,6 +11,7 @@ import torch
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Shape as Shape
+from fx_importer.mlir.walk import operations
 from fx_importer.rewrites.torch.region_types import TypeConverter
 
 Number: TypeAlias = bool | int | float
@@ -108,14 +109,10 @@ class Builder(TypeConverter):
         """Emit a clone of ``op`` with operands replaced by ``known``, also in its regions."""
         copy = op.clone(ip=self.point)
         self._emitted.append(copy)
-
-        def rename(each: ir.Operation) -> ir.WalkResult:
+        for each in operations(copy):
             for position, operand in enumerate(each.operands):
                 if operand in known:
                     each.operands[position] = known[operand]
-            return ir.WalkResult.ADVANCE
-
-        copy.walk(rename)
         return copy
 
     def erase(self) -> None:

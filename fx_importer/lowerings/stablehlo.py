@@ -33,7 +33,7 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
     """Emits StableHLO. Operands of elementwise operations are broadcast first."""
 
     def _constant(self, value: ir.Attribute, kind: ir.Type) -> ir.Value:
-        return self.op("stablehlo.constant", [kind], (), {"value": value}).result
+        return self.const(value)
 
     def _map(self, name: str, operands: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
         shape = self.shape(kind)

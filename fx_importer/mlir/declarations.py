@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fx_importer.diagnostics.causes import Place
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorStub
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter
 from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
 
@@ -57,7 +58,8 @@ class OperatorStubs:
             self._names.add(name)
             self._known[key] = name
         callee = {"callee": ir.FlatSymbolRefAttr.get(self._known[key])}
-        return ir.Operation.create("func.call", results=list(results), operands=list(operands), attributes=callee)
+        emit = Emitter(ir.InsertionPoint.current, ir.Location.current)
+        return emit.op("func.call", results, operands, callee)
 
 
 def stubs_in(module: ir.Operation) -> dict[str, OperatorStub]:

@@ -15,10 +15,13 @@ class StablehloOps(Emitter):
         """Emit ``stablehlo.<name>``, which has one result and no attributes, and return the result."""
         return self.value(f"stablehlo.{name}", result, *operands)
 
+    def const(self, value: ir.Attribute) -> ir.Value:
+        """Emit a ``stablehlo.constant`` of the type of ``value``."""
+        return self.op("stablehlo.constant", [value.type], (), {"value": value}).result
+
     def dense_constant(self, elements: str, type_: ir.Type | str) -> ir.Value:
         """Emit a constant tensor; ``elements`` is what stands in the brackets of ``dense<…>``."""
-        dense = self.attribute(f"dense<{elements}> : {type_}")
-        return self.op("stablehlo.constant", [type_], (), {"value": dense}).result
+        return self.const(self.attribute(f"dense<{elements}> : {type_}"))
 
     def compare(
         self, direction: str, a: ir.Value, b: ir.Value, compare_type: ir.Attribute | str | None = None

@@ -63,12 +63,15 @@ def rewrite(
     return decorate
 
 
-def operations(root: ir.Operation, names: Container[str]) -> list[ir.Operation]:
-    """Return the operations in ``root`` that have one of ``names``, those in regions before the one around them."""
+def operations(root: ir.Operation, names: Container[str] | None = None) -> list[ir.Operation]:
+    """Return the operations in ``root``, itself included, those in regions before the one around them.
+
+    With ``names``, only those that have one of these names.
+    """
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in names:
+        if names is None or op.name in names:
             found.append(op)
         return ir.WalkResult.ADVANCE
 

@@ -9,8 +9,10 @@ from functools import cache, partial
 
 from fx_importer.diagnostics.mlir_diagnostics import emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
+from fx_importer.mlir.emit import replace
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import resource_of
+from fx_importer.mlir.walk import operations
 from fx_importer.options import Contract
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.stage import RewriteStep, Stage
@@ -100,23 +102,16 @@ class Portable(Dialects):
 
 def _with_zero_weights(module: ir.Operation) -> ir.Operation:
     """Replace the weights of ``module`` by zeros: an artifact has no ``dense_resource``."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.constant" and resource_of(op) is not None:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit)
-    for op in found:
+    for op in operations(module, ("stablehlo.constant",)):
+        if resource_of(op) is None:
+            continue
         kind = ir.RankedTensorType(op.results[0].type)
         number = "0" if isinstance(kind.element_type, ir.IntegerType) else "0.0"
         zero = f"({number}, {number})" if isinstance(kind.element_type, ir.ComplexType) else number
         # As text: the bindings cannot make complex attributes.
         new = ir.Operation.parse(f"stablehlo.constant dense<{zero}> : {kind}", context=module.context)
         ir.InsertionPoint(op).insert(new)
-        op.results[0].replace_all_uses_with(new.results[0])
-        op.erase()
+        replace(op, new.results[0])
     return module
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fx_importer.diagnostics.progress import ticker
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, passmanager
+from fx_importer.mlir.walk import operations
 from fx_importer.pipelines.pipeline_parser import parse_steps
 from fx_importer.pipelines.stage import BACKEND_TYPES, Nested, Pass, RewriteStep, Stage, Step
 
@@ -149,17 +150,13 @@ def _unlowered(module: ir.Module) -> list[Problem]:
     """Return the torch ops left in ``module``, each name once. MLIR's own error may name only a constant operand."""
     found: dict[str, ir.Location] = {}
     count: Counter[str] = Counter()
-
-    def see(operation: ir.Operation) -> ir.WalkResult:
+    for operation in operations(module.operation):
         name = operation.name
         if name.startswith("torch.") and not name.startswith(("torch.constant.", "torch.prim.ListConstruct")):
             if name == "torch.operator":
                 name = ir.StringAttr(operation.attributes["name"]).value
             found.setdefault(name, operation.location)
             count[name] += 1
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(see)
     times = {name: f", {number} times" if number > 1 else "" for name, number in count.items()}
     return [(location, f"{NOT_LOWERED} '{name}'{times[name]}") for name, location in found.items()]
 

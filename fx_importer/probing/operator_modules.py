@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.walk import operations
 
 _TENSOR = re.compile(r"!torch\.v?tensor\b")
 _RETURNED = re.compile(r"!torch\.(v?tensor\b|int$|float$|bool$)")
@@ -213,13 +214,10 @@ def _captured(op: ir.Operation) -> list[ir.Value]:
 
 
 def _rename(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> None:
-    def see(each: ir.Operation) -> ir.WalkResult:
+    for each in operations(op):
         for position, value in enumerate(each.operands):
             if value in known:
                 each.operands[position] = known[value]
-        return ir.WalkResult.ADVANCE
-
-    op.walk(see)
 
 
 def _splat(op: ir.Operation) -> ir.Operation | None:

@@ -14,7 +14,8 @@ from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import OperatorArgument, OperatorStub, Passed, Returned, ValueType
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import OperatorStubs, StubDefinition
-from fx_importer.mlir.emit import Emitter, attributes_of
+from fx_importer.mlir.emit import Emitter, attributes_of, is_used
+from fx_importer.mlir.walk import operations
 from fx_importer.probing.operator_modules import call_of, maker_of, overload
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+|complex<\w+>)>")
@@ -36,14 +37,11 @@ def outline(module: ir.Operation, calls: Collection[str]) -> dict[str, StubDefin
     Returns:
         The definitions of the new functions, by name.
     """
-    outlined: list[ir.Operation] = []
-
-    def see(op: ir.Operation) -> ir.WalkResult:
-        if op.name.startswith("torch.") and any([*result.uses] for result in op.results) and call_of(op) in calls:
-            outlined.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(see)
+    outlined = [
+        op
+        for op in operations(module)
+        if op.name.startswith("torch.") and any(map(is_used, op.results)) and call_of(op) in calls
+    ]
     stubs = OperatorStubs(module)
     found: dict[str, StubDefinition] = {}
     for op in outlined:

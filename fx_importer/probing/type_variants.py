@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import replace
+from fx_importer.mlir.walk import operations
 
 
 def type_variants(text: str, context: ir.Context, *, static_sizes: bool) -> Iterator[tuple[str, str]]:
@@ -47,7 +49,7 @@ def _with_types(text: str, context: ir.Context, change: Callable[[str], str]) ->
         differs |= new != kind
         return new
 
-    def visit(op: ir.Operation) -> ir.WalkResult:
+    def change_types(op: ir.Operation) -> None:
         for position, name in enumerate(op.attributes):
             try:
                 value = op.attributes[name]
@@ -65,16 +67,15 @@ def _with_types(text: str, context: ir.Context, change: Callable[[str], str]) ->
                     argument.set_type(changed(argument.type))
         for result in op.results:
             result.set_type(changed(result.type))
-        return ir.WalkResult.ADVANCE
 
     with context, ir.Location.unknown():
         try:
-            module.operation.walk(visit)
+            for op in operations(module.operation):
+                change_types(op)
             for op, value in unreadable.items():
                 new = ir.Operation.parse(f"torch.vtensor.literal({value}) : {op.results[0].type}")
                 ir.InsertionPoint(op).insert(new)
-                op.results[0].replace_all_uses_with(new.results[0])
-                op.erase()
+                replace(op, new.results[0])
             if not differs or not module.operation.verify():
                 return None
         except (ir.MLIRError, ValueError):  # a constant that the new type cannot hold, or types that contradict

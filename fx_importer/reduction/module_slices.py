@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager
+from fx_importer.mlir.emit import Emitter, is_used, terminator
 
 
 def parsed(text: str) -> ir.Module:
@@ -42,14 +43,14 @@ def with_operations(text: str, kept: Collection[int]) -> str:
         _return(block, [result for each in staying if not _is_read(each, staying) for result in each.results])
         for operation in reversed([each for position, each in enumerate(body) if position not in kept]):
             for result in operation.results:
-                if any(True for _ in result.uses):
+                if is_used(result):
                     result.replace_all_uses_with(block.add_argument(result.type, operation.location))
             operation.erase()
         for position in reversed(range(len(block.arguments))):
-            if not any(True for _ in block.arguments[position].uses):
+            if not is_used(block.arguments[position]):
                 block.erase_argument(position)
-        terminator = block.operations[len(block.operations) - 1]
-        kind = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in terminator.operands])
+        returned = terminator(block).operands
+        kind = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
         function.attributes["function_type"] = ir.TypeAttr.get(kind)
     for name in ("arg_attrs", "res_attrs"):
         if name in function.attributes:
@@ -82,7 +83,6 @@ def _outermost(user: Any, sibling: Any) -> Any:
 
 
 def _return(block: Any, values: list[Any]) -> None:
-    old = block.operations[len(block.operations) - 1]
-    with ir.InsertionPoint(old):
-        ir.Operation.create(old.operation.name, operands=values)
+    old = terminator(block)
+    Emitter.before(old).op(old.name, [], values)
     old.erase()

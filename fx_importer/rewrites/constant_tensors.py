@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Emitter, is_used, producer, replace
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations, rewrite
 
 
@@ -25,15 +26,15 @@ def constants_to_stablehlo(module: ir.Operation) -> None:
         _replace_constant(op, "stablehlo.constant", "value")
 
 
-@rewrite("fx-importer-literals-to-stablehlo", ops=("torch_c.to_builtin_tensor",), emitter=Emitter)
-def literals_to_stablehlo(op: ir.Operation, emit: Emitter) -> None:
+@rewrite("fx-importer-literals-to-stablehlo", ops=("torch_c.to_builtin_tensor",), emitter=StablehloOps)
+def literals_to_stablehlo(op: ir.Operation, emit: StablehloOps) -> None:
     """Turn constants of unsigned integers, which folding makes torch's again, into ``stablehlo.constant``."""
     if producer(op.operands[0]) != "torch.vtensor.literal":
         return
     literal = op.operands[0].owner
     value = literal.attributes["value"]
     if value.type == op.results[0].type:
-        replace(op, emit.op("stablehlo.constant", [value.type], (), {"value": value}).result)
+        replace(op, emit.const(value))
         if not is_used(literal.results[0]):
             literal.erase()
 

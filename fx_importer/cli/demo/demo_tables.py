@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import operations
 from fx_importer.output_types import OutputType
 
 MOST_FREQUENT = 6
@@ -48,13 +49,7 @@ def count_ops(module: ir.Module) -> Counter[str]:
 
     Modules, functions and terminators are not counted.
     """
-    counts: Counter[str] = Counter()
-
-    def count(op: ir.Operation) -> ir.WalkResult:
-        counts[op.name] += 1
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(count)
+    counts = Counter(op.name for op in operations(module.operation))
     return Counter(
         {name: n for name, n in counts.items() if not name.endswith((".module", ".func", ".return", ".yield"))}
     )

@@ -33,8 +33,7 @@ def _constant(values: FunctionValues, op: ir.Operation, emit: IntegerEmitter) ->
         values.integers[result] = constant(ir.IntegerAttr(value).value)
         return
     kind = ir.RankedTensorType.get([], result.type, loc=op.location)
-    dense = ir.DenseElementsAttr.get_splat(kind, value)
-    values.set_scalar(result, emit.op("stablehlo.constant", [kind], (), {"value": dense}).result)
+    values.set_scalar(result, emit.const(ir.DenseElementsAttr.get_splat(kind, value)))
 
 
 _COMPUTED = {

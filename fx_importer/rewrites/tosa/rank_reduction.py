@@ -17,7 +17,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Shape, attributes_of, producer, replace
 from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.resources import byte_size, is_resource, key_of, resource, resource_bytes
-from fx_importer.mlir.walk import rewrite
+from fx_importer.mlir.walk import operations, rewrite
 
 MAX_RANK = 6
 """Of the level 8k."""
@@ -26,15 +26,8 @@ MAX_RANK = 6
 @rewrite("fx-importer-reduce-tosa-ranks")
 def reduce_tosa_ranks(module: ir.Operation) -> None:
     """Rewrite operations on tensors of more than `MAX_RANK` axes, where these merge."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name.startswith("tosa.") and any(_rank(value) > MAX_RANK for value in (*op.operands, *op.results)):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.walk(visit, ir.WalkOrder.PRE_ORDER)
-    for op in found:
+    tosa = [op for op in operations(module) if op.name.startswith("tosa.")]
+    for op in [each for each in tosa if any(_rank(value) > MAX_RANK for value in (*each.operands, *each.results))]:
         rule = _RULES.get(op.name, _elementwise)
         shapes = [TosaOps.shape(value) for value in (*op.operands, *op.results) if _rank(value) > MAX_RANK]
         if not len(op.regions) and len(op.results) == 1 and all(shape.count(None) <= 1 for shape in shapes):
