@@ -133,6 +133,7 @@ class _RuleCall:
                     returned = self._rule.rule(self._node, SymbolTable(self._node, self._build, emit))
                 else:
                     returned = self._rule.rule(emit, *arguments, **keywords)
+            emit.verify()
         except NoMatch:
             emit.erase()
             raise

@@ -71,14 +71,28 @@ class Builder(TypeConverter):
         *,
         regions: int = 0,
     ) -> ir.Operation:
-        """Emit the operation ``name``. Raises `CannotEmit` if it is invalid."""
+        """Emit the operation ``name``. One with regions is verified by `verify`, when these are filled.
+
+        Raises:
+            CannotEmit: if it is invalid.
+        """
         try:
             made = super().op(name, results, operands, attributes, regions=regions)
             self._emitted.append(made)
-            made.verify()
+            if not regions:
+                made.verify()
         except ir.MLIRError as error:
             raise CannotEmit(_error_text(error)) from None
         return made
+
+    def verify(self) -> None:
+        """Verify the emitted operations that have regions. Raises `CannotEmit` if one is invalid."""
+        try:
+            for each in self._emitted:
+                if len(each.regions):
+                    each.verify()
+        except ir.MLIRError as error:
+            raise CannotEmit(_error_text(error)) from None
 
     def inline(self, text: str, *operands: ir.Value) -> list[ir.Value]:
         """Inline a function, given as MLIR text, on ``operands``; return its results.

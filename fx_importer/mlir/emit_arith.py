@@ -18,7 +18,7 @@ CMPF = {
     "uno": 14,
 }
 """The predicates of ``arith.cmpf`` that are used here, by name."""
-CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6}
+CMPI = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6, "ugt": 8, "uge": 9}
 """The predicates of ``arith.cmpi`` that are used here, by name."""
 
 
@@ -35,11 +35,18 @@ class ArithOps(Emitter):
         """Emit ``arith.constant`` of an integer type, or of ``index``."""
         return self.op("arith.constant", [type_], (), {"value": ir.IntegerAttr.get(type_, value)}).result
 
+    def constant_scalar(self, value: float, type_: ir.Type) -> ir.Value:
+        """Emit ``arith.constant`` of a type of integers or floats."""
+        if isinstance(type_, ir.IntegerType | ir.IndexType):
+            return self.constant_integer(int(value), type_)
+        number = ir.FloatAttr.get(type_, value, loc=self.location)
+        return self.op("arith.constant", [type_], (), {"value": number}).result
+
     def index_op(self, name: str, left: Size, right: Size) -> ir.Value:
         """Emit ``arith.<name>`` on two ``index``."""
         return self.value(f"arith.{name}", "index", self.index(left), self.index(right))
 
-    def less(self, left: Size, right: Size) -> ir.Value:
+    def index_less(self, left: Size, right: Size) -> ir.Value:
         """Emit whether one ``index`` is less than another, both signed."""
         return self.compare_integers("slt", self.index(left), self.index(right))
 

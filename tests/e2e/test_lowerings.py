@@ -213,10 +213,11 @@ def into_linalg(function: Callable[..., Any]) -> Any:
         (lambda emit, x: 1 / 0, r"fails at line \d+: ZeroDivisionError"),
         (lambda emit, x, y: x, "fails.*TypeError: .*missing 1 required positional argument: 'y'"),
         (lambda emit, x: emit.op("tosa.add", [x.type], [x]).result, r"fails at line \d+: .*expected 2 operands"),
+        (lambda emit, x: emit.op("scf.execute_region", [x.type], regions=1).result, "fails: .*needs .* one block"),
         (lambda emit, x: emit.inline("nothing", x)[0], r"fails at line \d+: the text is not MLIR"),
         (lambda emit, x: emit.add(x, emit.cast(x, "f64")), "operands of f32 and f64: cast one of them"),
     ],
-    ids=["shape", "dtype", "two", "none", "raises", "arguments", "invalid", "text", "mixed"],
+    ids=["shape", "dtype", "two", "none", "raises", "arguments", "invalid", "region", "text", "mixed"],
 )
 def test_invalid_results_of_lowerings(function: Callable[..., Any], expected: str):
     message = error_of(into_linalg(function))

@@ -46,7 +46,7 @@ def _sort_row(scratch: Sequence[ir.Value], length: Size, order: Order, emit: Loo
     passes = emit.op("scf.while", types, [*scratch, emit.index(1), emit.index(0)], regions=2)
     condition = emit.add_block(passes.regions[0], types)
     inside = emit.inside(condition)
-    inside.op("scf.condition", [], [inside.less(condition.arguments[-2], length), *condition.arguments])
+    inside.op("scf.condition", [], [inside.index_less(condition.arguments[-2], length), *condition.arguments])
     body = emit.add_block(passes.regions[1], types)
     inside = emit.inside(body)
     *before, run, side = body.arguments
@@ -81,8 +81,8 @@ def _merge(
         at_left, at_right = (emit.index_op("minsi", each, last) for each in (left, right))
         pairs = [(emit.extract(each, source, at_left), emit.extract(each, source, at_right)) for each in scratch]
         ordered = order(emit, pairs)
-        ordered = emit.value("arith.ori", "i1", ordered, emit.less(last, right))
-        first = emit.value("arith.andi", "i1", ordered, emit.less(left, middle))
+        ordered = emit.value("arith.ori", "i1", ordered, emit.index_less(last, right))
+        first = emit.value("arith.andi", "i1", ordered, emit.index_less(left, middle))
         merged = [
             emit.insert(emit.select_value(first, *pair), each, destination, target)
             for pair, each in zip(pairs, scratch, strict=True)

@@ -113,7 +113,7 @@ _STABLEHLO_NAMES = {
     "math.tanh": "tanh",
 }
 _CONVERT = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.fptosi", "arith.extui", "arith.index_cast")
-_INTEGER_DIRECTIONS = {predicate: name.removeprefix("s").upper() for name, predicate in CMPI.items()}
+_INTEGER_DIRECTIONS = {CMPI[name]: name[-2:].upper() for name in ("eq", "ne", "slt", "sle", "sgt", "sge")}
 _FLOAT_DIRECTIONS = {CMPF[name]: name[1:].upper() for name in ("oeq", "ogt", "oge", "olt", "ole", "une")}
 """StableHLO's comparison directions by predicate; its comparisons of floats are ordered, except ``NE``."""
 

@@ -31,7 +31,7 @@ def _from_start(emit: TensorEmitter, start: Size, size: Size) -> Size:
     """Return ``start`` with ``size`` added if it is negative. The operation itself clamps it to the bounds."""
     if isinstance(start, int):
         return start if start >= 0 else emit.plus(size, start)
-    negative = emit.less(start, 0)
+    negative = emit.index_less(start, 0)
     return emit.select_value(negative, emit.index(emit.plus(size, start)), start)
 
 
