@@ -90,19 +90,21 @@ def _outline(
     passed = [value for value in captured if value not in cloned] + [loop.operands[each] for each in bounds]
 
     with ir.InsertionPoint(module.body):
-        kernel = func_d.FuncOp(name, ([value.type for value in passed], []), visibility="private")
+        kernel = func_d.FuncOp(name, ([_argument_type(value.type) for value in passed], []), visibility="private")
     if all(_is_bare_pointer(value.type) for value in passed):
         kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
     entry = kernel.add_entry_block()
     taken = list(entry.arguments)
-    # A dynamic bound may also be captured.
-    replacements: dict[ir.Value, ir.Value] = dict(zip(passed[: len(passed) - len(bounds)], taken, strict=False))
+    replacements: dict[ir.Value, ir.Value] = {}
     with ir.InsertionPoint(entry):
+        # Without the bounds: a dynamic one may also be captured.
+        for value, argument in zip(passed[: len(passed) - len(bounds)], taken, strict=False):
+            replacements[value] = _bitcast(argument, value.type)
         for value in cloned:
             replacements[value] = value.owner.clone().results[0]
         end = func_d.ReturnOp([])
     with ir.InsertionPoint(loop):
-        call = func_d.CallOp([], name, passed)
+        call = func_d.CallOp([], name, [_bitcast(value, _argument_type(value.type)) for value in passed])
     loop.move_before(end)
     for op in inside:
         for position, value in enumerate(op.operands):
@@ -112,6 +114,15 @@ def _outline(
     for bound, argument in zip(bounds, taken[len(taken) - len(bounds) :], strict=True):
         loop.operands[bound] = argument
     return kernel, call
+
+
+def _argument_type(value_type: ir.Type) -> ir.Type:
+    """Return the type by which a value is passed: the bits of 16-bit floats, which take a runtime library to pass."""
+    return ir.IntegerType.get_signless(16) if isinstance(value_type, ir.BF16Type | ir.F16Type) else value_type
+
+
+def _bitcast(value: ir.Value, result: ir.Type) -> ir.Value:
+    return value if value.type == result else ir.Operation.create("arith.bitcast", [result], [value]).result
 
 
 def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> None:

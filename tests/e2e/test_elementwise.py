@@ -66,6 +66,10 @@ def test_activations(case, output_type):
     Case("erf", lambda: (torch.erf, (torch.linspace(-4, 4, 101),)), tolerance=(1e-6, 0)),
     Case("constants_compared_with_numbers", lambda: (of_constants, (normal(2),))),
     Case("trunc_of_a_constant", lambda: (lambda x: x + torch.full((2,), 5.5).trunc(), (normal(2),))),
+    Case(
+        "nan_from_a_bfloat16_constant",
+        lambda: (lambda x: (x, torch.full((2, 3), -2.0).bfloat16().sqrt()), (normal(2),)),
+    ),
     Case("rounding", lambda: (lambda x: (x.floor(), x.ceil(), x.round(), x.trunc()), (EDGES,))),
     Case("signs", lambda: (lambda x: (x.abs(), x.neg(), x.sign()), (EDGES,))),
     Case(
