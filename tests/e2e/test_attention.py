@@ -41,6 +41,7 @@ class Windowed(nn.Module):
     Case("causal", lambda: (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (QUERY,))),
     Case("scaled", lambda: (lambda q: F.scaled_dot_product_attention(q, q, q, scale=0.3), (QUERY,))),
     Case("float_mask", lambda: (lambda q, m: F.scaled_dot_product_attention(q, q, q, m), (QUERY, normal(5, 5)))),
+    Case("heads_of_no_elements", lambda: (F.scaled_dot_product_attention, (QUERY[..., :0], QUERY[..., :0], QUERY))),
     Case("windowed", lambda: (Windowed(), (QUERY,))),
     Case(
         "grouped_queries",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul.matmul import matmul
-from fx_importer.decompositions.nn.attention import attention_weights_of, repeat_heads
+from fx_importer.decompositions.nn.attention import attention_weights_of, repeat_heads, scale_factor
 from fx_importer.fx_graph.operators import aten
 
 
@@ -36,7 +36,7 @@ def attention_backward(
         grad, query, key, value, out = (each.float() for each in (grad, query, key, value, out))
     groups = query.shape[1] // key.shape[1]
     key, value = repeat_heads(key, groups), repeat_heads(value, groups)
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    factor = scale_factor(query, scale)
     if logsumexp.dim() == query.dim():
         weights = logsumexp.to(query.dtype)
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul.matmul import matmul
@@ -86,8 +87,7 @@ def attention_weights_of(
 
 def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
     """Return ``scale * query @ key.T + mask``."""
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = matmul(query * factor, key.transpose(-2, -1))
+    scores = matmul(query * scale_factor(query, scale), key.transpose(-2, -1))
     if is_causal:
         rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
         columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
@@ -97,6 +97,14 @@ def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: boo
     return (
         scores.masked_fill(_masked_out(attn_mask), -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
     )
+
+
+def scale_factor(query: Tensor, scale: float | None) -> float:
+    """Return ``scale``, by default ``1 / sqrt(E)``; products of no elements are zero whatever it is."""
+    if scale is not None:
+        return scale
+    width = query.shape[-1]
+    return 1.0 if statically_known_true(width == 0) else width**-0.5
 
 
 def _masked_out(attn_mask: Tensor) -> Tensor:
