@@ -20,6 +20,7 @@ X = normal(2, 3, 4)
     Case("cat_with_nothing", lambda: (lambda x: torch.cat([x, x[:, :0]], 1), (X,))),
     Case("splits", lambda: (lambda x: (*x.chunk(2, -1), *x.split([1, 2], 1), *x.unbind(0)), (X,))),
     Case("pad", lambda: (lambda x: (F.pad(x, (1, 2), value=3.0), F.pad(x, (0, 0, 1, 1))), (X,))),
+    Case("pad_of_booleans", lambda: (lambda x: F.pad(x > 0, (1, 0), value=2.0), (X,))),
     Case("pad_by_less_than_nothing", lambda: (lambda x: (F.pad(x, (-1, 1)), F.pad(x, (1, 0, 1, -2), value=2.0)), (X,))),
     Case("pad_by_reflection", lambda: (lambda x: F.pad(x, (1, 2), mode="reflect"), (X,))),
     Case("pad_by_replication", lambda: (lambda x: F.pad(x, (1, 2), mode="replicate"), (X,))),

@@ -1,4 +1,4 @@
-"""Decompositions of ``constant_pad_nd``: dynamic shapes, and negative widths as slices."""
+"""Decompositions of ``constant_pad_nd``: booleans, dynamic shapes, and negative widths as slices."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from torch import Tensor
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.constant_pad_nd.default)
+def pad_of_booleans(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
+    """Pad booleans by a number other than 0 and 1 as by true."""
+    if x.dtype != torch.bool or value in (0, 1):
+        return NotImplemented
+    return aten.constant_pad_nd(x, widths, 1)
 
 
 @decomposes(aten.constant_pad_nd.default)

@@ -165,6 +165,7 @@ TOSA = (
         arithmetic.add_bools,
         arithmetic.mul_bools,
         pad.pad_negative_widths,
+        pad.pad_of_booleans,
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
         because="the C++ lowering emits it in a form that TOSA does not allow",
