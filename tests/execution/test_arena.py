@@ -37,4 +37,5 @@ def test_calls_use_the_memory_again_and_results_do_not():
     inputs = [torch.randn(64, 64) for _ in range(3)]
     results = [caller(x) for x in inputs]
     for x, result in zip(inputs, results, strict=True):
-        torch.testing.assert_close(result, _program(x), rtol=1e-4, atol=1e-3)
+        for found, exact in zip(result, _program(x.double()), strict=True):
+            assert (found - exact).abs().max() <= 1e-4 * exact.abs().max()
