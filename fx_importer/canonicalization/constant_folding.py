@@ -22,7 +22,7 @@ _MAX_CONSTANT_BYTES = 1 << 16
 """Largest folded constant."""
 _MAX_INTERMEDIATE_BYTES = 1 << 24
 """Largest intermediate value, and largest constant of operators on float64, which the output types that fold lack."""
-_DRAWN = frozenset((aten.rand.default, aten.randn.default, aten.randint.default, aten.randint.low))
+DRAWN = frozenset((aten.rand.default, aten.randn.default, aten.randint.default, aten.randint.low))
 """Sources of random numbers, which become constants too: output types that fold have no random numbers."""
 _CONSTANT_KINDS = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -68,7 +68,7 @@ def _folded_values(program: ExportedProgram, state: Collection[str]) -> dict[str
 
 
 def _is_worth_folding(node: fx.Node, value: torch.Tensor) -> bool:
-    return bool(node.all_input_nodes) or not value.is_floating_point() or node.target in _DRAWN
+    return bool(node.all_input_nodes) or not value.is_floating_point() or node.target in DRAWN
 
 
 def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node, torch.Tensor]:
@@ -89,7 +89,7 @@ def _constants(program: ExportedProgram, state: Collection[str]) -> dict[fx.Node
                     found[node] = value
     for node in reversed(list(found)):
         large = found[node].nbytes > _MAX_CONSTANT_BYTES and not _has_float64(node)
-        if large and node.target not in _DRAWN and any(user not in found for user in node.users):
+        if large and node.target not in DRAWN and any(user not in found for user in node.users):
             del found[node]
     return found
 
@@ -103,9 +103,9 @@ def _is_computable(node: fx.Node) -> bool:
         return False
     if node.target.namespace not in ("aten", "prims") or node.target._schema.is_mutable:
         return False
-    if node.is_impure() and node.target not in _DRAWN:
+    if node.is_impure() and node.target not in DRAWN:
         return False
-    if torch.Tag.nondeterministic_seeded in node.target.tags and node.target not in _DRAWN:
+    if torch.Tag.nondeterministic_seeded in node.target.tags and node.target not in DRAWN:
         return False
     value = value_of(node)
     symbolic = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in tree_leaves(node.args))

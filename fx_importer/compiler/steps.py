@@ -22,6 +22,7 @@ from fx_importer.canonicalization import (
     sizes_to_tensors,
     with_number_results,
 )
+from fx_importer.canonicalization.constant_folding import DRAWN
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
@@ -174,9 +175,9 @@ def _check_nothing_is_overwritten(programs: Programs, output_type: OutputType) -
 
 
 def drawn_nodes(programs: Programs) -> list[fx.Node]:
-    """Return the calls that draw random numbers."""
+    """Return the calls whose random numbers constant folding draws."""
     nodes = [node for program in programs.values() for node in program.graph.nodes]
-    return [node for node in nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
+    return [node for node in nodes if node.target in DRAWN]
 
 
 def drawing_functions(programs: Programs) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def test_convolution(case, output_type):
         lambda: (lambda x: (aten.upsample_nearest2d(x, [9, 11], 2.0, 2.5), nearest(x)), (normal(2, 3, 3, 4),)),
         dynamic_shapes=({2: LENGTH, 3: LENGTH},),
         others=lambda: ((normal(2, 3, 5, 3),),),
-        fails={TOSA: "index_select"},
+        fails={TOSA: "NumToTensor"},
     ),
     Case("adaptive_max", lambda: (nn.AdaptiveMaxPool2d(1), (IMAGE,))),
     Case("nearest", lambda: (nn.Upsample(scale_factor=2), (IMAGE,))),

@@ -30,9 +30,9 @@ def long(bad: Callable[[torch.Tensor], torch.Tensor], pairs: int = 148) -> tuple
     return Long(bad, pairs), (torch.randn(4, 8),)
 
 
-def with_poisson() -> tuple[Long, tuple[torch.Tensor]]:
-    """Return a model with poisson, which is unsupported in StableHLO."""
-    return long(lambda x: torch.poisson(x * x), 50)
+def with_gamma() -> tuple[Long, tuple[torch.Tensor]]:
+    """Return a model with a gamma distribution, which is unsupported in StableHLO."""
+    return long(lambda x: torch._standard_gamma(x * x), 50)
 
 
 def with_gelu(pairs: int = 148) -> tuple[Long, tuple[torch.Tensor]]:
