@@ -23,7 +23,7 @@ def fold_empty(graph: fx.Graph) -> None:
             _drop_empty_operands(node)
             _fold_empty_axis(node)
         if node.target in _PRODUCTS and _is_empty_product(node):
-            node.replace_all_uses_with(_empty_constant(node, value_of(node)))  # StableHLO's interpreter aborts
+            node.replace_all_uses_with(_empty_constant(node, value_of(node), _product_sizes(node)))  # StableHLO aborts
         elif node.target is not aten.full.default and _is_computed(node) and is_empty(value_of(node)):
             node.replace_all_uses_with(_empty_constant(node, value_of(node)))
         elif node.target is aten.slice.Tensor and 0 in [each for each in value_of(node).shape if type(each) is int]:
@@ -74,6 +74,17 @@ def _is_computed(node: fx.Node) -> bool:
 
 
 def _is_empty_product(node: fx.Node) -> bool:
-    """Return whether a product of static shape has an empty operand."""
-    is_static = all(isinstance(size, int) for size in value_of(node).shape)
-    return is_static and any(is_empty(value_of(each)) for each in node.args)
+    """Return whether a product sums over an axis of the static size 0."""
+    left: Any = node.args[0]
+    size = value_of(left).shape[-1]
+    return isinstance(size, int) and size == 0
+
+
+def _product_sizes(product: fx.Node) -> list[Any]:
+    """Return the sizes of a matrix product: all but the last are of its left operand, dynamic ones too."""
+    left, right = product.args
+    rank = value_of(left).dim()
+    return [
+        emit(product, aten.sym_size.int, left if i < rank - 1 else right, i) if not isinstance(each, int) else each
+        for i, each in enumerate(value_of(product).shape)
+    ]

@@ -278,6 +278,7 @@ OPERATORS = (
         lambda x: (x[:, :0] + 1, torch.cat([x[:, :0], x[:, :0].to(torch.complex64)], 1)),
         *((3, 4), (5, 9)),
     )[:1],
+    *variants("products_over_nothing", lambda x: (x[:, :0] @ x[:0], x[:, :0] @ x[0, :0]), (3, 4), (5, 9))[:1],
     *variants("circular", lambda x: F.pad(x, (1, 2), mode="circular"), (2, 3, 5), (3, 3, 8)),
 )
 
