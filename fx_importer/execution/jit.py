@@ -36,7 +36,7 @@ from fx_importer.execution.module_functions import (
 from fx_importer.execution.native_products import routines
 from fx_importer.execution.parallel_loops import launch_on_threads
 from fx_importer.execution.runtime_checks import RUN, insert_checks, relax_layout_casts
-from fx_importer.execution.scalar_expansion import expand_scalars
+from fx_importer.execution.scalar_expansion import expand_scalars, move_bits
 from fx_importer.execution.stubs import Stubs, declare_operator_stubs
 from fx_importer.execution.vector_math import define_functions, replace_functions
 from fx_importer.mlir.bindings import func_d, ir
@@ -120,6 +120,7 @@ class JitBackend:
         _run(scalars, copy, trace)
         define_functions(copy)
         _run(llvm, copy, trace)
+        move_bits(copy)
         launch_on_threads(copy)
         with trace.stage("compile"):
             engine, run, packed = _compile(copy, func_name, self.optimization, stubs.callbacks | kernels.callbacks)

@@ -18,12 +18,37 @@ def expand_scalars(module: ir.Module) -> None:
             replace(op, value)
 
 
+def move_bits(module: ir.Module) -> None:
+    """Load and store bfloat16 as 16 bits, in the LLVM dialect.
+
+    Without instructions for it, LLVM calls a runtime library for values of that type that live across blocks.
+    """
+    for op in operations(module.operation, ("llvm.load", "llvm.store")):
+        emit = ArithOps.before(op)
+        attributes = dict(op.attributes.items())
+        if op.name == "llvm.load" and isinstance(op.results[0].type, ir.BF16Type):
+            bits = emit.op("llvm.load", [emit.type("i16")], list(op.operands), attributes).result
+            replace(op, emit.value("llvm.bitcast", op.results[0].type, bits))
+        elif op.name == "llvm.store" and isinstance(op.operands[0].type, ir.BF16Type):
+            op.operands[0] = emit.value("llvm.bitcast", "i16", op.operands[0])
+
+
 def _truncf(op: ir.Operation, emit: ArithOps) -> ir.Value | None:
     """Truncate float64 to 16-bit floats through float32, as PyTorch does; there is no single instruction for it."""
     (value,) = op.operands
     if not isinstance(value.type, ir.F64Type) or isinstance(op.results[0].type, ir.F32Type):
         return None
     return emit.value("arith.truncf", op.results[0].type, emit.value("arith.truncf", "f32", value))
+
+
+def _select(op: ir.Operation, emit: ArithOps) -> ir.Value | None:
+    """Select the bits of bfloat16: see `move_bits`."""
+    condition, *values = op.operands
+    kind = op.results[0].type
+    if not isinstance(kind, ir.BF16Type):
+        return None
+    bits = (emit.value("arith.bitcast", "i16", each) for each in values)
+    return emit.value("arith.bitcast", kind, emit.value("arith.select", "i16", condition, *bits))
 
 
 def _absi(op: ir.Operation, emit: ArithOps) -> ir.Value:
@@ -52,6 +77,7 @@ def _count_ones(op: ir.Operation, emit: ArithOps) -> ir.Value:
 
 
 _EXPANSIONS: dict[str, Callable[[ir.Operation, ArithOps], ir.Value | None]] = {
+    "arith.select": _select,
     "arith.truncf": _truncf,
     "math.absi": _absi,
     "math.copysign": _copysign,
