@@ -44,7 +44,7 @@ class Model(torch.nn.Module):
 
 class Refused(torch.nn.Module):
     def forward(self, x):
-        return torch._standard_gamma(x)
+        return torch.ops.aten._standard_gamma(x)
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ PROGRAMS: dict[str, tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]] = {
     "uint8": (Function(lambda x: torch.view_as_real(squares(x)[1])), (torch.tensor([3, 200], dtype=torch.uint8),), {}),
     "complex": (Function(lambda x: torch.view_as_real(squares(torch.view_as_complex(x))[1])), (X[:, :2].clone(),), {}),
     "rank 0": (Function(lambda x: scaled(x.sum()[None])[0] + 1), (X,), {}),
-    "a random number": (Function(lambda x: torch._standard_gamma(torch.relu(x) * 0) + 1), (X,), {}),
+    "a random number": (Function(lambda x: torch.ops.aten._standard_gamma(torch.relu(x) * 0) + 1), (X,), {}),
 }
 
 

@@ -225,7 +225,7 @@ def test_torch_compile():
 
 def test_explain():
     define_npu()
-    found = explain(lambda x: torch._standard_gamma(x) + torch.tanh(x), X.abs(), output_types=["npu"])
+    found = explain(lambda x: torch.ops.aten._standard_gamma(x) + torch.tanh(x), X.abs(), output_types=["npu"])
     (cause,) = found["npu"].causes
     assert cause.op == "aten._standard_gamma.default"
     assert "npu: 1 problem" in str(found)

@@ -641,7 +641,7 @@ FALLS_BACK = {
     "several-results": (two_results, "torch_compile.sorted_with_sum.default"),
     "mutation": (mutates_by_operator, "auto_functionalized_v2"),
     "order-of-draws": (
-        lambda x: torch.rand(3, 4) + torch._standard_gamma(x.abs()) * torch.rand_like(x),
+        lambda x: torch.rand(3, 4) + torch.ops.aten._standard_gamma(x.abs()) * torch.rand_like(x),
         "aten._standard_gamma.default",
     ),
     "draws-by-value": (lambda x: torch.multinomial(x.abs(), 3, True) + 1, "aten.multinomial.default"),
@@ -805,7 +805,7 @@ def test_lowering_error_has_line_and_report(tmp_path: Path) -> None:
 
 def test_random_numbers_that_depend_on_values() -> None:
     compiled = torch.compile(
-        lambda x: torch._standard_gamma(x.abs()), backend="fx_importer", options={"unsupported": "error"}
+        lambda x: torch.ops.aten._standard_gamma(x.abs()), backend="fx_importer", options={"unsupported": "error"}
     )
     with pytest.raises(BackendCompilerFailed, match="some depend on values that it computes") as caught:
         compiled(normal(3, 4))

@@ -44,7 +44,7 @@ class Three(torch.nn.Module):
 
     def forward(self, x):
         x = twice(self.linear(x))
-        y = torch._standard_gamma(x.sigmoid())
+        y = torch.ops.aten._standard_gamma(x.sigmoid())
         x = twice(x)
         return self.inner(x), y.tanh()
 
@@ -79,7 +79,7 @@ def test_three_operators_are_named_with_their_lines_and_counts() -> None:
             (line_of("x = twice(self.linear(x))"), None),
             (line_of("x = twice(x)"), None),
         ],
-        "aten._standard_gamma.default": [(line_of("y = torch._standard_gamma(x.sigmoid())"), None)],
+        "aten._standard_gamma.default": [(line_of("y = torch.ops.aten._standard_gamma(x.sigmoid())"), None)],
         "aten.nonzero.default": [(inner, "inner")],
     }
 

@@ -22,7 +22,7 @@ class Mixed(torch.nn.Module):
     """Operators supported by none, by linalg only, not importable, and by all."""
 
     def forward(self, x):
-        return torch._standard_gamma(x), x.nonzero(), torch.randn_like(torch.complex(x, x)), x.tanh()
+        return torch.ops.aten._standard_gamma(x), x.nonzero(), torch.randn_like(torch.complex(x, x)), x.tanh()
 
 
 @pytest.fixture(autouse=True)

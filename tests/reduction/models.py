@@ -32,7 +32,7 @@ def long(bad: Callable[[torch.Tensor], torch.Tensor], pairs: int = 148) -> tuple
 
 def with_gamma() -> tuple[Long, tuple[torch.Tensor]]:
     """Return a model with a gamma distribution, which is unsupported in StableHLO."""
-    return long(lambda x: torch._standard_gamma(x * x), 50)
+    return long(lambda x: torch.ops.aten._standard_gamma(x * x), 50)
 
 
 def with_gelu(pairs: int = 148) -> tuple[Long, tuple[torch.Tensor]]:
