@@ -159,7 +159,9 @@ class Manifest:
                 functions[name] = dataclasses.replace(
                     functions[name],
                     results=tuple(
-                        dataclasses.replace(each, alias_of=leaves.get(each.leaf)) if each.kind == "output" else each
+                        dataclasses.replace(each, alias_of=leaves.get(each.leaf))
+                        if each.kind == "output" and each.leaf is not None
+                        else each
                         for each in results
                     ),
                 )

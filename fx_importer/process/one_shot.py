@@ -74,7 +74,7 @@ def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.Compl
         os.close(held)
 
 
-def _run(what: str, command: Sequence[str | Path], limits: Limits | None) -> None:
+def _run(what: str, command: Sequence[str | os.PathLike[str]], limits: Limits | None) -> None:
     reading, held = os.pipe()
     try:
         try:

@@ -378,6 +378,7 @@ def test_outputs_that_alias_a_written_tensor_are_named():
     class Writes(nn.Module):
         def __init__(self):
             super().__init__()
+            self.state: torch.Tensor
             self.register_buffer("state", torch.zeros(2))
 
         def forward(self, x, y):
