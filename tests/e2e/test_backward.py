@@ -258,7 +258,6 @@ def statistics(grad: Tensor, at: Tensor, x: Tensor, labels: Tensor, of: Tensor, 
         lambda: (scattered, (normal(2, 3, 3, 3), X, PLACES)),
         dynamic_shapes=(DYNAMIC,) * 3,
         others=lambda: ((normal(3, 3, 3, 3), normal(3, 3, 7, 6), integers(3, 3, 3, 3, low=0, high=42)),),
-        fails={TOSA: "torch.aten.slice.Tensor"},
     ),
     Case(
         "one_sample",

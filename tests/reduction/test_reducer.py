@@ -155,9 +155,9 @@ def test_rule_that_cannot_be_imported(tmp_path: Path):
 
 
 def test_reduction_of_a_report(tmp_path: Path):
-    operator = torch.ops.aten._standard_gamma.default
+    model, inputs = models.with_gamma()
     with pytest.raises(StageFailed) as failure:
-        lower(operator, torch.ones(2, 2), output_type="stablehlo", keep=["aten.relu"], dump_dir=tmp_path)
+        lower(model, *inputs, output_type="stablehlo", keep=["aten.relu"], dump_dir=tmp_path)
     assert failure.value.report
     found = job_of(failure.value.report)
     assert (found.program.name, found.stage) == ("program.pt2", "backend-types")
