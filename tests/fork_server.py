@@ -32,6 +32,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fx_importer.process.lifeline import ending_with_parent
+
 ROOT = Path(__file__).parents[1]
 CLIENT = Path(__file__).with_name("fork_client.py")
 HEADER = struct.Struct("!I")
@@ -50,8 +52,12 @@ class ForkingPopen(Popen):
     """False where every process is to be a new interpreter."""
 
     def __init__(self, args: Any, *rest: Any, **options: Any):
-        if self.forks and isinstance(args, list | tuple) and str(args[0]) == sys.executable and _can_run(args[1:]):
-            args = [*the_server().client(), *args[1:]]
+        if self.forks and isinstance(args, list | tuple):
+            before = ending_with_parent([])
+            wrapped = before if list(args[: len(before)]) == before else []
+            command = args[len(wrapped) :]
+            if command and str(command[0]) == sys.executable and _can_run(command[1:]):
+                args = [*wrapped, *the_server().client(), *command[1:]]
         super().__init__(args, *rest, **options)
 
 

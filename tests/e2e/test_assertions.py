@@ -135,6 +135,7 @@ def inverses(a):
     return torch.linalg.inv(a) + torch.linalg.cholesky_ex(a, check_errors=True)[0], torch.linalg.inv_ex(a)[1]
 
 
+@pytest.mark.slow
 def test_factorizations_that_fail():
     regular, singular = 2 * torch.eye(2), torch.ones(2, 2)
     run = compiled(inverses, regular, runtime_asserts=True)

@@ -119,7 +119,8 @@ def test_crash_is_a_status_and_the_next_backend_runs():
 
 def test_unsupported_is_a_status_with_a_reason(monkeypatch):
     monkeypatch.setattr(optional_packages, "is_installed", lambda _: False)
-    lowered = lower(lambda x: torch.sort(x).values, torch.ones(2), output_type="stablehlo")
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    lowered = lower(lambda x: x.flip(0), torch.ones(2), output_type="stablehlo", dynamic_shapes=shapes)
     verdict = lowered.verify(torch.randn(2), backends=["stablehlo", "xla", "jit"], isolate=False)
     assert statuses(verdict) == {"stablehlo": Status.PASSED, "xla": Status.NOT_INSTALLED, "jit": Status.UNSUPPORTED}
     assert not verdict.passed
