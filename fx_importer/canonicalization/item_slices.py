@@ -1,8 +1,7 @@
 """Slices at starts that are computed from items of tensors, for output types that only have tensors.
 
-In ``x[i.item() :][:4]``, in a write to a row of a cache at a counter, and in
-the gradients of these, all sizes are static and only the start of the slice is data-dependent. A read becomes a gather,
-a write a ``where`` over positions.
+In ``x[i.item() :][:4]``, in a write to a row of a cache at a counter, and in the gradients of these, all sizes are
+static and only the start of the slice is data-dependent. A read becomes a gather, a write a ``where`` over positions.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class CompiledFunction:
         self._entry = entry
         self._take_failure = take_failure
         self._lock = threading.Lock()
-        # A struct with the layout that C gives to the results; then arguments and constants, one after the other.
+        # A struct with the layout that C gives to the results; then arguments and memory, one after the other.
         fields = [(f"_{i}", kind.ctype) for i, kind in enumerate(signature.results)]
         layout = type("Results", (ctypes.Structure,), {"_fields_": fields})
         kinds = (*signature.arguments, *(TensorKind((each.dtype,), tuple(each.shape)) for each in memory))

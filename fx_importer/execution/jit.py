@@ -144,8 +144,8 @@ def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
         entry.attributes["sym_visibility"] = ir.StringAttr.get("public")
         entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
         read_only = {"bufferization.writable": ir.BoolAttr.get(False)}  # only for tensors: memrefs are written
-        said = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [{}] * len(entry.arguments)
-        described = [{each.name: each.attr for each in ir.DictAttr(old)} if old else {} for old in said]
+        given = entry.attributes["arg_attrs"] if "arg_attrs" in entry.attributes else [{}] * len(entry.arguments)
+        described = [{each.name: each.attr for each in ir.DictAttr(old)} if old else {} for old in given]
         tensors = [isinstance(argument.type, ir.RankedTensorType) for argument in entry.arguments]
         entry.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [
@@ -165,10 +165,10 @@ def _compile(
     module: ir.Module, name: str, level: int, callbacks: Mapping[str, Any]
 ) -> tuple[ExecutionEngine, Callable[[int], None], ctypes.c_void_p]:
     """Return the engine, the packed `RUN` and the address of the packed function ``name``."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def keep(diagnostic: ir.Diagnostic) -> bool:
-        said.append(diagnostic.message)
+        messages.append(diagnostic.message)
         return True
 
     # The engine prints diagnostics, and raises an error without them.
@@ -182,7 +182,7 @@ def _compile(
             engine.raw_register_runtime(symbol, ctypes.c_void_p(address))
         run, function = engine.raw_lookup(RUN), engine.raw_lookup(f"_mlir_ciface_{name}")
     except RuntimeError as error:
-        raise RuntimeError("; ".join([str(error), *said])) from error
+        raise RuntimeError("; ".join([str(error), *messages])) from error
     finally:
         handler.detach()
     if not run or not function:

@@ -6,9 +6,16 @@ import math
 from collections.abc import Sequence
 
 from fx_importer.execution.constant_block import DISJOINT
-from fx_importer.execution.parallel_loops import DYNAMIC_PREFIX, PREFIX, SMALLEST_TRIP_COUNT, TILES, loop_to_split
+from fx_importer.execution.parallel_loops import (
+    DYNAMIC_PREFIX,
+    PREFIX,
+    SMALLEST_TRIP_COUNT,
+    TILES,
+    constant_bound,
+    loop_to_split,
+)
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit import Emitter, producer
 from fx_importer.mlir.walk import operations
 
 _CLONED = ("arith.constant", "memref.get_global")
@@ -72,7 +79,7 @@ def reassociate_sums(module: ir.Module) -> None:
 
 def skip_optimization(function: func_d.FuncOp) -> None:
     """Have LLVM not optimize ``function`` if it has no loop: what only calls kernels takes most of the time."""
-    if not any(op.name.startswith("scf.") for op in _nested_operations(function.operation)):
+    if not any(op.name.startswith("scf.") for op in operations(function.operation)):
         with function.context:
             hints = [ir.StringAttr.get(each) for each in ("optnone", "noinline")]
             function.attributes["llvm.passthrough"] = ir.ArrayAttr.get(hints)
@@ -83,7 +90,7 @@ def _outline(
 ) -> tuple[func_d.FuncOp, func_d.CallOp]:
     """Outline ``loop``; the last arguments of the kernel are the bounds of the loop number ``split``, if any."""
     bounds = [] if split is None else [split, split + len(loop.regions[0].blocks[0].arguments)]
-    inside = _nested_operations(loop)
+    inside = operations(loop)
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
     cloned = [value for value in captured if producer(value) in _CLONED]
@@ -122,7 +129,9 @@ def _argument_type(value_type: ir.Type) -> ir.Type:
 
 
 def _bitcast(value: ir.Value, result: ir.Type) -> ir.Value:
-    return value if value.type == result else ir.Operation.create("arith.bitcast", [result], [value]).result
+    if value.type == result:
+        return value
+    return Emitter(ir.InsertionPoint.current, ir.Location.current).value("arith.bitcast", result, value)
 
 
 def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> None:
@@ -164,29 +173,14 @@ def _trip_count(op: ir.Operation) -> float:
         return inner
     if op.name == "scf.parallel":
         count = len(op.operands) // 3
-        sizes = [_integer(value) for value in list(op.operands)[count : 2 * count]]
+        sizes = [constant_bound(value) for value in list(op.operands)[count : 2 * count]]
         return math.prod(math.inf if each is None else each for each in sizes) * max(inner, 1)
-    bounds = [_integer(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
+    bounds = [constant_bound(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
     known = [bound for bound in bounds if bound is not None]
     if len(known) != 3:
         return math.inf
     start, stop, step = known
     return max(stop - start, 0) // max(step, 1) * max(inner, 1)
-
-
-def _integer(value: ir.Value) -> int | None:
-    return None if producer(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
-
-
-def _nested_operations(op: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(each: ir.Operation) -> ir.WalkResult:
-        found.append(each)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def _values_of(op: ir.Operation) -> list[ir.Value]:

@@ -205,7 +205,7 @@ def _work(op: ir.Operation) -> float:
         channels = 1 if "f" in weight else operands[1].shape[weight.index("c")]
         return result * right // max(math.prod(filters) * channels, 1)
     batch = operands[2].shape[0] if op.name == "linalg.batch_matmul" else 1
-    return math.sqrt(left * right * result / max(batch, 1)) * 1.0 if batch else 0
+    return math.sqrt(left * right * result / max(batch, 1))
 
 
 def _is_zero(value: ir.Value) -> bool:

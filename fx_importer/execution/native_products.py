@@ -44,6 +44,8 @@ def define_product(function: func_d.FuncOp, product: Product) -> str | None:
     matrices = all(
         each.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(each.rank, function.context)) for each in kinds
     )
+    if any(size >= 2**31 for each in kinds for size in each.shape):  # BLAS takes sizes of 32 bits
+        return None
     if not fits or not matrices or not routines() or element not in _ROUTINES:
         return None
     axes = (product.left, product.right, product.result)

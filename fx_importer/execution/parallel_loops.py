@@ -47,9 +47,13 @@ def loop_to_split(loop: ir.Operation) -> int | None:
         return None
     count = len(loop.regions[0].blocks[0].arguments)
     lower, upper, step = (list(loop.operands)[part * count : part * count + count] for part in range(3))
-    sizes = [_constant(each) for each in upper]
+    sizes = [constant_bound(each) for each in upper]
     for number, size in enumerate(sizes):
-        if (size is None or size >= _SMALLEST_SPLIT) and _constant(lower[number]) == 0 and _constant(step[number]) == 1:
+        if (
+            (size is None or size >= _SMALLEST_SPLIT)
+            and constant_bound(lower[number]) == 0
+            and constant_bound(step[number]) == 1
+        ):
             return number
     return None
 
@@ -58,7 +62,8 @@ _SEQUENTIAL = ("func.call", "memref.alloc", "memref.alloca")
 """What stays on one thread: checks leave a loop through longjmp, and kernels of PyTorch use threads themselves."""
 
 
-def _constant(value: ir.Value) -> int | None:
+def constant_bound(value: ir.Value) -> int | None:
+    """Return the bound or step of a loop; None if it is dynamic."""
     return None if producer(value) != "arith.constant" else ir.IntegerAttr(value.owner.attributes["value"]).value
 
 
@@ -67,38 +72,30 @@ def launch_on_threads(module: ir.Module) -> None:
     kernels = [op for op in module.body if op.operation.name == "llvm.func" and _name(op.operation).startswith(PREFIX)]
     if not kernels:
         return
-    launchers: list[str] = []
-    for kernel in kernels:
-        name = _name(kernel.operation)
-        types = ir.TypeAttr(kernel.operation.attributes["function_type"]).value
-        launchers.append(_launcher(name, [str(each) for each in _inputs(str(types), module.context)]))
+    types = {_name(each.operation): _inputs(each.operation) for each in kernels}
     for op in operations(module.operation, ("llvm.call",)):
         if "callee" in op.attributes and (name := ir.FlatSymbolRefAttr(op.attributes["callee"]).value).startswith(
             PREFIX
         ):
             op.attributes["callee"] = ir.FlatSymbolRefAttr.get(f"launch_{name}", module.context)
-    text = "".join(launchers)
     declared = {_name(op.operation) for op in module.body if op.operation.name == "llvm.func"}
-    stubs = "".join(f"llvm.func @{name}({', '.join(types)})\n" for name, types in _signatures(kernels, module.context))
-    for op in ir.Module.parse(_RUNTIME + stubs + text, module.context).body:
+    text = "".join(f"llvm.func @{name}({', '.join(taken)})\n{_launcher(name, taken)}" for name, taken in types.items())
+    for op in ir.Module.parse(_RUNTIME + text, module.context).body:
         if _name(op.operation) not in declared:
             module.body.append(op.clone())
-
-
-def _signatures(kernels: list[ir.OpView], context: ir.Context) -> list[tuple[str, list[str]]]:
-    return [
-        (_name(each.operation), _inputs(str(ir.TypeAttr(each.operation.attributes["function_type"]).value), context))
-        for each in kernels
-    ]
 
 
 def _name(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
 
 
-def _inputs(function_type: str, context: ir.Context) -> list[str]:
-    """Return the types of the arguments of a function of the LLVM dialect, which the bindings do not give."""
-    inside = function_type.removeprefix("!llvm.func<void (").removesuffix(")>")
+def _inputs(function: ir.Operation) -> list[str]:
+    """Return the types of the arguments of an ``llvm.func``, which the bindings do not give."""
+    inside = (
+        str(ir.TypeAttr(function.attributes["function_type"]).value)
+        .removeprefix("!llvm.func<void (")
+        .removesuffix(")>")
+    )
     return [f"!llvm.{each}" if each == "ptr" else each for each in inside.split(", ")]
 
 
