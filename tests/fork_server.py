@@ -152,7 +152,10 @@ def serve(number: int, folder: str) -> NoReturn:
         for key, _ in waiting.select():
             if key.fileobj is listening:
                 client, _ = listening.accept()
-                request, descriptors = _received(client)
+                if (received := _received(client)) is None:
+                    client.close()
+                    continue
+                request, descriptors = received
                 sys.stdout.flush()
                 if (child := os.fork()) == 0:
                     waiting.close()
@@ -183,13 +186,21 @@ def serve(number: int, folder: str) -> NoReturn:
                     client.sendall(HEADER.pack(os.waitstatus_to_exitcode(ended[1]) & 0xFFFF_FFFF))
 
 
-def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    header, descriptors, _, _ = socket.recv_fds(client, HEADER.size, 32)
-    (left,) = HEADER.unpack(header)
-    text = b""
-    while left > len(text):
-        text += client.recv(left - len(text))
-    return json.loads(text), descriptors
+def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return a client's request and file descriptors; None if the client was killed before it sent all of them."""
+    descriptors: list[int] = []
+    with suppress(ConnectionError):
+        header, descriptors, _, _ = socket.recv_fds(client, HEADER.size, 32)
+        if len(header) == HEADER.size:
+            (left,) = HEADER.unpack(header)
+            text = b""
+            while left > len(text) and (part := client.recv(left - len(text))):
+                text += part
+            if left == len(text):
+                return json.loads(text), descriptors
+    for each in descriptors:
+        os.close(each)
+    return None
 
 
 PRELOADED = ("torch._dynamo", *(f"fx_importer.{each}" for each in ("api.lower", "api.lowered", "cli", "verification")))
