@@ -157,6 +157,11 @@ def _finite(x: Tensor, *others: Any, **_: Any) -> bool:
     return all(bool(each.isfinite().all()) for each in (x, *others) if isinstance(each, Tensor))
 
 
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> bool:
+    """A row whose scores are all NaN is zeros in eager's fused kernel, and NaN in its other one."""
+    return _finite(query, key, value)
+
+
 def _off_poles(x: Tensor) -> bool:
     """Where gradients are taken, no element is a pole: eager's trigamma there is 1 / sin(pi x) ** 2, rounded."""
     return not x.requires_grad or not bool(((x <= 0) & (x == x.floor())).any())
@@ -175,6 +180,7 @@ _CHECKS: Mapping[str, Check] = {
     **{f"torch.{name}": _once for name in ("scatter", "index_copy")},
     **{f"torch.nn.functional.conv{kind}{rank}d": _finite for rank in (1, 2, 3) for kind in ("", "_transpose")},
     "torch.nn.functional.interpolate": _finite,
+    "torch.nn.functional.scaled_dot_product_attention": _attention,
     "torch.Tensor.masked_fill_": _filled,
     "torch.clamp": lambda x, *bounds, **named: _number_fits(x, None, *bounds, *named.values()),
     "torch.where": _where,

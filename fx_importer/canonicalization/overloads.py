@@ -79,6 +79,28 @@ def _count_axis_from_front(node: fx.Node) -> fx.Node | None:
     return None
 
 
+def _expand_equal_branch(node: fx.Node) -> fx.Node | None:
+    """Expand a branch if both are equal and smaller: torch-mlir folds ``where(c, x, x)`` to ``x`` of any shape."""
+    condition, branch, other = node.args
+    if not isinstance(branch, fx.Node) or not isinstance(other, fx.Node) or not _is_same_call(branch, other):
+        return None
+    old, new = (value_of(each).shape for each in (branch, node))
+    if not same_type(value_of(branch), value_of(node)):
+        sizes: list[int | fx.Node] = []
+        for axis, size in enumerate(new, start=-len(new)):
+            if axis >= -len(old) and same_size(old[axis], size):
+                sizes.append(-1)
+            else:
+                sizes.append(size if isinstance(size, int) else emit(node, aten.sym_size.int, condition, axis))
+        node.args = (condition, emit(node, aten.expand.default, branch, sizes), other)
+    return None
+
+
+def _is_same_call(a: fx.Node, b: fx.Node) -> bool:
+    """Return whether common subexpression elimination, later, makes one node of two."""
+    return a is b or (a.op == "call_function" and (a.target, a.args, a.kwargs) == (b.target, b.args, b.kwargs))
+
+
 _ALONG_INDICES = (
     *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce, aten.scatter_add.default),
     *(aten.scatter_reduce.two, aten.gather.default, aten.index_select.default, aten.index_copy.default),
@@ -90,6 +112,7 @@ OVERLOADS: NodeRewrites = {
     **dict.fromkeys((aten.view.default, aten.reshape.default, aten._unsafe_view.default), _reshape),
     aten.repeat.default: repeat_by_dynamic_count,
     aten.expand.default: _keep_sizes,
+    aten.where.self: _expand_equal_branch,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,
     **dict.fromkeys((aten.slice.Tensor, aten.slice_scatter.default), _clamp_bounds),

@@ -140,6 +140,15 @@ class Tokens(nn.Module):
         others=lambda: [(normal(5, 2),)],
     ),
     Case(
+        "where_of_equal_branches",
+        lambda: (
+            lambda c, x: (torch.where(c, x, x), torch.where(c, 0.5, 0.5)),
+            (integers(3, 4, low=0, high=2).bool(), normal(4)),
+        ),
+        dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY}),
+        others=lambda: [(integers(5, 2, low=0, high=2).bool(), normal(2))],
+    ),
+    Case(
         "size_in_arithmetic",
         lambda: (lambda x: x.sum() / x.shape[0] + (x.shape[0] // 2), (normal(3, 4),)),
         dynamic_shapes=({0: ANY},),

@@ -93,6 +93,11 @@ def test_functions(case, output_type):
     check(case, output_type)
 
 
+def where_of_equal_branches(c, x):
+    """Select among equal branches, which are smaller than the condition, the same or computed twice."""
+    return torch.where(c, x, x), torch.where(c, x * 2, x * 2), torch.where(c, x[:1], x[:1]), torch.where(c[:, :1], x, x)
+
+
 PAIR = (normal(2, 3, seed=1), normal(2, 3, seed=2))
 INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
 
@@ -110,6 +115,14 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
     ),
     Case("comparisons", lambda: (lambda x, y: (x < y, x <= y, x == y, x != y, x > 0.5, x >= y), PAIR)),
     Case("where", lambda: (lambda x, y: torch.where(x > y, x, 0.0), PAIR)),
+    Case("where_of_equal_branches", lambda: (where_of_equal_branches, (PAIR[0] > 0, PAIR[1][0]))),
+    Case(
+        "comparisons_of_real_and_complex_numbers",
+        lambda: (
+            lambda x, n, z: (x == z, x != z, z != x, n == z, x == 1 + 1j, x != 1 + 0j),
+            (torch.tensor([1.0, 0, 2]), torch.tensor([1, 0, 2]), torch.tensor([1 + 0j, 1j, 2 + 1j])),
+        ),
+    ),
     Case("atan2", lambda: (torch.atan2, PAIR)),
     Case("interpolation", lambda: (lambda x, y: (x.lerp(y, 0.3), torch.addcmul(x, x, y, value=0.5)), PAIR)),
     Case("logic", lambda: (lambda x, y: ((x > 0) & (y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0), ~(x > 0)), PAIR)),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from fx_importer.decompositions.complex.complex_parts import Operand, is_complex, parts_of, parts_of_tensor
+from fx_importer.decompositions.complex.complex_parts import Operand, Part, is_complex, parts_of, parts_of_tensor
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -21,7 +21,13 @@ def eq(a: Operand, b: Operand) -> Any:
     if not is_complex(a, b):
         return NotImplemented
     (ar, ai), (br, bi) = parts_of(a), parts_of(b)
-    return torch.logical_and(torch.eq(ar, br), torch.eq(ai, bi))  # pyright: ignore[reportCallIssue, reportArgumentType]
+    return _same(ar, br) & _same(ai, bi)
+
+
+def _same(a: Part, b: Part) -> Tensor | bool:
+    if isinstance(a, Tensor):
+        return torch.eq(a, b)
+    return torch.eq(b, a) if isinstance(b, Tensor) else a == b
 
 
 @decomposes(aten.ne.Tensor, aten.ne.Scalar)
