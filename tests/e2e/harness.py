@@ -77,7 +77,8 @@ def _marks(case: Case, output_type: OutputType) -> list[pytest.MarkDecorator]:
         ]
     if case.differs and output_type is LINALG:
         return [pytest.mark.xfail(raises=(AssertionError, UsageError), strict=True, reason=case.differs)]
-    return []
+    # The other output types lower through the torch dialect.
+    return [pytest.mark.slow] if output_type is TORCH else []
 
 
 def check(case: Case, output_type: OutputType, *, tosa: bool = False) -> None:
