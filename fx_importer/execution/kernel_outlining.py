@@ -16,6 +16,7 @@ from fx_importer.execution.parallel_loops import (
 )
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.emit_llvm import function_hints
 from fx_importer.mlir.walk import operations
 
 _CLONED = ("arith.constant", "memref.get_global")
@@ -48,16 +49,9 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
             prefix = "" if split is None else DYNAMIC_PREFIX if count == math.inf else PREFIX
             kernel, call = _outline(loop, f"{prefix}kernel_{number}", module, split)
             small = count <= small_trip_count
-            hints: list[str | list[str]] = ["noinline", "optsize" if small else ["prefer-vector-width", "512"]]
+            hint = "optsize" if small else ("prefer-vector-width", "512")
             # With the prefix of the dialect: attributes without one are lost in the conversion.
-            kernel.attributes["llvm.passthrough"] = ir.ArrayAttr.get(
-                [
-                    ir.StringAttr.get(each)
-                    if isinstance(each, str)
-                    else ir.ArrayAttr.get([ir.StringAttr.get(part) for part in each])
-                    for each in hints
-                ]
-            )
+            kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
             name = kernel.name.value
             text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
             if named.setdefault(text, name) != name:
@@ -80,9 +74,7 @@ def reassociate_sums(module: ir.Module) -> None:
 def skip_optimization(function: func_d.FuncOp) -> None:
     """Have LLVM not optimize ``function`` if it has no loop: what only calls kernels takes most of the time."""
     if not any(op.name.startswith("scf.") for op in operations(function.operation)):
-        with function.context:
-            hints = [ir.StringAttr.get(each) for each in ("optnone", "noinline")]
-            function.attributes["llvm.passthrough"] = ir.ArrayAttr.get(hints)
+        function.attributes["llvm.passthrough"] = function_hints(function.context, "optnone", "noinline")
 
 
 def _outline(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from fx_importer.execution.library_kernels import Convolution, Function, Kernel, Kernels, Product
-from fx_importer.execution.native_products import define_product, tile_functions
+from fx_importer.execution.native_products import define_product, define_tiles
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, is_used, producer
 from fx_importer.mlir.walk import operations
@@ -75,9 +75,7 @@ def bind_library(module: ir.Module, kernels: Kernels) -> None:
             new = func_d.FuncOp(op.name.value, op.type, visibility="private")
             new.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
         op.operation.erase()
-    for element in elements:
-        for op in ir.Module.parse(tile_functions(element), module.context).body:
-            module.body.append(op.clone())
+    define_tiles(module, sorted(elements))
 
 
 class _Region:

@@ -112,13 +112,14 @@ def read_initial_values(module: ir.Module) -> None:
             continue
         maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
         begins = list(op.operands)[inputs:]
+        emit = Emitter.before(op)
         attributes = {
             "indexing_maps": ir.ArrayAttr.get([*maps, *maps[inputs:]], module.context),
             "iterator_types": op.attributes["iterator_types"],
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), len(begins)], module.context),
+            "operandSegmentSizes": emit.segments(len(op.operands), len(begins)),
         }
         types = [each.type for each in op.results]
-        new = Emitter.before(op).op("linalg.generic", types, [*op.operands, *begins], attributes, regions=1)
+        new = emit.op("linalg.generic", types, [*op.operands, *begins], attributes, regions=1)
         for argument in list(body.arguments)[inputs:]:
             body.add_argument(argument.type, op.location)
         body.append_to(new.regions[0])

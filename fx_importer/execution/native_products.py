@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -14,9 +15,13 @@ import torch
 from fx_importer.execution.library_kernels import Product
 from fx_importer.execution.parallel_loops import TILES, has_threads
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Size
+from fx_importer.mlir.emit_llvm import POINTER, LlvmOps, function_hints
+from fx_importer.mlir.emit_loops import LoopEmitter
 
 _ROUTINES = {"f32": "SGEMM", "f64": "DGEMM"}
 _THREADS = "MKL_Set_Num_Threads_Local"
+_TILE = "fx_importer_tile_"
 _MOST_TILES = 8
 _NARROWEST_TILE = 384
 """In columns or rows. MKL packs the other operand again for each tile."""
@@ -36,7 +41,7 @@ def routines() -> dict[str, int]:
 def define_product(function: func_d.FuncOp, product: Product) -> str | None:
     """Replace ``function``, on buffers, by one that calls BLAS; return the element type, or None if there is none.
 
-    The new function needs that of `tile_functions`.
+    The new function calls that of `define_tiles`.
     """
     kinds = [ir.MemRefType(each) for each in function.type.inputs if isinstance(each, ir.MemRefType)]
     element = str(kinds[-1].element_type)
@@ -51,135 +56,99 @@ def define_product(function: func_d.FuncOp, product: Product) -> str | None:
     axes = (product.left, product.right, product.result)
     if product.result[-1] != "n" or any(each[-1] == "b" for each in axes):
         return None
-    text = _body(function.name.value, element, [str(each) for each in kinds], axes, product.accumulate)
-    parsed = ir.Module.parse(text, function.context)  # it owns its operations
-    with ir.InsertionPoint(function):
-        parsed.body.operations[0].operation.clone()
+    emit = LoopEmitter.before(function.operation)
+    inside, buffers = emit.define_function(function.name.value, function.type.inputs)
+    _emit_tiles(inside, buffers, axes, element, product.accumulate)
+    inside.op("func.return", [])
     function.operation.erase()
     return element
 
 
-def _body(name: str, element: str, kinds: list[str], axes: tuple[str, str, str], accumulate: bool) -> str:
-    lines: list[str] = []
-    sizes: dict[str, str] = {}
-    for operand, letters in zip("abc", axes, strict=True):
+class _Matrix:
+    """The memory of an operand: where it begins, and how many bytes it is to the next element along each axis."""
+
+    def __init__(self, emit: LoopEmitter, buffer: ir.Value, axes: str, sizes: dict[str, Size], element_bytes: int):
+        self._begin = emit.value("memref.extract_aligned_pointer_as_index", "index", buffer)
+        self._strides: dict[str, Size] = {}
+        stride: Size = element_bytes
+        for axis in reversed(axes):
+            self._strides[axis] = stride
+            stride = emit.index_op("muli", stride, sizes[axis])
+        row = self._strides[axes.replace("b", "")[0]]
+        self.leading = emit.index_op("maxui", emit.index_op("divui", row, element_bytes), 1)
+        """The leading dimension, in elements; 1 of empty matrices."""
+
+    def address(self, emit: LoopEmitter, **position: Size) -> ir.Value:
+        """Emit the address of an element by its indices along some axes; along ``b`` there may be one matrix only."""
+        address = self._begin
+        for axis, index in position.items():
+            if axis in self._strides:
+                address = emit.index_op("addi", address, emit.index_op("muli", index, self._strides[axis]))
+        return address
+
+
+def _emit_tiles(
+    emit: LoopEmitter, buffers: Sequence[ir.Value], axes: Sequence[str], element: str, accumulate: bool
+) -> None:
+    """Emit a loop over the tiles of the longer axis of the result, in each matrix of a batch."""
+    sizes: dict[str, Size] = {}
+    for buffer, letters in zip(buffers, axes, strict=True):
         for position, letter in enumerate(letters):
             if letter not in sizes:
-                sizes[letter] = f"%size_{letter}"
-                kind = kinds["abc".index(operand)]
-                lines.append(f"%at_{letter} = arith.constant {position} : index")
-                lines.append(f"{sizes[letter]} = memref.dim %{operand}, %at_{letter} : {kind}")
-    sizes.setdefault("b", "%one")
-    for operand, letters, kind in zip("abc", axes, kinds, strict=True):
-        lines.append(f"%{operand}_begin = memref.extract_aligned_pointer_as_index %{operand} : {kind} -> index")
-        stride = "%bytes"
-        for letter in reversed(letters):
-            lines.append(f"%{operand}_{letter} = arith.muli {stride}, %one : index")
-            lines.append(f"%{operand}_next_{letter} = arith.muli {stride}, {sizes[letter]} : index")
-            stride = f"%{operand}_next_{letter}"
-        if "b" not in letters:
-            lines.append(f"%{operand}_b = arith.constant 0 : index")
+                sizes[letter] = emit.size(buffer, position)
+    element_bytes = 4 if element == "f32" else 8
+    a, b, c = (_Matrix(emit, *each, sizes, element_bytes) for each in zip(buffers, axes, strict=True))
+
+    rows, columns = emit.index(sizes["m"]), emit.index(sizes["n"])
+    is_wide = emit.compare_integers("sge", columns, rows)
+    length = emit.select_value(is_wide, columns, rows)
+    wanted = emit.index_op("maxui", emit.index_op("divui", length, _NARROWEST_TILE), 1)
+    tile = emit.index_op("ceildivui", length, emit.index_op("minui", wanted, _MOST_TILES))
+    tile = emit.index_op("maxui", tile, 1)
+    tiles = emit.index_op("ceildivui", length, tile)
+    count = emit.index_op("muli", tiles, sizes.get("b", 1))
+
+    inside, number = emit.parallel_loop(count, {TILES: ir.UnitAttr.get(emit.context)})
+    batch = inside.index_op("divui", number, tiles)
+    begin = inside.index_op("muli", inside.index_op("remui", number, tiles), tile)
+    width = inside.index_op("minui", tile, inside.index_op("subi", length, begin))
+    zero = inside.index(0)
+    row, column = inside.select_value(is_wide, zero, begin), inside.select_value(is_wide, begin, zero)
+    m, n = inside.select_value(is_wide, rows, width), inside.select_value(is_wide, width, columns)
     # Fortran's matrices are column-major: it computes the transposed result, of the transposed operands.
-    flags = [78 if letters[-1] == last else 84 for letters, last in ((axes[1], "n"), (axes[0], "k"))]
-    leading = [letters.replace("b", "")[0] for letters in (axes[1], axes[0], axes[2])]
-    lead = [f"%lead_{operand}" for operand in "bac"]
-    for value, operand, letter in zip(lead, "bac", leading, strict=True):
-        lines.append(f"{value}_exact = arith.divui %{operand}_{letter}, %bytes : index")
-        lines.append(f"{value} = arith.maxui {value}_exact, %one : index")  # of empty matrices too
-    beta = "1.0" if accumulate else "0.0"
-    body = "\n    ".join(lines)
-    return f"""
-func.func private @{name}(%a: {kinds[0]}, %b: {kinds[1]}, %c: {kinds[2]}) {{
-    %zero = arith.constant 0 : index
-    %one = arith.constant 1 : index
-    %bytes = arith.constant {4 if element == "f32" else 8} : index
-    {body}
-    %wide = arith.cmpi sge, %size_n, %size_m : index
-    %most = arith.constant {_MOST_TILES} : index
-    %narrowest = arith.constant {_NARROWEST_TILE} : index
-    %length = arith.select %wide, %size_n, %size_m : index
-    %fitting = arith.divui %length, %narrowest : index
-    %some = arith.maxui %fitting, %one : index
-    %wanted = arith.minui %some, %most : index
-    %even = arith.ceildivui %length, %wanted : index
-    %tile = arith.maxui %even, %one : index
-    %tiles = arith.ceildivui %length, %tile : index
-    %count = arith.muli %tiles, {sizes["b"]} : index
-    scf.parallel (%i) = (%zero) to (%count) step (%one) {{
-      %batch = arith.divui %i, %tiles : index
-      %number = arith.remui %i, %tiles : index
-      %from = arith.muli %number, %tile : index
-      %rest = arith.subi %length, %from : index
-      %width = arith.minui %tile, %rest : index
-      %m0 = arith.select %wide, %zero, %from : index
-      %n0 = arith.select %wide, %from, %zero : index
-      %m = arith.select %wide, %size_m, %width : index
-      %n = arith.select %wide, %width, %size_n : index
-      %a0 = arith.muli %batch, %a_b : index
-      %a1 = arith.muli %m0, %a_m : index
-      %a2 = arith.addi %a0, %a1 : index
-      %a3 = arith.addi %a2, %a_begin : index
-      %b0 = arith.muli %batch, %b_b : index
-      %b1 = arith.muli %n0, %b_n : index
-      %b2 = arith.addi %b0, %b1 : index
-      %b3 = arith.addi %b2, %b_begin : index
-      %c0 = arith.muli %batch, %c_b : index
-      %c1 = arith.muli %m0, %c_m : index
-      %c2 = arith.muli %n0, %c_n : index
-      %c3 = arith.addi %c0, %c1 : index
-      %c4 = arith.addi %c3, %c2 : index
-      %c5 = arith.addi %c4, %c_begin : index
-      %beta = arith.constant {beta} : {element}
-      %right = arith.constant {flags[0]} : i8
-      %left = arith.constant {flags[1]} : i8
-      func.call @{_TILE}{element}(%right, %left, %n, %m, %size_k, %b3, {lead[0]}, %a3, {lead[1]}, %beta, %c5, {lead[2]})
-        : (i8, i8, index, index, index, index, index, index, index, {element}, index, index) -> ()
-      scf.reduce
-    }} {{{TILES}}}
-    return
-}}
-func.func private @{_TILE}{element}(i8, i8, index, index, index, index, index, index, index, {element}, index, index)
-"""
-
-
-_TILE = "fx_importer_tile_"
-
-
-def tile_functions(element: str) -> str:
-    """Return the function of one tile, on the calling thread only."""
-    integers = ("n", "m", "k", "ldb", "lda", "ldc")
-    stored = "\n  ".join(
-        f"%{each}_32 = arith.index_cast %{each} : index to i32\n"
-        f"  %{each}_at = llvm.alloca %one x i32 : (i32) -> !llvm.ptr\n"
-        f"  llvm.store %{each}_32, %{each}_at : i32, !llvm.ptr"
-        for each in integers
+    right, left = (
+        inside.constant_integer(ord("N" if letters[-1] == last else "T"), inside.type("i8"))
+        for letters, last in ((axes[1], "n"), (axes[0], "k"))
     )
-    pointers = "\n  ".join(
-        f"%{each}_64 = arith.index_cast %{each} : index to i64\n"
-        f"  %{each}_at = llvm.inttoptr %{each}_64 : i64 to !llvm.ptr"
-        for each in ("a", "b", "c")
-    )
-    return f"""
-func.func private @{_TILE}{element}(%right: i8, %left: i8, %n: index, %m: index, %k: index, %b: index, %ldb: index,
-    %a: index, %lda: index, %beta: {element}, %c: index, %ldc: index) attributes {{llvm.passthrough = ["noinline"]}} {{
-  %one = arith.constant 1 : i32
-  {stored}
-  {pointers}
-  %alpha = arith.constant 1.0 : {element}
-  %alpha_at = llvm.alloca %one x {element} : (i32) -> !llvm.ptr
-  llvm.store %alpha, %alpha_at : {element}, !llvm.ptr
-  %beta_at = llvm.alloca %one x {element} : (i32) -> !llvm.ptr
-  llvm.store %beta, %beta_at : {element}, !llvm.ptr
-  %right_at = llvm.alloca %one x i8 : (i32) -> !llvm.ptr
-  llvm.store %right, %right_at : i8, !llvm.ptr
-  %left_at = llvm.alloca %one x i8 : (i32) -> !llvm.ptr
-  llvm.store %left, %left_at : i8, !llvm.ptr
-  %before = llvm.call @{_THREADS}(%one) : (i32) -> i32
-  llvm.call @{_ROUTINES[element]}(%right_at, %left_at, %n_at, %m_at, %k_at, %alpha_at, %b_at, %ldb_at, %a_at, %lda_at,
-    %beta_at, %c_at, %ldc_at) : ({", ".join(["!llvm.ptr"] * 13)}) -> ()
-  %again = llvm.call @{_THREADS}(%before) : (i32) -> i32
-  return
-}}
-llvm.func @{_ROUTINES[element]}({", ".join(["!llvm.ptr"] * 13)})
-llvm.func @{_THREADS}(i32) -> i32
-"""
+    one, beta = (inside.constant_scalar(each, inside.type(element)) for each in (1.0, float(accumulate)))
+    operands = [
+        *(right, left, _i32(inside, n), _i32(inside, m), _i32(inside, sizes["k"]), one),
+        *(b.address(inside, b=batch, n=column), _i32(inside, b.leading)),
+        *(a.address(inside, b=batch, m=row), _i32(inside, a.leading), beta),
+        *(c.address(inside, b=batch, m=row, n=column), _i32(inside, c.leading)),
+    ]
+    inside.call_function(f"{_TILE}{element}", [], operands)
+
+
+def _i32(emit: LoopEmitter, size: Size) -> ir.Value:
+    return emit.value("arith.index_cast", "i32", emit.index(size))
+
+
+def define_tiles(module: ir.Module, elements: Collection[str]) -> None:
+    """Define the functions of one tile, on the calling thread only, for products of ``elements``.
+
+    They take what BLAS takes: addresses of matrices, and all else by value, which BLAS takes by address too.
+    """
+    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    if elements:
+        emit.declare_llvm(_THREADS, ["i32"], "i32")
+    for element in elements:
+        taken = ["i8", "i8", "i32", "i32", "i32", element, "index", "i32", "index", "i32", element, "index", "i32"]
+        emit.declare_llvm(_ROUTINES[element], [POINTER] * len(taken))
+        noinline = {"llvm.passthrough": function_hints(emit.context, "noinline")}
+        inside, arguments = emit.define_function(f"{_TILE}{element}", taken, [], noinline)
+        addresses = [inside.pointer(x) if isinstance(x.type, ir.IndexType) else inside.on_stack(x) for x in arguments]
+        before = inside.call_llvm(_THREADS, ["i32"], [inside.constant(1, "i32")]).result
+        inside.call_llvm(_ROUTINES[element], [], addresses)
+        inside.call_llvm(_THREADS, ["i32"], [before])
+        inside.op("func.return", [])

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit_llvm import POINTER, LlvmOps
 from fx_importer.mlir.walk import operations
 
 TILES = "fx_importer.tiles"
 """The attribute of a loop that threads share, whatever its body calls."""
-PREFIX = "parallel_"
+PREFIX = "fx_importer_parallel_"
 """Of the names of kernels that take bounds, as their last two arguments."""
 DYNAMIC_PREFIX = f"{PREFIX}dynamic_"
 """Of those that start no threads if their bounds are less than `_SMALLEST_DYNAMIC` apart: the sizes may be small."""
@@ -23,11 +25,6 @@ SMALLEST_TRIP_COUNT = 1 << 15
 """Loops of fewer iterations take less time than it takes to start threads."""
 _SMALLEST_SPLIT = 16
 _SMALLEST_DYNAMIC = 256
-_RUNTIME = """
-llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)
-llvm.func @omp_get_thread_num() -> i32
-llvm.func @omp_get_num_threads() -> i32
-"""
 
 
 @functools.cache
@@ -69,78 +66,54 @@ def constant_bound(value: ir.Value) -> int | None:
 
 def launch_on_threads(module: ir.Module) -> None:
     """Have all calls of kernels named `PREFIX` in ``module``, in the LLVM dialect, run them on several threads."""
-    kernels = [op for op in module.body if op.operation.name == "llvm.func" and _name(op.operation).startswith(PREFIX)]
+    kernels = {
+        name: [argument.type for argument in op.regions[0].blocks[0].arguments]
+        for op in operations(module.operation, ("llvm.func",))
+        if (name := ir.StringAttr(op.attributes["sym_name"]).value).startswith(PREFIX)
+    }
     if not kernels:
         return
-    types = {_name(each.operation): _inputs(each.operation) for each in kernels}
     for op in operations(module.operation, ("llvm.call",)):
-        if "callee" in op.attributes and (name := ir.FlatSymbolRefAttr(op.attributes["callee"]).value).startswith(
-            PREFIX
-        ):
+        if "callee" in op.attributes and (name := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in kernels:
             op.attributes["callee"] = ir.FlatSymbolRefAttr.get(f"launch_{name}", module.context)
-    declared = {_name(op.operation) for op in module.body if op.operation.name == "llvm.func"}
-    text = "".join(f"llvm.func @{name}({', '.join(taken)})\n{_launcher(name, taken)}" for name, taken in types.items())
-    for op in ir.Module.parse(_RUNTIME + text, module.context).body:
-        if _name(op.operation) not in declared:
-            module.body.append(op.clone())
+    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    emit.declare_llvm("GOMP_parallel", [POINTER, POINTER, "i32", "i32"])
+    emit.declare_llvm("omp_get_thread_num", [], "i32")
+    emit.declare_llvm("omp_get_num_threads", [], "i32")
+    for name, types in kernels.items():
+        _define_launcher(emit, name, types)
+        _define_share(emit, name, types)
 
 
-def _name(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+def _define_launcher(emit: LlvmOps, kernel: str, types: Sequence[ir.Type]) -> None:
+    """Define the function that runs ``kernel``, which takes ``types``, on several threads, or on one if it is small."""
+    inside, arguments = emit.define_llvm(f"launch_{kernel}", types)
+    data = inside.on_stack(inside.pack(arguments))
+    *_, low, high = arguments
+    smallest = inside.constant(_SMALLEST_DYNAMIC if kernel.startswith(DYNAMIC_PREFIX) else 0, "i64")
+    is_small = inside.compare("slt", inside.same_type("sub", high, low), smallest)
+    all_threads = inside.constant(0, "i32")
+    threads = inside.value("llvm.select", "i32", is_small, inside.constant(1, "i32"), all_threads)
+    flags = inside.constant(0, "i32")
+    inside.call_llvm("GOMP_parallel", [], [inside.address_of(f"run_{kernel}"), data, threads, flags])
+    inside.op("llvm.return", [])
 
 
-def _inputs(function: ir.Operation) -> list[str]:
-    """Return the types of the arguments of an ``llvm.func``, which the bindings do not give."""
-    inside = (
-        str(ir.TypeAttr(function.attributes["function_type"]).value)
-        .removeprefix("!llvm.func<void (")
-        .removesuffix(")>")
+def _define_share(emit: LlvmOps, kernel: str, types: Sequence[ir.Type]) -> None:
+    """Define the function that each thread runs: ``kernel`` on the thread's part of the bounds."""
+    inside, (data,) = emit.define_llvm(f"run_{kernel}", [POINTER])
+    *passed, low, high = inside.load_struct(data, types)
+    thread, threads = (
+        inside.value("llvm.sext", "i64", inside.call_llvm(each, ["i32"], []).result)
+        for each in ("omp_get_thread_num", "omp_get_num_threads")
     )
-    return [f"!llvm.{each}" if each == "ptr" else each for each in inside.split(", ")]
+    size = inside.same_type("sub", high, low)
 
+    def bound(number: ir.Value) -> ir.Value:
+        """Emit where the part of the thread ``number`` begins."""
+        offset = inside.same_type("sdiv", inside.same_type("mul", size, number), threads)
+        return inside.same_type("add", low, offset)
 
-def _launcher(kernel: str, types: list[str]) -> str:
-    """Return a function that calls ``kernel`` on several threads, and the function that each thread runs."""
-    struct = f"!llvm.struct<({', '.join(types)})>"
-    count = len(types)
-    parameters = ", ".join(f"%a{i}: {each}" for i, each in enumerate(types))
-    inserts = "".join(f"  %s{i + 1} = llvm.insertvalue %a{i}, %s{i}[{i}] : {struct}\n" for i in range(count))
-    extracts = "".join(f"  %a{i} = llvm.extractvalue %s[{i}] : {struct}\n" for i in range(count))
-    passed = ", ".join([*(f"%a{i}" for i in range(count - 2)), "%from", "%to"])
-    smallest = _SMALLEST_DYNAMIC if kernel.startswith(DYNAMIC_PREFIX) else 0
-    low, high = f"%a{count - 2}", f"%a{count - 1}"
-    return f"""
-llvm.func internal @launch_{kernel}({parameters}) {{
-  %one = llvm.mlir.constant(1 : i64) : i64
-  %zero = llvm.mlir.constant(0 : i32) : i32
-  %data = llvm.alloca %one x {struct} : (i64) -> !llvm.ptr
-  %s0 = llvm.mlir.undef : {struct}
-{inserts}  llvm.store %s{count}, %data : {struct}, !llvm.ptr
-  %size = llvm.sub {high}, {low} : i64
-  %least = llvm.mlir.constant({smallest} : i64) : i64
-  %few = llvm.icmp "slt" %size, %least : i64
-  %single = llvm.mlir.constant(1 : i32) : i32
-  %threads = llvm.select %few, %single, %zero : i1, i32
-  %run = llvm.mlir.addressof @run_{kernel} : !llvm.ptr
-  llvm.call @GOMP_parallel(%run, %data, %threads, %zero) : (!llvm.ptr, !llvm.ptr, i32, i32) -> ()
-  llvm.return
-}}
-llvm.func internal @run_{kernel}(%data: !llvm.ptr) {{
-  %s = llvm.load %data : !llvm.ptr -> {struct}
-{extracts}  %t = llvm.call @omp_get_thread_num() : () -> i32
-  %n = llvm.call @omp_get_num_threads() : () -> i32
-  %thread = llvm.sext %t : i32 to i64
-  %threads = llvm.sext %n : i32 to i64
-  %one = llvm.mlir.constant(1 : i64) : i64
-  %next = llvm.add %thread, %one : i64
-  %size = llvm.sub {high}, {low} : i64
-  %p = llvm.mul %size, %thread : i64
-  %q = llvm.mul %size, %next : i64
-  %begin = llvm.sdiv %p, %threads : i64
-  %end = llvm.sdiv %q, %threads : i64
-  %from = llvm.add {low}, %begin : i64
-  %to = llvm.add {low}, %end : i64
-  llvm.call @{kernel}({passed}) : ({", ".join(types)}) -> ()
-  llvm.return
-}}
-"""
+    following = inside.same_type("add", thread, inside.constant(1, "i64"))
+    inside.call_llvm(kernel, [], [*passed, bound(thread), bound(following)])
+    inside.op("llvm.return", [])

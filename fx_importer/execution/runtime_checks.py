@@ -9,6 +9,7 @@ from fx_importer.execution.stubs import STUB_SUCCEEDED, operator_stubs_of
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Emitter, producer, replace
 from fx_importer.mlir.emit_arith import ArithOps
+from fx_importer.mlir.emit_llvm import POINTER, LlvmOps
 from fx_importer.mlir.walk import operations
 
 RUN = "__fx_importer_run"
@@ -17,46 +18,7 @@ RUN = "__fx_importer_run"
 _CHECK = "__fx_importer_check"
 _JUMP = "__fx_importer_jump"
 
-# A check may fail inside of nested loops: setjmp and longjmp leave all of them. Memory allocated before is leaked. The
-# jump buffer is a global: calls must be serialized.
-_RUNTIME = f"""
-llvm.mlir.global internal @{_JUMP}() {{alignment = 64 : i64}} : !llvm.array<64 x i64> {{
-  %0 = llvm.mlir.zero : !llvm.array<64 x i64>
-  llvm.return %0 : !llvm.array<64 x i64>
-}}
-llvm.func @_setjmp(!llvm.ptr) -> i32 attributes {{passthrough = ["returns_twice"]}}
-llvm.func @longjmp(!llvm.ptr, i32) attributes {{passthrough = ["noreturn"]}}
-func.func private @{_CHECK}(%holds: i1, %code: i32) {{
-  cf.cond_br %holds, ^return, ^leave
-^leave:
-  %jump = llvm.mlir.addressof @{_JUMP} : !llvm.ptr
-  llvm.call @longjmp(%jump, %code) : (!llvm.ptr, i32) -> ()
-  llvm.unreachable
-^return:
-  return
-}}
-llvm.func @{RUN}(%function: !llvm.ptr, %arguments: !llvm.ptr) -> i32 {{
-  %jump = llvm.mlir.addressof @{_JUMP} : !llvm.ptr
-  %code = llvm.call @_setjmp(%jump) : (!llvm.ptr) -> i32
-  %zero = llvm.mlir.constant(0 : i32) : i32
-  %first = llvm.icmp "eq" %code, %zero : i32
-  llvm.cond_br %first, ^call, ^return
-^call:
-  llvm.call %function(%arguments) : !llvm.ptr, (!llvm.ptr) -> ()
-  llvm.br ^return
-^return:
-  llvm.return %code : i32
-}}
-"""
 _CHECK_OPERATOR = "__fx_importer_check_operator"
-_AFTER_OPERATORS = f"""
-llvm.func @{STUB_SUCCEEDED}() -> i1
-func.func private @{_CHECK_OPERATOR}(%code: i32) {{
-  %fine = llvm.call @{STUB_SUCCEEDED}() : () -> i1
-  func.call @{_CHECK}(%fine, %code) : (i1, i32) -> ()
-  return
-}}
-"""
 _DIVISIONS = tuple(f"arith.{op}" for op in ("divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"))
 _ACCESSES = {"memref.load": 0, "memref.store": 1}
 """The position of the buffer among the operands; the indices follow it."""
@@ -80,7 +42,7 @@ def relax_layout_casts(module: ir.Module) -> None:
         numbers = {"static_offsets": [offset], "static_sizes": shape, "static_strides": after}
         emit = Emitter.before(op)
         attributes = {key: emit.array(each) for key, each in numbers.items()}
-        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0], op.context)
+        attributes["operandSegmentSizes"] = emit.segments(1, 0, 0, 0)
         replace(op, emit.op("memref.reinterpret_cast", [kinds[1]], [op.operands[0]], attributes).result)
 
 
@@ -94,9 +56,43 @@ def insert_checks(module: ir.Module) -> list[str]:
     for op in operations(module.operation, {*_SUSPECTS, "func.call"}):
         if op.name != "func.call" or op.attributes["callee"] in operators:
             checks.insert(op)
-    for op in ir.Module.parse(_RUNTIME + (_AFTER_OPERATORS if operators else ""), module.context).body:
-        module.body.append(op.clone())
+    emit = LlvmOps(ir.InsertionPoint(module.body), ir.Location.unknown(module.context))
+    _define_runtime(emit)
+    if operators:
+        _define_operator_check(emit)
     return checks.messages
+
+
+def _define_runtime(emit: LlvmOps) -> None:
+    """Define `RUN`, and the function of a check.
+
+    A check may fail inside of nested loops: setjmp and longjmp leave all of them. Memory allocated before is leaked.
+    The jump buffer is a global: calls must be serialized.
+    """
+    emit.define_zeros(_JUMP, "!llvm.array<64 x i64>", alignment=64)
+    emit.declare_llvm("_setjmp", [POINTER], "i32", "returns_twice")
+    emit.declare_llvm("longjmp", [POINTER, "i32"], "void", "noreturn")
+
+    check, (holds, code) = emit.define_function(_CHECK, ["i1", "i32"])
+    passed, failed = check.branch(holds)
+    passed.op("func.return", [])
+    failed.call_llvm("longjmp", [], [failed.address_of(_JUMP), code])
+    failed.op("llvm.unreachable", [])
+
+    run, (function, arguments) = emit.define_llvm(RUN, [POINTER, POINTER], "i32", linkage="external")
+    code = run.call_llvm("_setjmp", ["i32"], [run.address_of(_JUMP)]).result
+    first, again = run.branch(run.compare("eq", code, run.constant(0, "i32")))
+    first.call_llvm(function, [], [arguments])
+    for end in (first, again):
+        end.op("llvm.return", [], [code])
+
+
+def _define_operator_check(emit: LlvmOps) -> None:
+    """Define the check after the call of an operator."""
+    emit.declare_llvm(STUB_SUCCEEDED, [], "i1")
+    inside, (code,) = emit.define_function(_CHECK_OPERATOR, ["i32"])
+    inside.call_function(_CHECK, [], [inside.call_llvm(STUB_SUCCEEDED, ["i1"], []).result, code])
+    inside.op("func.return", [])
 
 
 class _Checks:
@@ -110,7 +106,8 @@ class _Checks:
         emit = ArithOps.before(op)
         if op.name == "func.call":
             emit = ArithOps(ir.InsertionPoint.after(op), op.location)
-            _call(emit, _CHECK_OPERATOR, self._message_code(emit, "an operator that PyTorch runs raised an exception"))
+            code = self._message_code(emit, "an operator that PyTorch runs raised an exception")
+            emit.call_function(_CHECK_OPERATOR, [], [code])
         elif op.name == "cf.assert":
             self._check(emit, op.operands[0], _failure_message(ir.StringAttr(op.attributes["msg"]).value))
             op.erase()
@@ -126,15 +123,11 @@ class _Checks:
                     self._check_index(emit, index, buffer, axis)
 
     def _check_index(self, emit: ArithOps, index: ir.Value, buffer: ir.Value, axis: int) -> None:
-        buffer_type = ir.MemRefType(buffer.type)
-        if buffer_type.is_dynamic_dim(axis):
-            size = emit.value("memref.dim", "index", buffer, emit.index(axis))
-        else:
-            size = emit.index(buffer_type.get_dim_size(axis))
-        self._check(emit, emit.compare_integers("ult", index, size), _out_of_range(str(buffer_type)))
+        fits = emit.compare_integers("ult", index, emit.index(emit.size(buffer, axis)))
+        self._check(emit, fits, _out_of_range(str(buffer.type)))
 
     def _check(self, emit: ArithOps, holds: ir.Value, message: str) -> None:
-        _call(emit, _CHECK, holds, self._message_code(emit, message))
+        emit.call_function(_CHECK, [], [holds, self._message_code(emit, message)])
 
     def _message_code(self, emit: ArithOps, message: str) -> ir.Value:
         """Return a constant with the index of ``message`` plus 1."""
@@ -157,10 +150,6 @@ class _Checks:
                     map(self._depends_on_data, owner.operands)
                 )
         return self._data[value]
-
-
-def _call(emit: Emitter, function: str, *operands: ir.Value) -> None:
-    emit.op("func.call", [], operands, {"callee": ir.FlatSymbolRefAttr.get(function, emit.context)})
 
 
 def _failure_message(message: str) -> str:

@@ -5,10 +5,13 @@ Errors are below 2.5 units in the last place. The coefficients of tanh and erf a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, replace
+from fx_importer.mlir.emit_arith import ArithOps
+from fx_importer.mlir.emit_llvm import function_hints
 from fx_importer.mlir.walk import operations
 
 _PREFIX = "fx_importer_vector_"
@@ -23,9 +26,8 @@ def replace_functions(module: ir.Module) -> None:
         for op in operations(function.operation, _FUNCTIONS):
             if isinstance(op.results[0].type, ir.F32Type):
                 name = _PREFIX + op.name.removeprefix("math.")
-                callee = {"callee": ir.FlatSymbolRefAttr.get(name, op.context)}
                 used.add(op.name)
-                replace(op, Emitter.before(op).op("func.call", ["f32"], op.operands, callee).result)
+                replace(op, Emitter.before(op).call_function(name, ["f32"], op.operands).result)
     with module.context, ir.Location.unknown():
         kind = ir.FunctionType.get([ir.F32Type.get()], [ir.F32Type.get()])
         for name in sorted(used):
@@ -35,12 +37,15 @@ def replace_functions(module: ir.Module) -> None:
 
 def define_functions(module: ir.Module) -> None:
     """Define the functions that `replace_functions` declared, after the conversion of math to the C library."""
-    for function in list(module.body):
+    for function in module.body:
         name = function.name.value if isinstance(function, func_d.FuncOp) else ""
-        if name.startswith(_PREFIX):
-            parsed = ir.Module.parse(_FUNCTIONS[f"math.{name.removeprefix(_PREFIX)}"], module.context)
-            function.operation.erase()
-            module.body.append(parsed.body.operations[0].clone())
+        if isinstance(function, func_d.FuncOp) and name.startswith(_PREFIX):
+            function.attributes["llvm.passthrough"] = function_hints(module.context, "alwaysinline")
+            emit = VectorOps.before(function.operation)
+            block = emit.add_block(function.body, function.type.inputs)
+            inside = emit.inside(block)
+            result = _FUNCTIONS[f"math.{name.removeprefix(_PREFIX)}"](inside, block.arguments[0])
+            inside.op("func.return", [], [result])
 
 
 def _is_large(function: func_d.FuncOp) -> bool:
@@ -48,121 +53,109 @@ def _is_large(function: func_d.FuncOp) -> bool:
     return "optsize" not in hints and "optnone" not in hints
 
 
-def _horner(x: str, coefficients: Sequence[float], name: str) -> str:
-    """Return the polynomial of ``x`` with ``coefficients``, the constant first, as the value ``%name``."""
-    lines = [f"%{name}_k{i} = arith.constant {each!r} : f32" for i, each in enumerate(coefficients)]
-    last = len(coefficients) - 1
-    before = f"%{name}_k{last}"
-    for i in range(last - 1, -1, -1):
-        value = f"%{name}" if i == 0 else f"%{name}_{i}"
-        lines.append(f"{value} = math.fma {before}, {x}, %{name}_k{i} : f32")
-        before = value
-    return "\n  ".join(lines)
-
-
-def _function(name: str, body: str) -> str:
-    return f"""
-func.func private @{_PREFIX}{name}(%x: f32) -> f32 attributes {{llvm.passthrough = ["alwaysinline"]}} {{
-  {body}
-}}
-"""
-
-
-# exp(x) = 2^n exp(r): n is the nearest integer to x / ln(2), and ln(2) has two parts.
-_EXP_OF_BOUNDED = f"""%inverse = arith.constant {1.4426950408889634} : f32
-  %quotient = arith.mulf %bounded, %inverse : f32
-  %n = math.roundeven %quotient : f32
-  %ln2 = arith.constant -0.693145751953125 : f32
-  %ln2_rest = arith.constant -1.4286068203094172e-6 : f32
-  %r0 = math.fma %n, %ln2, %bounded : f32
-  %r = math.fma %n, %ln2_rest, %r0 : f32
-  {_horner("%r", [1.0, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040], "e")}
-  %bias = arith.constant 127 : i32
-  %mantissa = arith.constant 23 : i32
-  %integer = arith.fptosi %n : f32 to i32"""
-# Neither 2^n nor the result are subnormal here.
-_SCALED = f"""{_EXP_OF_BOUNDED}
-  %exponent = arith.addi %integer, %bias : i32
-  %bits = arith.shli %exponent, %mantissa : i32
-  %scale = arith.bitcast %bits : i32 to f32
-  %exp = arith.mulf %e, %scale : f32"""
-_EXP = _function(
-    "exp",
-    f"""%largest = arith.constant 89.0 : f32
-  %smallest = arith.constant -105.0 : f32
-  %below = arith.cmpf olt, %x, %largest : f32
-  %lower = arith.select %below, %x, %largest : f32
-  %above = arith.cmpf ogt, %lower, %smallest : f32
-  %bounded = arith.select %above, %lower, %smallest : f32
-  {_EXP_OF_BOUNDED}
-  %one = arith.constant 1 : i32
-  %half = arith.shrsi %integer, %one : i32
-  %other = arith.subi %integer, %half : i32
-  %e0 = arith.addi %half, %bias : i32
-  %e1 = arith.addi %other, %bias : i32
-  %b0 = arith.shli %e0, %mantissa : i32
-  %b1 = arith.shli %e1, %mantissa : i32
-  %s0 = arith.bitcast %b0 : i32 to f32
-  %s1 = arith.bitcast %b1 : i32 to f32
-  %scaled = arith.mulf %e, %s0 : f32
-  %result = arith.mulf %scaled, %s1 : f32
-  %nan = arith.cmpf uno, %x, %x : f32
-  %exact = arith.select %nan, %x, %result : f32
-  return %exact : f32""",
-)
-_TANH = _function(
-    "tanh",
-    f"""%z = arith.mulf %x, %x : f32
-  {_horner("%z", [-0.33333284, 0.1333149, -0.053743497, 0.020650579, -0.005717037], "p")}
-  %unit = arith.constant 1.0 : f32
-  %ratio = math.fma %z, %p, %unit : f32
-  %near = arith.mulf %x, %ratio : f32
-  %a = math.absf %x : f32
-  %end = arith.constant 10.0 : f32
-  %within = arith.cmpf olt, %a, %end : f32
-  %least = arith.select %within, %a, %end : f32
-  %bounded = arith.addf %least, %least : f32
-  {_SCALED}
-  %one = arith.constant 1.0 : f32
-  %two = arith.constant 2.0 : f32
-  %sum = arith.addf %exp, %one : f32
-  %rest = arith.divf %two, %sum : f32
-  %positive = arith.subf %one, %rest : f32
-  %far = math.copysign %positive, %x : f32
-  %border = arith.constant 0.625 : f32
-  %small = arith.cmpf ult, %a, %border : f32
-  %result = arith.select %small, %near, %far : f32
-  return %result : f32""",
-)
-# From 1 on, erf(x) = 1 - exp(P(x)) with a fit of log(erfc(x)).
+Float: TypeAlias = "float | ir.Value"
+Integer: TypeAlias = "int | ir.Value"
+_TANH_NEAR = (-0.33333284, 0.1333149, -0.053743497, 0.020650579, -0.005717037)
 _ERF_NEAR = (1.1283792, -0.37612638, 0.11283782, -0.0268654, 0.0052209455, -0.00084828289, 0.00011256948, -9.641516e-06)
 _ERF_FAR = (
-    0.00018804023,
-    -1.1295785,
-    -0.6332199,
-    -0.10841858,
-    0.025208257,
-    -0.0042045619,
-    0.00044133637,
-    -2.168685e-05,
+    *(0.00018804023, -1.1295785, -0.6332199, -0.10841858),
+    *(0.025208257, -0.0042045619, 0.00044133637, -2.168685e-05),
 )
-_ERF = _function(
-    "erf",
-    f"""%a = math.absf %x : f32
-  %z = arith.mulf %x, %x : f32
-  {_horner("%z", _ERF_NEAR, "p")}
-  %near = arith.mulf %x, %p : f32
-  %border = arith.constant 1.0 : f32
-  %end = arith.constant 4.0 : f32
-  %within = arith.cmpf olt, %a, %end : f32
-  %least = arith.select %within, %a, %end : f32
-  {_horner("%least", _ERF_FAR, "bounded")}
-  {_SCALED}
-  %positive = arith.subf %border, %exp : f32
-  %far = math.copysign %positive, %x : f32
-  %small = arith.cmpf ult, %a, %border : f32
-  %result = arith.select %small, %near, %far : f32
-  return %result : f32""",
-)
-_FUNCTIONS = {"math.exp": _EXP, "math.tanh": _TANH, "math.erf": _ERF}
-"""A module with the function for each operation."""
+
+
+class VectorOps(ArithOps):
+    """Emits functions of a float32. Numbers are taken wherever an f32 or an i32 is."""
+
+    def exp(self, x: ir.Value) -> ir.Value:
+        """Emit the exponential. The power of 2 is a product of two: one may be out of range."""
+        fraction, n = self._split_exp(self._larger(self._smaller(x, 89.0), -105.0))
+        half = self._integer("shrsi", n, 1)
+        rest = self._integer("subi", n, half)
+        scaled = self._mul(self._mul(fraction, self._power_of_two(half)), self._power_of_two(rest))
+        return self.select_value(self.compare_floats("uno", x, x), x, scaled)
+
+    def tanh(self, x: ir.Value) -> ir.Value:
+        """Emit the hyperbolic tangent: from 0.625 on, it is 1 - 2 / (exp(2x) + 1)."""
+        square = self._mul(x, x)
+        near = self._mul(x, self._fma(square, self._polynomial(square, _TANH_NEAR), 1.0))
+        magnitude = self.value("math.absf", "f32", x)
+        bounded = self._smaller(magnitude, 10.0)
+        power = self._bounded_exp(self._add(bounded, bounded))
+        far = self._sub(1.0, self._div(2.0, self._add(power, 1.0)))
+        return self._near_or_far(x, magnitude, 0.625, near, far)
+
+    def erf(self, x: ir.Value) -> ir.Value:
+        """Emit the error function: from 1 on, it is 1 - exp(P(x)) with a fit of log(erfc(x))."""
+        magnitude = self.value("math.absf", "f32", x)
+        near = self._mul(x, self._polynomial(self._mul(x, x), _ERF_NEAR))
+        power = self._bounded_exp(self._polynomial(self._smaller(magnitude, 4.0), _ERF_FAR))
+        return self._near_or_far(x, magnitude, 1.0, near, self._sub(1.0, power))
+
+    def _near_or_far(self, x: ir.Value, magnitude: ir.Value, border: float, near: ir.Value, far: ir.Value) -> ir.Value:
+        """Emit ``near`` below ``border``, and for NaN, else ``far`` with the sign of ``x``."""
+        signed = self.value("math.copysign", "f32", far, x)
+        return self.select_value(self.compare_floats("ult", magnitude, self._f32(border)), near, signed)
+
+    def _bounded_exp(self, x: ir.Value) -> ir.Value:
+        """Emit the exponential where neither the power of 2 nor the result are subnormal or infinite."""
+        fraction, n = self._split_exp(x)
+        return self._mul(fraction, self._power_of_two(n))
+
+    def _split_exp(self, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return exp(r) and n of exp(x) = exp(r) 2^n: n is the nearest integer to x / ln(2), which has two parts."""
+        n = self.value("math.roundeven", "f32", self._mul(x, 1.4426950408889634))
+        r = self._fma(n, -1.4286068203094172e-6, self._fma(n, -0.693145751953125, x))
+        fraction = self._polynomial(r, [1.0, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040])
+        return fraction, self.value("arith.fptosi", "i32", n)
+
+    def _power_of_two(self, n: ir.Value) -> ir.Value:
+        """Emit 2^n by its exponent."""
+        bits = self._integer("shli", self._integer("addi", n, 127), 23)
+        return self.value("arith.bitcast", "f32", bits)
+
+    def _polynomial(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+        """Emit the polynomial of ``x`` with ``coefficients``, the constant first."""
+        *rest, last = coefficients
+        value: Float = last
+        for coefficient in reversed(rest):
+            value = self._fma(value, x, coefficient)
+        return self._f32(value)
+
+    def _smaller(self, x: ir.Value, bound: float) -> ir.Value:
+        """Emit the smaller number; ``bound`` for NaN."""
+        return self.select_value(self.compare_floats("olt", x, self._f32(bound)), x, self._f32(bound))
+
+    def _larger(self, x: ir.Value, bound: float) -> ir.Value:
+        return self.select_value(self.compare_floats("ogt", x, self._f32(bound)), x, self._f32(bound))
+
+    def _fma(self, a: Float, b: Float, c: Float) -> ir.Value:
+        """Emit ``a * b + c``."""
+        return self.value("math.fma", "f32", *map(self._f32, (a, b, c)))
+
+    def _add(self, a: Float, b: Float) -> ir.Value:
+        return self.value("arith.addf", "f32", self._f32(a), self._f32(b))
+
+    def _sub(self, a: Float, b: Float) -> ir.Value:
+        return self.value("arith.subf", "f32", self._f32(a), self._f32(b))
+
+    def _mul(self, a: Float, b: Float) -> ir.Value:
+        return self.value("arith.mulf", "f32", self._f32(a), self._f32(b))
+
+    def _div(self, a: Float, b: Float) -> ir.Value:
+        return self.value("arith.divf", "f32", self._f32(a), self._f32(b))
+
+    def _integer(self, name: str, a: Integer, b: Integer) -> ir.Value:
+        return self.value(f"arith.{name}", "i32", self._i32(a), self._i32(b))
+
+    def _f32(self, value: Float) -> ir.Value:
+        return value if isinstance(value, ir.Value) else self.constant_scalar(value, self.type("f32"))
+
+    def _i32(self, value: Integer) -> ir.Value:
+        return value if isinstance(value, ir.Value) else self.constant_scalar(value, self.type("i32"))
+
+
+_FUNCTIONS: dict[str, Callable[[VectorOps, ir.Value], ir.Value]] = {
+    "math.exp": VectorOps.exp,
+    "math.tanh": VectorOps.tanh,
+    "math.erf": VectorOps.erf,
+}

@@ -52,7 +52,7 @@ def load_dialects(context: ir.Context) -> None:
     """
     passes = passmanager.PassManager("builtin.module", context)
     passes.add("func.func(convert-torch-to-tmtensor,convert-torch-to-tosa,convert-torch-to-stablehlo)")
-    passes.run(ir.Module.parse("module {}", context).operation)
+    passes.run(ir.Module.create(ir.Location.unknown(context)).operation)
 
 
 _VERSIONS = {"current": "NONE", "week-4": "WEEK_4", "week-12": "WEEK_12", "minimum": "MAX"}

@@ -22,7 +22,7 @@ class Emitter:
     `op` builds on ``ir.Operation.create``, not on the typed builders of the wheel's dialects: these take 1.2 times
     (``tosa.add``) to 3.4 times (``arith.constant``) as long, measured with torch-mlir 20261001, importing
     ``torch_mlir.dialects.linalg`` takes 0.1 s, and there are none for StableHLO. What is emitted in more than one place
-    has a method in the class of its dialect: `TorchOps`, `ArithOps`, `StablehloOps`, `TosaOps`.
+    has a method in the class of its dialect: `TorchOps`, `ArithOps`, `StablehloOps`, `TosaOps`, `LlvmOps`.
     """
 
     def __init__(self, point: ir.InsertionPoint, location: ir.Location):
@@ -65,9 +65,40 @@ class Emitter:
         """Emit ``name``, which has one result and no attributes, and return the result."""
         return self.op(name, [result], operands).result
 
+    def parsed(self, text: str) -> ir.Operation:
+        """Emit the operation without operands that is spelled ``text``: the bindings have no complex ``dense``."""
+        made = ir.Operation.parse(text, context=self.context)
+        self.point.insert(made)
+        return made
+
     def add_block(self, region: ir.Region, types: Sequence[ir.Type]) -> ir.Block:
         """Append a block with arguments of ``types`` to ``region``."""
         return region.blocks.append(*types, arg_locs=[self.location] * len(types))
+
+    def define_function(
+        self,
+        name: str,
+        inputs: Sequence[ir.Type | str],
+        results: Sequence[ir.Type | str] = (),
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> tuple[Self, list[ir.Value]]:
+        """Emit a private ``func.func``; return an emitter in its body, which has to return, and its arguments."""
+        types, returned = (
+            [self.type(each) if isinstance(each, str) else each for each in kinds] for kinds in (inputs, results)
+        )
+        own = {
+            "sym_name": ir.StringAttr.get(name, self.context),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, returned, self.context), self.context),
+            "sym_visibility": ir.StringAttr.get("private", self.context),
+        }
+        block = self.add_block(self.op("func.func", [], (), own | dict(attributes or {}), regions=1).regions[0], types)
+        return self.inside(block), list(block.arguments)
+
+    def call_function(
+        self, function: str, results: Sequence[ir.Type | str], operands: Sequence[ir.Value]
+    ) -> ir.Operation:
+        """Emit ``func.call``."""
+        return self.op("func.call", results, operands, {"callee": ir.FlatSymbolRefAttr.get(function, self.context)})
 
     def inline_block(self, block: ir.Block, arguments: Sequence[ir.Value]) -> list[ir.Value]:
         """Copy the operations of ``block`` here, with its arguments replaced; return the operands of its terminator."""
@@ -111,6 +142,10 @@ class Emitter:
     def array(self, values: Sequence[int]) -> ir.Attribute:
         """Return an ``array<i64: …>``."""
         return ir.DenseI64ArrayAttr.get(list(values), self.context)
+
+    def segments(self, *sizes: int) -> ir.Attribute:
+        """Return the attribute that has the number of operands of each kind, where there may be several."""
+        return ir.DenseI32ArrayAttr.get(list(sizes), self.context)
 
     def attribute(self, text: str) -> ir.Attribute:
         """Return the attribute that is spelled ``text``."""

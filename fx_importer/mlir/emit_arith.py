@@ -63,11 +63,12 @@ class ArithOps(Emitter):
         return self.value("arith.select", yes.type, condition, yes, no)
 
     def size(self, tensor: ir.Value, axis: int) -> Size:
-        """Return the size of ``tensor`` along ``axis``; emit a ``tensor.dim`` if it is dynamic."""
-        kind = ir.RankedTensorType(tensor.type)
+        """Return the size of a tensor or memref along ``axis``; emit a ``dim`` if it is dynamic."""
+        kind = ir.ShapedType(tensor.type)
         if not kind.is_dynamic_dim(axis):
             return kind.get_dim_size(axis)
-        return self.value("tensor.dim", "index", tensor, self.index(axis))
+        dialect = "memref" if isinstance(tensor.type, ir.MemRefType) else "tensor"
+        return self.value(f"{dialect}.dim", "index", tensor, self.index(axis))
 
     def sizes(self, tensor: ir.Value) -> list[Size]:
         """Return the size of each axis of ``tensor``, as `size` does."""

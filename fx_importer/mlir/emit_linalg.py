@@ -151,10 +151,6 @@ class LinalgOps(ArithOps):
         read = [zero if axis is None else ir.AffineDimExpr.get(axis, self.context) for axis in axes]
         return ir.AffineMap.get(rank, 0, read, self.context)
 
-    def segments(self, *sizes: int) -> ir.Attribute:
-        """Return the attribute that has the number of operands of each kind, where there may be several."""
-        return ir.DenseI32ArrayAttr.get(list(sizes), self.context)
-
 
 def _static(values: Sequence[Size]) -> list[int]:
     return [_DYNAMIC if isinstance(value, ir.Value) else value for value in values]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Size
 from fx_importer.mlir.emit_linalg import LinalgOps
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Body = Callable[["LoopEmitter", ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 """Emits a loop body: takes an emitter inside the loop, the induction variable and the iter_args; returns new ones."""
@@ -47,6 +51,15 @@ class LoopEmitter(LinalgOps):
         counter, *carried = block.arguments
         inside.op("scf.yield", [], body(inside, counter, carried))
         return list(op.results)
+
+    def parallel_loop(self, count: Size, attributes: Mapping[str, ir.Attribute]) -> tuple[Self, ir.Value]:
+        """Emit ``scf.parallel`` of ``count`` iterations; return an emitter in it, before its end, and its counter."""
+        bounds = [self.index(each) for each in (0, count, 1)]
+        segments = {"operandSegmentSizes": self.segments(1, 1, 1, 0)}
+        op = self.op("scf.parallel", [], bounds, segments | dict(attributes), regions=1)
+        block = self.add_block(op.regions[0], [ir.IndexType.get(self.context)])
+        end = self.inside(block).op("scf.reduce", [])
+        return type(self)(ir.InsertionPoint(end), self.location), block.arguments[0]
 
     def nest(
         self,

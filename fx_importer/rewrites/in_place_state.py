@@ -93,7 +93,7 @@ def _in_own_memory(value: ir.Value, emit: Emitter) -> ir.Value:
     own = isinstance(owner, ir.Operation | ir.OpView) and _is_in_own_memory(value, owner)
     if own or not isinstance(value.type, ir.RankedTensorType):
         return value
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0], emit.context)}
+    segments = {"operandSegmentSizes": emit.segments(0, 1, 0)}
     return emit.op("bufferization.alloc_tensor", [value.type], [value], segments).result
 
 

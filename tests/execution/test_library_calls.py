@@ -43,6 +43,19 @@ def test_kernels_compute_what_the_operations_do(name, dtype):
     torch.testing.assert_close(lowered.run(*arguments), function(*arguments), rtol=tolerance, atol=tolerance)
 
 
+def test_products_of_two_element_types():
+    a, b = _arguments([(60, 70), (70, 80)], torch.float32)
+    lowered = lower(lambda a, b: (a @ b, a.double() @ b.double()), a, b, output_type="linalg-on-tensors")
+    for found, wanted in zip(lowered.run(a, b), (a @ b, a.double() @ b.double()), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_the_program_may_have_the_name_of_a_kernel():
+    (x,) = _arguments([(300, 300)], torch.float32)
+    lowered = lower(torch.exp, x, output_type="linalg-on-tensors", func_name="parallel_main")
+    torch.testing.assert_close(lowered.run(x), torch.exp(x))
+
+
 def test_small_products_and_integers_are_loops():
     for arguments in (_arguments([(4, 4), (4, 4)], torch.float32), _arguments([(64, 64), (64, 64)], torch.int64)):
         lowered = lower(torch.mm, *arguments, output_type="linalg-on-tensors")
