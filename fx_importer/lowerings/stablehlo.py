@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fx_importer.lowerings.module_builder import CannotEmit, extreme
 from fx_importer.lowerings.target_emitter import TargetEmitter
-from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit_stablehlo import StablehloOps
 
 _NAMES = {
@@ -104,26 +104,27 @@ class StablehloEmitter(StablehloOps, TargetEmitter):
         return self.concatenate(tensors, axis, kind)
 
     def _slice(self, x: ir.Value, starts: Sequence[int], kind: ir.Type) -> ir.Value:
-        parts = ", ".join(
-            f"{start}:{start + (size or 0)}" for start, size in zip(starts, self.shape(kind), strict=True)
-        )
-        return self._inlined(f"stablehlo.slice %a0 [{parts}] : ({x.type}) -> {kind}", kind, x)
+        ends = [start + (size or 0) for start, size in zip(starts, self.shape(kind), strict=True)]
+        bounds = {"start_indices": starts, "limit_indices": ends, "strides": [1] * len(ends)}
+        return self.op("stablehlo.slice", [kind], [x], {name: self.array(each) for name, each in bounds.items()}).result
 
     def _reduce(self, name: str, x: ir.Value, axes: Sequence[int], kind: ir.Type) -> ir.Value:
         element = self.element(x)
         left = self.tensor([size for axis, size in enumerate(self.shape(x)) if axis not in axes], element)
         start = self.constant(0 if name == "sum" else extreme(element, least=name == "amax"), element)
-        text = f"stablehlo.reduce(%a0 init: %a1) applies stablehlo.{_REDUCTIONS[name]} across dimensions = {list(axes)}"
-        reduced = self._inlined(f"{text} : ({x.type}, {start.type}) -> {left}", left, x, start)
-        return reduced if left == kind else self._reshape(reduced, kind)
+        made = self.op("stablehlo.reduce", [left], [x, start], {"dimensions": self.array(axes)}, regions=1)
+        self.fill_region(
+            made.regions[0], [start.type] * 2, lambda emit, a, b: [emit.stablehlo(_REDUCTIONS[name], a.type, a, b)]
+        )
+        return made.result if left == kind else self._reshape(made.result, kind)
 
     def _matmul(self, x: ir.Value, y: ir.Value, kind: ir.Type) -> ir.Value:
         batch = len(self.shape(x)) - 2
-        batching = "batching_dims = [0] x [0], " if batch else ""
-        text = f"stablehlo.dot_general %a0, %a1, {batching}contracting_dims = [{batch + 1}] x [{batch}]"
-        return self._inlined(f"{text} : ({x.type}, {y.type}) -> {kind}", kind, x, y)
-
-    def _inlined(self, text: str, kind: ir.Type, *operands: ir.Value) -> ir.Value:
-        """Emit one operation from text, with operands ``%a0``, ``%a1`` and so on."""
-        arguments = ", ".join(f"%a{i}: {each.type}" for i, each in enumerate(operands))
-        return self.inline(f"func.func @f({arguments}) -> {kind} {{\n%r = {text}\nreturn %r : {kind}\n}}", *operands)[0]
+        numbers = stablehlo_d.DotDimensionNumbers.get(
+            lhs_batching_dimensions=list(range(batch)),
+            rhs_batching_dimensions=list(range(batch)),
+            lhs_contracting_dimensions=[batch + 1],
+            rhs_contracting_dimensions=[batch],
+            context=self.context,
+        )
+        return self.op("stablehlo.dot_general", [kind], [x, y], {"dot_dimension_numbers": numbers}).result

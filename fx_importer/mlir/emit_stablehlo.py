@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Emitter
@@ -22,6 +22,13 @@ class StablehloOps(Emitter):
     def dense_constant(self, elements: str, type_: ir.Type | str) -> ir.Value:
         """Emit a constant tensor; ``elements`` is what stands in the brackets of ``dense<…>``."""
         return self.const(self.attribute(f"dense<{elements}> : {type_}"))
+
+    def zeros(self, type_: ir.Type) -> ir.Value:
+        """Emit a constant tensor of zeros."""
+        element = ir.RankedTensorType(type_).element_type
+        number = "0" if isinstance(element, ir.IntegerType) else "0.0"
+        elements = f"({number}, {number})" if isinstance(element, ir.ComplexType) else number
+        return self.parsed(f"stablehlo.constant dense<{elements}> : {type_}").result
 
     def compare(
         self, direction: str, a: ir.Value, b: ir.Value, compare_type: ir.Attribute | str | None = None
@@ -49,3 +56,9 @@ class StablehloOps(Emitter):
         """Emit ``x``, whose axes are ``axes`` of the result, in the shape that the tensor ``sizes`` holds."""
         dims = {"broadcast_dimensions": self.array(axes)}
         return self.op("stablehlo.dynamic_broadcast_in_dim", [type_], [x, sizes], dims).result
+
+    def fill_region(self, region: ir.Region, kinds: Sequence[ir.Type], body: Callable[..., Sequence[ir.Value]]) -> None:
+        """Fill ``region``: ``body`` takes an emitter and block arguments of ``kinds``, and returns the results."""
+        block = self.add_block(region, kinds)
+        inside = self.inside(block)
+        inside.op("stablehlo.return", [], body(inside, *block.arguments))

@@ -10,6 +10,7 @@ from functools import cache, partial
 from fx_importer.diagnostics.mlir_diagnostics import emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir, passmanager, stablehlo_version
 from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.resources import resource_of
 from fx_importer.mlir.walk import operations
@@ -105,13 +106,7 @@ def _with_zero_weights(module: ir.Operation) -> ir.Operation:
     for op in operations(module, ("stablehlo.constant",)):
         if resource_of(op) is None:
             continue
-        kind = ir.RankedTensorType(op.results[0].type)
-        number = "0" if isinstance(kind.element_type, ir.IntegerType) else "0.0"
-        zero = f"({number}, {number})" if isinstance(kind.element_type, ir.ComplexType) else number
-        # As text: the bindings cannot make complex attributes.
-        new = ir.Operation.parse(f"stablehlo.constant dense<{zero}> : {kind}", context=module.context)
-        ir.InsertionPoint(op).insert(new)
-        replace(op, new.results[0])
+        replace(op, StablehloOps.before(op).zeros(op.results[0].type))
     return module
 
 

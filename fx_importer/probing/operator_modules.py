@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter
 from fx_importer.mlir.walk import operations
 
 _TENSOR = re.compile(r"!torch\.v?tensor\b")
@@ -246,9 +247,7 @@ def _constant(op: ir.Operation) -> ir.Operation:
 
 
 def _inserted(text: str) -> ir.Operation:
-    new = ir.Operation.parse(text, context=ir.InsertionPoint.current.block.owner.context)
-    ir.InsertionPoint.current.insert(new)
-    return new
+    return Emitter(ir.InsertionPoint.current, ir.Location.current).parsed(text)
 
 
 def _count(kind: ir.ShapedType) -> int:

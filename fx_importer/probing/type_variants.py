@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit import Emitter, replace
 from fx_importer.mlir.walk import operations
 
 
@@ -73,9 +73,7 @@ def _with_types(text: str, context: ir.Context, change: Callable[[str], str]) ->
             for op in operations(module.operation):
                 change_types(op)
             for op, value in unreadable.items():
-                new = ir.Operation.parse(f"torch.vtensor.literal({value}) : {op.results[0].type}")
-                ir.InsertionPoint(op).insert(new)
-                replace(op, new.results[0])
+                replace(op, Emitter.before(op).parsed(f"torch.vtensor.literal({value}) : {op.results[0].type}").result)
             if not differs or not module.operation.verify():
                 return None
         except (ir.MLIRError, ValueError):  # a constant that the new type cannot hold, or types that contradict

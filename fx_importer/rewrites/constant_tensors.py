@@ -19,9 +19,7 @@ def constants_to_stablehlo(module: ir.Operation) -> None:
     """Turn every constant tensor into a ``stablehlo.constant``; uninitialized ones of static shape become zeros."""
     for op in operations(module, ("tensor.empty",)):
         if not op.operands:
-            emit, type_ = Emitter.before(op), op.results[0].type
-            zeros = emit.attribute(f"dense<{_zero(type_)}> : {type_}")
-            replace(op, emit.op("arith.constant", [type_], (), {"value": zeros}).result)
+            replace(op, StablehloOps.before(op).zeros(op.results[0].type))
     for op in operations(module, ("arith.constant",)):
         _replace_constant(op, "stablehlo.constant", "value")
 
@@ -39,23 +37,15 @@ def literals_to_stablehlo(op: ir.Operation, emit: StablehloOps) -> None:
             literal.erase()
 
 
-def _zero(type_: ir.Type) -> str:
-    element = ir.RankedTensorType(type_).element_type
-    if isinstance(element, ir.ComplexType):
-        return "(0.0, 0.0)"
-    return "0" if isinstance(element, ir.IntegerType) else "0.0"
-
-
 def _replace_constant(op: ir.Operation, name: str, attribute: str) -> None:
     """Replace ``op``, an ``arith.constant``, by the operation ``name``, which holds the value as ``attribute``."""
     type_ = op.results[0].type
     if not isinstance(type_, ir.RankedTensorType) or isinstance(type_.element_type, ir.IndexType):
         return  # neither dialect has tensors of index
+    emit = Emitter.before(op)
     try:
-        new = Emitter.before(op).op(name, [type_], (), {attribute: op.attributes["value"]})
+        new = emit.op(name, [type_], (), {attribute: op.attributes["value"]})
     except TypeError:
-        # The bindings cannot read a complex ``dense``. Both constants are spelled alike. (A ``dense_resource`` they
-        # can; as text it would lose its bytes.)
-        new = ir.Operation.parse(str(op).replace("arith.constant", name, 1), context=op.context)
-        ir.InsertionPoint(op).insert(new)
+        # A complex ``dense``. Both constants are spelled alike. (A ``dense_resource`` as text would lose its bytes.)
+        new = emit.parsed(str(op).replace("arith.constant", name, 1))
     replace(op, new.results[0])

@@ -22,3 +22,14 @@ def test_constants_of_the_target_dialect(dialect, constant):
     run_text(f"builtin.module(fx-importer-constants-to-{dialect})", module)
     assert str(module).count(constant) == 2
     assert str(module).count("arith.constant") == 2  # neither dialect has indices, or numbers outside of tensors
+
+
+@pytest.mark.parametrize("element", ["f32", "i64", "complex<f32>"])
+def test_uninitialized_tensors_are_zeros_in_stablehlo(element):
+    kind = f"tensor<2x{element}>"
+    text = f"func.func @main() -> {kind} {{ %0 = tensor.empty() : {kind} return %0 : {kind} }}"
+    module = ir.Module.parse(text, new_context())
+    run_text("builtin.module(fx-importer-constants-to-stablehlo)", module)
+    (zeros, _) = module.body.operations[0].regions[0].blocks[0].operations
+    assert zeros.operation.name == "stablehlo.constant"
+    assert str(zeros.result.type) == kind

@@ -85,14 +85,6 @@ class TensorEmitter(UnsignedTypeConverter, StablehloOps, ArithOps):
             return self.compare(direction, a, b, "UNSIGNED")
         return self.compare(direction, a, b, "SIGNED" if element.startswith("i") else "FLOAT")
 
-    # --- regions ----------------------------------------------------------------------------------------------------
-
-    def fill_region(self, region: ir.Region, kinds: Sequence[ir.Type], body: Callable[..., Sequence[ir.Value]]) -> None:
-        """Fill ``region``: ``body`` takes an emitter and block arguments of ``kinds``, and returns the results."""
-        block = self.add_block(region, kinds)
-        inside = self.inside(block)
-        inside.op("stablehlo.return", [], body(inside, *block.arguments))
-
 
 OperatorLowering = Callable[[ir.Operation, TensorEmitter], "Sequence[ir.Value] | None"]
 """Emits the results of an operator as builtin tensors; returns None, before it emits any, for no match."""
