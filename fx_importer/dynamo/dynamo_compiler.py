@@ -34,7 +34,7 @@ from fx_importer.exporting.aliased_inputs import without_aliases
 from fx_importer.fx_graph.programs import fake_mode_of
 from fx_importer.lowerings import Lowerings
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import terminator
+from fx_importer.mlir.emit import terminator, update_function_type
 from fx_importer.output_types import OutputType
 
 REGISTRIES = (tosa.ops_registry, linalg.ops_registry, math.ops_registry)
@@ -268,8 +268,7 @@ def _results_first(lowered: Lowered, name: str) -> Lowered:
     returned = [ending.operands[i] for i in order]
     for position, value in enumerate(returned):
         ending.operands[position] = value
-    kind = ir.FunctionType.get([each.type for each in function.entry_block.arguments], [each.type for each in returned])
-    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    update_function_type(function)
     if "res_attrs" in function.attributes:
         attributes = ir.ArrayAttr(function.attributes["res_attrs"])
         function.attributes["res_attrs"] = ir.ArrayAttr.get([attributes[i] for i in order])

@@ -16,6 +16,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.loop_interchange import permute_operand_map, row_order
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import update_function_type
 from fx_importer.mlir.emit_arith import ArithOps
 from fx_importer.mlir.resources import has_data, key_of, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations
@@ -91,8 +92,7 @@ def _bytes_of(value: ir.Attribute) -> np.ndarray | None:
 def append_argument(function: func_d.FuncOp, argument_type: ir.Type) -> ir.Value:
     """Return a new last argument of ``function``."""
     argument = function.entry_block.add_argument(argument_type, function.location)
-    inputs = [each.type for each in function.entry_block.arguments]
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
+    update_function_type(function)
     if "arg_attrs" in function.attributes:
         given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([*given, ir.DictAttr.get({})])

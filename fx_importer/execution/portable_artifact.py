@@ -13,6 +13,7 @@ from fx_importer.execution.constant_block import name_resources, take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
+from fx_importer.mlir.emit import update_function_type
 from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.module_io import copy_to_new_context
@@ -74,8 +75,7 @@ def _inline(function: func_d.FuncOp, weights: Sequence[torch.Tensor]) -> None:
             argument.replace_all_uses_with(emit.const(elements(tensor, ir.RankedTensorType(argument.type))))
         for _ in weights:
             block.erase_argument(first)
-        inputs = [each.type for each in block.arguments]
-        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, function.type.results))
+        update_function_type(function)
         if weights and "arg_attrs" in function.attributes:
             given = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
             function.attributes["arg_attrs"] = ir.ArrayAttr.get(given[:first])

@@ -15,6 +15,7 @@ from fx_importer.execution.call_signature import Signature, TensorKind
 from fx_importer.execution.float_sizes import fold_scalars
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, passmanager
+from fx_importer.mlir.emit import update_function_type
 from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations
@@ -88,13 +89,13 @@ def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Seq
         for argument, number in zip(function.entry_block.arguments, numbers, strict=False):
             if number is not None:
                 _replace_argument(function, argument, number)
-        _update_function_type(function)
+        update_function_type(function)
         passes = passmanager.PassManager.parse(_REFINE, copy.context)
         passes.enable_verifier(False)  # until shapes are refined, operands are more static than their users allow
         passes.run(copy.operation)
         while not _is_static(copy) and fold_scalars(function.entry_block):
             passes.run(copy.operation)
-        _update_function_type(function)
+        update_function_type(function)
     copy.operation.verify()
     return copy
 
@@ -105,13 +106,6 @@ def _replace_argument(function: func_d.FuncOp, argument: ir.Value, number: int) 
     )
     emit = StablehloOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
     argument.replace_all_uses_with(emit.const(value))
-
-
-def _update_function_type(function: func_d.FuncOp) -> None:
-    """Set the type of ``function`` to that of its body."""
-    block = function.entry_block
-    inputs, results = ([each.type for each in values] for values in (block.arguments, block.operations[-1].operands))
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
 
 
 def _is_static(module: ir.Module) -> bool:

@@ -25,7 +25,7 @@ from fx_importer.execution.module_functions import check_dialects, extract_funct
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_interpreter_child import interpret
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, terminator
+from fx_importer.mlir.emit import Emitter, terminator, update_function_type
 from fx_importer.options import Limits
 from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
@@ -134,9 +134,7 @@ def _return_readable_types(function: func_d.FuncOp) -> None:
             returned.append(value)
     emit.op("func.return", [], returned)
     ending.erase()
-    inputs = [each.type for each in function.entry_block.arguments]
-    kind = ir.FunctionType.get(inputs, [each.type for each in returned], function.context)
-    function.attributes["function_type"] = ir.TypeAttr.get(kind, function.context)
+    update_function_type(function)
     if "res_attrs" in function.attributes:
         del function.attributes["res_attrs"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import ir, passmanager
-from fx_importer.mlir.emit import producer, replace, terminator
+from fx_importer.mlir.emit import producer, replace, update_function_type
 from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations
@@ -28,11 +28,7 @@ def specialize_tosa(
             result = ir.RankedTensorType(op.results[0].type)
             if result.has_static_shape:  # the specification has no inferred sizes, -1
                 op.operands[len(op.operands) - 1] = TosaOps.before(op).const_shape(result.shape)
-        inputs, results = (
-            [each.type for each in values]
-            for values in (function.entry_block.arguments, terminator(function.entry_block).operands)
-        )
-        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+        update_function_type(function)
     copy.operation.verify()
     return copy
 

@@ -15,10 +15,10 @@ from fx_importer.importing.manifest_records import name_values
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.importing.signature import Signature
 from fx_importer.importing.size_guards import InputGuards
-from fx_importer.importing.subgraph_functions import give_type
 from fx_importer.importing.symbolic_shapes import Symbols
 from fx_importer.importing.types import static_dimension
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import update_function_type
 from fx_importer.options import ImportOptions
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def import_body(
                 importer.hooks.store_produced_value(build, constant.tensor, build.value(constant.stored), info)
     results = build.values(signature.results)
     build.op("func.return", [], results)
-    give_type(function, [argument.type for argument in block.arguments], results)
+    update_function_type(function)
     if signature.function is not None:
         name_values(function, signature.function)
     if program is not None and _is_dynamic(argument.node for argument in signature.arguments):

@@ -11,6 +11,7 @@ from torch import fx
 from fx_importer.fx_graph.programs import SAME_IN_ALL_CALLS
 from fx_importer.importing.node_builder import NodeBuilder
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import update_function_type
 
 if TYPE_CHECKING:
     from fx_importer.importing.importer import FxImporter
@@ -69,7 +70,7 @@ class Callees:
         build.unsupported.extend(inner.unsupported)
         inner.location = importer.locations.unknown
         inner.op("func.return", [], results)
-        give_type(function, types, results)
+        update_function_type(function)
         symbol = ir.FlatSymbolRefAttr.get(function.name.value, importer.context)
         made = self._known[module] = Callee(symbol, passed, [result.type for result in results])
         return made
@@ -77,9 +78,3 @@ class Callees:
 
 def _is_literal(value: ir.Value) -> bool:
     return not isinstance(value.owner, ir.Block) and value.owner.name == _LITERAL
-
-
-def give_type(function: func_d.FuncOp, inputs: Sequence[ir.Type], results: Sequence[ir.Value]) -> None:
-    """Set the type of ``function``, which was created before its inputs and results were known."""
-    type_ = ir.FunctionType.get(inputs, [result.type for result in results], function.context)
-    function.attributes["function_type"] = ir.TypeAttr.get(type_, function.context)

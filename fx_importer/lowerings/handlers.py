@@ -24,6 +24,7 @@ from fx_importer.lowerings.symbol_table import SymbolTable
 from fx_importer.lowerings.target_emitter import TargetEmitter
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.declarations import StubDefinition
+from fx_importer.mlir.emit import update_function_type
 from fx_importer.output_types import OutputType
 from fx_importer.rewrites.torch.region_types import UnsupportedRegionType
 
@@ -86,8 +87,7 @@ def _import_as_fallback(rule: Lowering, into: OutputType, node: fx.Node, build: 
         inner.environment.bind(each, argument)
     results = tree_leaves(_RuleCall(rule, node, inner, EMITTERS[into.root]).lowered())
     inner.op("func.return", [], results)
-    kind = ir.FunctionType.get(types, [each.type for each in results], context)
-    function.attributes["function_type"] = ir.TypeAttr.get(kind, context)
+    update_function_type(function)
 
     stem = "fallback_" + re.sub(r"\W", "_", str(node.target))
     found = import_call_of(External(rule.operators, stem), node, build)

@@ -172,6 +172,14 @@ def terminator(block: ir.Block) -> ir.Operation:
     return block.operations[len(block.operations) - 1].operation
 
 
+def update_function_type(function: ir.Operation | ir.OpView) -> None:
+    """Set the type of ``function`` to that of its body: of its arguments, and of what it returns."""
+    block = function.regions[0].blocks[0]
+    inputs, results = ([each.type for each in values] for values in (block.arguments, terminator(block).operands))
+    kind = ir.FunctionType.get(inputs, results, function.context)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind, function.context)
+
+
 def replace(op: ir.Operation, *values: ir.Value) -> None:
     """Use ``values`` in place of the results of ``op``, and erase it."""
     for result, value in zip(op.results, values, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from fx_importer.mlir.bindings import ir, load_dialects, new_context, passmanager
-from fx_importer.mlir.emit import Emitter, is_used, terminator
+from fx_importer.mlir.emit import Emitter, is_used, terminator, update_function_type
 
 
 def parsed(text: str) -> ir.Module:
@@ -49,9 +49,7 @@ def with_operations(text: str, kept: Collection[int]) -> str:
         for position in reversed(range(len(block.arguments))):
             if not is_used(block.arguments[position]):
                 block.erase_argument(position)
-        returned = terminator(block).operands
-        kind = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
-        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        update_function_type(function)
     for name in ("arg_attrs", "res_attrs"):
         if name in function.attributes:
             del function.attributes[name]

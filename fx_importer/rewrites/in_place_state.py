@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, terminator
+from fx_importer.mlir.emit import Emitter, terminator, update_function_type
 from fx_importer.mlir.walk import rewrite
 
 _OVERWRITES = "fx_importer.overwrites"
@@ -125,9 +125,7 @@ def _set_results(function: func_d.FuncOp, values: Sequence[ir.Value], attributes
     old = terminator(function.entry_block)
     Emitter.before(old).op("func.return", [], list(values))
     old.erase()
-    inputs = [argument.type for argument in function.entry_block.arguments]
-    type_ = ir.FunctionType.get(inputs, [value.type for value in values], function.context)
-    function.attributes["function_type"] = ir.TypeAttr.get(type_, function.context)
+    update_function_type(function)
     if "res_attrs" in function.attributes:
         del function.attributes["res_attrs"]
     if attributes:

@@ -8,7 +8,7 @@ it follows from the guards on the inputs of the exported program.
 from __future__ import annotations
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit import replace, update_function_type
 from fx_importer.mlir.walk import operations, rewrite
 from fx_importer.rewrites.stablehlo import scalar_arithmetic
 from fx_importer.rewrites.stablehlo.dimension_sizes import DimensionSizes, Shape, integer_array
@@ -58,9 +58,7 @@ class _FunctionRewrite:
         self._block(block)
         for op in reversed(self.replaced):  # only now: a new value may have the address of an erased one
             op.erase()
-        types = [[each.type for each in values] for values in (block.arguments, block.operations[-1].operands)]
-        with self.function.context:
-            self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+        update_function_type(self.function)
 
     def _equate_symbols(self) -> None:
         """Record that sizes of arguments which torch.export gives one symbol are equal."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import replace, terminator, with_element
+from fx_importer.mlir.emit import replace, terminator, update_function_type, with_element
 from fx_importer.mlir.emit_torch import TorchOps
 from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.resources import is_resource, key_of, resource
@@ -97,9 +97,7 @@ class _Narrowing:
         for op in operations(function, ("tosa.cast",)):
             if op.operands[0].type == op.results[0].type:
                 replace(op, op.operands[0])
-        inputs, results = (list(values) for values in (block.arguments, terminator(block).operands))
-        type_ = ir.FunctionType.get([each.type for each in inputs], [each.type for each in results], function.context)
-        function.attributes["function_type"] = ir.TypeAttr.get(type_, function.context)
+        update_function_type(function)
 
     def _attributes(self, op: ir.Operation) -> None:
         for name in op.attributes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fx_importer.diagnostics.mlir_diagnostics import deduplicated, emit_errors, emit_warnings
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import is_used, terminator, with_element
+from fx_importer.mlir.emit import is_used, terminator, update_function_type, with_element
 from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.tosa.i64_casts import cast
@@ -245,8 +245,7 @@ class _Narrowing:
         last = terminator(block)
         for position in range(len(last.operands)):
             self._use(last, position, narrow=self._everything)
-        type_ = ir.FunctionType.get([a.type for a in block.arguments], [o.type for o in last.operands], last.context)
-        function.attributes["function_type"] = ir.TypeAttr.get(type_, last.context)
+        update_function_type(function)
 
 
 def _groups(op: ir.Operation) -> Iterator[_Group]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.elided_weights import transposed_handle
-from fx_importer.mlir.emit import Emitter, is_used, producer, replace
+from fx_importer.mlir.emit import Emitter, is_used, producer, replace, update_function_type
 from fx_importer.mlir.emit_tosa import TosaOps
 from fx_importer.mlir.resources import key_of, resource, resource_bytes, resource_of
 from fx_importer.mlir.walk import operations, rewrite
@@ -38,9 +38,7 @@ def transpose_tosa_arguments(module: ir.Operation) -> None:
         if callers := calls[function.name.value] if function.regions[0].blocks else []:
             for position, argument in enumerate(function.arguments):
                 _transpose_outside(argument, position, callers)
-            inputs = [argument.type for argument in function.arguments]
-            type_ = ir.FunctionType.get(inputs, function.type.results, module.context)
-            function.attributes["function_type"] = ir.TypeAttr.get(type_, module.context)
+            update_function_type(function)
     transpose_tosa_weights(module)
 
 
