@@ -1,4 +1,4 @@
-"""One block of memory for all buffers of static size that a function allocates and frees itself."""
+"""Memory that the caller provides: one block for the buffers that a function frees itself, and one for each result."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fx_importer.execution.constant_block import append_argument, view_of_block
+from fx_importer.execution.constant_block import DISJOINT, append_argument, view_of_block
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import replace
+from fx_importer.mlir.emit import replace, terminator
 from fx_importer.mlir.emit_arith import ArithOps
 
 _ALIGNMENT = 64
@@ -42,6 +42,49 @@ def plan_arena(function: func_d.FuncOp) -> torch.Tensor:
             each.release.erase()
             replace(each.allocation, view)
     return torch.empty(size, dtype=torch.uint8)
+
+
+def place_results(function: func_d.FuncOp) -> tuple[int, ...]:
+    """Move the buffers that ``function`` returns into new last arguments; return which results these are, in order.
+
+    Buffers of dynamic size stay, and those that several results share, or may share.
+    """
+    if len(function.body.blocks) != 1:
+        return ()
+    returned = list(terminator(function.entry_block).operands)
+    memory = [memory_of(value) if isinstance(value.type, ir.MemRefType) else value for value in returned]
+    if any(each is None for each in memory):
+        return ()
+    placed: list[int] = []
+    for position, value in enumerate(returned):
+        if memory[position] != value or memory.count(value) > 1 or not isinstance(value.type, ir.MemRefType):
+            continue
+        if (size := _bytes(kind := ir.MemRefType(value.type))) is None:
+            continue
+        with function.context, function.location:
+            argument = append_argument(function, ir.MemRefType.get([size], ir.IntegerType.get_signless(8)))
+            allocation = value.owner
+            replace(allocation, view_of_block(ArithOps.before(allocation), argument, 0, kind))
+        placed.append(position)
+    return tuple(placed)
+
+
+def memory_of(buffer: ir.Value) -> ir.Value | str | None:
+    """Return what stands for the memory of a buffer: an allocation, or all arguments; None if it is unknown."""
+    while not isinstance(buffer.owner, ir.Block) and buffer.owner.name in _VIEWS:
+        if DISJOINT in buffer.owner.attributes:
+            return buffer
+        buffer = buffer.owner.operands[0]
+    if not isinstance(buffer.owner, ir.Block):
+        return buffer if buffer.owner.name == "memref.alloc" else None
+    function = buffer.owner.owner
+    return "arguments" if isinstance(function, func_d.FuncOp) else None
+
+
+_VIEWS = tuple(
+    f"memref.{name}"
+    for name in ("cast", "collapse_shape", "expand_shape", "reinterpret_cast", "subview", "transpose", "view")
+)
 
 
 def _buffers(function: func_d.FuncOp) -> list[_Buffer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -10,7 +11,9 @@ import torch
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.argument_values import as_argument, check_dtype, check_writable, with_declared_dtype
+from fx_importer.execution.backend import Loaded
 from fx_importer.execution.nested_inputs import UNKNOWN_TYPE, Flattener, builder
+from fx_importer.execution.recurring_calls import RecurringCall
 from fx_importer.execution.size_checks import check_sizes
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.output_types import OutputType
@@ -24,46 +27,62 @@ class Held(Protocol):
     gradients: dict[str, torch.Tensor]
 
 
-Read = Callable[[list[Any]], Any]
+Read = Callable[[Sequence[Any]], Any]
 """Return an argument of the function, from the leaves of the inputs."""
 
-Store = Callable[[list[Any], list[Any], Any], None]
+Store = Callable[[Sequence[Any], list[Any], Any], None]
 """Store a result of the function, given the leaves of the inputs and of the outputs."""
 
 
 class CallPlan:
-    """What a call of one function does before and after it.
+    """A call of one function of a module: what is done before and after the ``loaded`` function runs.
 
     Raises:
         UsageError: if a type of the nested inputs is not known.
     """
 
-    def __init__(self, name: str, manifest: Manifest, held: Held):
+    def __init__(self, name: str, manifest: Manifest, loaded: Loaded, held: Held):
         function = manifest.functions[name]
         scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
+        self._name = name
         self._function = function
+        self._loaded = loaded
         self._flattener = Flattener(function)
+        self._recurring = RecurringCall(len(function.inputs.leaves))
         self._writable = _written(function)
         self._typed = [
             (each.name, each.leaf, each.type.dtype, getattr(torch, each.type.dtype, None))
             for each in function.arguments
             if each.kind == "input" and each.leaf is not None
         ]
-        self.arguments: list[Read] = [_read(each, held, scalars_are_tensors) for each in function.arguments]
-        """What reads each argument of the function."""
+        arguments = [(each.kind, each.leaf, each.passed_as) for each in function.arguments]
+        in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
+        self._takes_leaves = in_order and not scalars_are_tensors
+        """Whether the arguments are the leaves of the inputs."""
+        self._arguments: list[Read] = [_read(each, held, scalars_are_tensors) for each in function.arguments]
         self._results: list[Store] = [_store(each, held) for each in function.results]
-        self._leaves = [_without_result(leaf) for leaf in function.outputs.leaves]
-        """What makes the leaves of the outputs that the function does not return."""
+        leaves = function.outputs.leaves
+        self._leaves = [leaf.value for leaf in leaves]
+        """The leaves of the outputs; those that the function returns are replaced."""
+        self._made = [(i, make) for i, leaf in enumerate(leaves) if (make := _empty(leaf)) is not None]
         self._build = None if function.outputs.spec is None else builder(function.outputs.spec)
-        self._name = name
 
-    def inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return the leaves of the inputs.
+    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call the function with the inputs of the model, and return its outputs.
 
         Raises:
-            UsageError: for inputs that the program was not exported for.
+            UsageError: for inputs that the program was not exported for; or if the type of the outputs is not known.
         """
+        leaves = self._flattener.flat(args, kwargs)
+        if leaves is None or not self._recurring.matches(leaves):
+            leaves = self._checked_leaves(args, kwargs)
+        returned = self._loaded(*(leaves if self._takes_leaves else [read(leaves) for read in self._arguments]))
+        return self._outputs(leaves, returned)
+
+    def _checked_leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         leaves = self._flattener.leaves(args, kwargs)
+        if self._recurring.matches(leaves):
+            return leaves
         if self._function.symbols:
             check_sizes(self._function, leaves)
         for name, leaf in self._writable:
@@ -71,15 +90,14 @@ class CallPlan:
         for name, leaf, spelled, dtype in self._typed:
             if isinstance(value := leaves[leaf], torch.Tensor) and value.dtype is not dtype:
                 check_dtype(name, value, spelled)
+        self._recurring.accept(leaves)
         return leaves
 
-    def outputs(self, leaves: list[Any], returned: Sequence[Any]) -> Any:
-        """Store what the function returned, and return the outputs of the model.
-
-        Raises:
-            UsageError: if the type of the outputs is not known.
-        """
-        outputs = [make() if callable(make) else make for make in self._leaves]
+    def _outputs(self, leaves: Sequence[Any], returned: Sequence[Any]) -> Any:
+        """Store what the function returned, and return the outputs of the model."""
+        outputs: list[Any] = [*self._leaves]
+        for position, make in self._made:
+            outputs[position] = make()
         for store, value in zip(self._results, returned, strict=True):
             store(leaves, outputs, value)
         if self._build is None:
@@ -124,36 +142,34 @@ def _scalar_as_tensor(value: Any) -> Any:
 
 
 def _store(result: Result, held: Held) -> Store:
-    name, leaf, is_number = result.name, result.leaf, result.type.shape is None
+    kind, name, leaf, is_number = result.kind, result.name, result.leaf, result.type.shape is None
     declared = getattr(torch, result.type.dtype)
 
     def converted(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        if is_number:
-            return value.item()
-        return value if value.dtype is declared else with_declared_dtype(value, result)
+        return value.item() if is_number else with_declared_dtype(value, result)
 
-    def store(leaves: list[Any], outputs: list[Any], value: Any) -> None:
-        value = converted(value)
-        if result.kind == "state":
+    def store(leaves: Sequence[Any], outputs: list[Any], value: Any) -> None:
+        if is_number or type(value) is not torch.Tensor or value.dtype is not declared:
+            value = converted(value)
+        if kind == "output" and leaf is not None:
+            outputs[leaf] = value
+        elif kind == "state":
             held.state[name] = value
-        elif result.kind == "gradient":
+        elif kind == "gradient":
             held.gradients[name] = value
-        elif result.kind == "input" and leaf is not None:
+        elif kind == "input" and leaf is not None:
             with torch.no_grad():
                 leaves[leaf].copy_(value)
-        elif leaf is not None:
-            outputs[leaf] = value
 
     return store
 
 
-def _without_result(leaf: Leaf) -> Any:
-    """Return an output that the function does not return: its value, or what makes a tensor without elements."""
+def _empty(leaf: Leaf) -> Callable[[], torch.Tensor] | None:
+    """Return what makes an output without elements, which functions may not return; None for other outputs."""
     shape = leaf.type.shape if leaf.type is not None else None
     sizes = [size for size in shape or () if isinstance(size, int)]
     if leaf.type is None or shape is None or 0 not in sizes or len(sizes) < len(shape):
-        return leaf.value
-    dtype = getattr(torch, leaf.type.dtype)
-    return lambda: torch.empty(sizes, dtype=dtype)
+        return None
+    return partial(torch.empty, sizes, dtype=getattr(torch, leaf.type.dtype))

@@ -12,6 +12,7 @@ import torch
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.memref import DTYPES, Descriptor, descriptor_type
+from fx_importer.execution.recurring_calls import PLAIN
 from fx_importer.mlir.bindings import func_d, ir
 
 
@@ -78,8 +79,6 @@ _SCALARS = {
     "i64": ScalarKind(int, ctypes.c_int64),
     "f64": ScalarKind(float, ctypes.c_double),
 }
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-"""Other classes (fake tensors, quantized wrappers, user classes) may lack memory that compiled code can read."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +34,7 @@ class Caller:
     ):
         self.manifest = manifest
         self._functions = dict(functions)
+        self._only = next(iter(manifest.functions)) if len(manifest.functions) == 1 else None
         self._plans: dict[str, CallPlan] = {}
         _require("function", manifest.functions, functions)
         given = state or {}
@@ -57,24 +57,23 @@ class Caller:
         Raises:
             UsageError: for inputs that the program was not exported for; or if the module has several functions.
         """
-        names = list(self.manifest.functions)
-        if len(names) != 1:
-            raise UsageError(f"the module has several functions: pick one, caller['{names[0]}'](...)")
-        return self._call(names[0], *args, **kwargs)
+        if self._only is None:
+            first = next(iter(self.manifest.functions))
+            raise UsageError(f"the module has several functions: pick one, caller['{first}'](...)")
+        return self._plan(self._only)(args, kwargs)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """Return a callable for the function ``name``. All functions of a caller share its state."""
         if name not in self.manifest.functions:
             there = ", ".join(f"'{each}'" for each in self.manifest.functions)
             raise UsageError(f"the module has no function '{name}': there is {there}")
-        return partial(self._call, name)
+        plan = self._plan(name)
+        return lambda *args, **kwargs: plan(args, kwargs)
 
-    def _call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    def _plan(self, name: str) -> CallPlan:
         if (plan := self._plans.get(name)) is None:
-            plan = self._plans[name] = CallPlan(name, self.manifest, self)
-        leaves = plan.inputs(args, kwargs)
-        returned = self._functions[name](*[read(leaves) for read in plan.arguments])
-        return plan.outputs(leaves, returned)
+            plan = self._plans[name] = CallPlan(name, self.manifest, self._functions[name], self)
+        return plan
 
 
 def _checked_tensor(what: str, name: str, value: Any) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 from torch_mlir.execution_engine import ExecutionEngine
 
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.execution.arena import plan_arena
+from fx_importer.execution.arena import place_results, plan_arena
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_signature import JIT, read_signature
 from fx_importer.execution.compiled_function import CompiledFunction
@@ -109,6 +109,7 @@ class JitBackend:
         relax_layout_casts(copy)
         bind_library(copy, kernels)
         arena = plan_arena(function)
+        placed = place_results(function)
         _run(loops, copy, trace)
         with trace.stage("kernels"):
             messages = insert_checks(copy)
@@ -123,14 +124,16 @@ class JitBackend:
         move_bits(copy)
         launch_on_threads(copy)
         with trace.stage("compile"):
-            engine, run, packed = _compile(copy, func_name, self.optimization, stubs.callbacks | kernels.callbacks)
+            callbacks = stubs.callbacks | kernels.callbacks
+            engine, run, packed = _compile(copy, func_name, self.optimization, callbacks)
         return CompiledFunction(
             signature,
             (constants, arena),
+            placed,
             messages,
             run,
             packed,
-            lambda: stubs.take_failure() or kernels.take_failure(),
+            (lambda: stubs.take_failure() or kernels.take_failure()) if callbacks else None,
             keep=(engine, stubs, kernels),
         )
 

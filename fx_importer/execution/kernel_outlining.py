@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fx_importer.execution.constant_block import DISJOINT
+from fx_importer.execution.arena import memory_of
 from fx_importer.execution.parallel_loops import (
     DYNAMIC_PREFIX,
     PREFIX,
@@ -130,7 +130,7 @@ def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> 
     """Mark the buffers that share no memory with others which the kernel takes: LLVM then keeps sums in registers."""
     if "llvm.bareptr" not in kernel.attributes:
         return
-    owners = {i: _allocation(value) for i, value in enumerate(passed) if isinstance(value.type, ir.MemRefType)}
+    owners = {i: memory_of(value) for i, value in enumerate(passed) if isinstance(value.type, ir.MemRefType)}
     if any(each is None for each in owners.values()):
         return
     found = list(owners.values())
@@ -138,24 +138,6 @@ def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> 
     kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(
         [ir.DictAttr.get(noalias if i in owners and found.count(owners[i]) == 1 else {}) for i in range(len(passed))]
     )
-
-
-def _allocation(value: ir.Value) -> ir.Value | str | None:
-    """Return what stands for the memory of a buffer: an allocation, or all arguments; None if it is unknown."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in _VIEWS:
-        if DISJOINT in value.owner.attributes:
-            return value
-        value = value.owner.operands[0]
-    if not isinstance(value.owner, ir.Block):
-        return value if value.owner.name == "memref.alloc" else None
-    function = value.owner.owner
-    return "arguments" if isinstance(function, func_d.FuncOp) else None
-
-
-_VIEWS = tuple(
-    f"memref.{name}"
-    for name in ("cast", "collapse_shape", "expand_shape", "reinterpret_cast", "subview", "transpose", "view")
-)
 
 
 def _trip_count(op: ir.Operation) -> float:

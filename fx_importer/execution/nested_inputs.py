@@ -37,19 +37,30 @@ class Flattener:
         self._fixed = [(i, record) for i, record in enumerate(self._records) if record.fixed]
         args, kwargs = self._spec.child(0), self._spec.child(1)
         self._order: Sequence[str] = kwargs.context
-        is_flat = kwargs.num_children == 0 and all(args.child(i).is_leaf() for i in range(args.num_children))
-        self._flat_count = args.num_children if is_flat else -1
-        """The number of positional inputs, where each is a leaf and there are no others."""
+        children = [each.child(i) for each in (args, kwargs) for i in range(each.num_children)]
+        self._positional = args.num_children if all(each.is_leaf() for each in children) else -1
+        """The number of positional inputs, if no input is nested."""
 
-    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Return the inputs in the order of the leaves: these are the leaves if each input is one. Nothing is checked.
+
+        It returns None if an input is nested in the manifest, or they are passed in another way.
+        """
+        if len(args) != self._positional or len(kwargs) != len(self._order):
+            return None
+        if not kwargs:
+            return args
+        named = [kwargs[name] for name in self._order if name in kwargs]
+        return (*args, *named) if len(named) == len(kwargs) else None
+
+    def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return the leaves of the inputs.
 
         Raises:
             UsageError: if they are nested differently than at export, or differ from a constant of the export.
         """
-        if len(args) == self._flat_count and not kwargs and all(type(each) in _LEAF_TYPES for each in args):
-            leaves = list(args)
-        else:
+        leaves = self.flat(args, kwargs)
+        if leaves is None or not all(type(each) in _LEAF_TYPES for each in leaves):
             leaves = self._nested(args, kwargs)
         for i, record in self._fixed:
             leaf = leaves[i]

@@ -13,8 +13,9 @@ from fx_importer.mlir.emit_llvm import POINTER, LlvmOps
 from fx_importer.mlir.walk import operations
 
 RUN = "__fx_importer_run"
-"""The function that calls compiled code. It takes the addresses of a packed function and of its arguments, and returns
-0, or the index of the failed check's message plus 1."""
+"""The function that calls compiled code. It takes the addresses of a packed function and of its arguments; the number
+of memref descriptors among these that it fills in, their addresses, and those of the tensors. It returns 0, or the
+index of the failed check's message plus 1."""
 _CHECK = "__fx_importer_check"
 _JUMP = "__fx_importer_jump"
 
@@ -79,7 +80,17 @@ def _define_runtime(emit: LlvmOps) -> None:
     failed.call_llvm("longjmp", [], [failed.address_of(_JUMP), code])
     failed.op("llvm.unreachable", [])
 
-    run, (function, arguments) = emit.define_llvm(RUN, [POINTER, POINTER], "i32", linkage="external")
+    takes = [POINTER, POINTER, "i64", POINTER, POINTER]
+    run, (function, arguments, count, descriptors, tensors) = emit.define_llvm(RUN, takes, "i32", linkage="external")
+
+    def fill_in(inside: LlvmOps, index: ir.Value) -> None:
+        descriptor, tensor = (
+            inside.value("llvm.load", POINTER, inside.word(each, index)) for each in (descriptors, tensors)
+        )
+        for field in range(2):  # the allocated and the aligned pointer
+            inside.op("llvm.store", [], [tensor, inside.word(descriptor, inside.constant(field, "i64"))])
+
+    run = run.repeat(count, fill_in)
     code = run.call_llvm("_setjmp", ["i32"], [run.address_of(_JUMP)]).result
     first, again = run.branch(run.compare("eq", code, run.constant(0, "i32")))
     first.call_llvm(function, [], [arguments])

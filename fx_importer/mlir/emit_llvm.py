@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fx_importer.mlir.bindings import ir
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 POINTER = "!llvm.ptr"
+_DYNAMIC = f"array<i32: {-(2**31)}>"
+"""The constant indices of ``llvm.getelementptr``, if the only index is an operand."""
 
 
 class LlvmOps(Emitter):
@@ -79,21 +81,41 @@ class LlvmOps(Emitter):
         block = self.point.block
         no = block.create_after()
         yes = block.create_after()
-        ir.Operation.create(
-            "llvm.cond_br",
-            operands=[condition],
-            attributes={"operandSegmentSizes": self.segments(1, 0, 0)},
-            successors=[yes, no],
-            loc=self.location,
-            ip=self.point,
-        )
+        self._end_block("llvm.cond_br", [condition], [yes, no], {"operandSegmentSizes": self.segments(1, 0, 0)})
         return self.inside(yes), self.inside(no)
+
+    def _end_block(
+        self,
+        name: str,
+        operands: Sequence[ir.Value],
+        successors: Sequence[ir.Block],
+        attributes: dict[str, ir.Attribute] | None = None,
+    ) -> None:
+        ir.Operation.create(
+            name, operands=operands, attributes=attributes, successors=successors, loc=self.location, ip=self.point
+        )
+
+    def repeat(self, count: ir.Value, body: Callable[[Self, ir.Value], None]) -> Self:
+        """End a block by a loop over ``body``, which takes an emitter and a counter; return an emitter after it."""
+        test = self.point.block.create_after(count.type, arg_locs=[self.location])
+        self._end_block("llvm.br", [self.constant(0, count.type)], [test])
+        head, (index,) = self.inside(test), test.arguments
+        inside, after = head.branch(head.compare("ult", index, count))
+        body(inside, index)
+        following = inside.same_type("add", index, inside.constant(1, index.type))
+        inside._end_block("llvm.br", [following], [test])
+        return after
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
     def pointer(self, address: ir.Value) -> ir.Value:
         """Emit an address, an ``index``, as a pointer."""
         return self.value("llvm.inttoptr", POINTER, self.value("arith.index_cast", "i64", address))
+
+    def word(self, address: ir.Value, index: ir.Value) -> ir.Value:
+        """Emit the address of element ``index``, an ``i64``, of the array of words at ``address``."""
+        kind = {"elem_type": ir.TypeAttr.get(index.type, self.context), "rawConstantIndices": self.attribute(_DYNAMIC)}
+        return self.op("llvm.getelementptr", [POINTER], [address, index], kind).result
 
     def on_stack(self, value: ir.Value) -> ir.Value:
         """Emit ``llvm.alloca`` of ``value``; return the pointer to it."""
