@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fx_importer.execution.constant_block import DISJOINT, append_argument, view_of_block
+from fx_importer.execution.constant_arguments import append_argument
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import replace, terminator
@@ -122,3 +122,13 @@ def _place(buffers: list[_Buffer]) -> int:
         each.offset = offset
         placed.append(each)
     return max((each.offset + each.size for each in placed), default=0)
+
+
+DISJOINT = "fx_importer.disjoint"
+"""The attribute of views that share no memory with others, as long as both are in use."""
+
+
+def view_of_block(emit: ArithOps, block: ir.Value, start: int, buffer_type: ir.MemRefType) -> ir.Value:
+    """Return the buffer that begins ``start`` bytes after the beginning of ``block``, and overlaps no other."""
+    attributes = {DISJOINT: ir.UnitAttr.get(emit.context)}
+    return emit.op("memref.view", [buffer_type], [block, emit.index(start)], attributes).result

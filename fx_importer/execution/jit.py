@@ -17,7 +17,6 @@ from fx_importer.execution.arena import place_results, plan_arena
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_signature import JIT, read_signature
 from fx_importer.execution.compiled_function import CompiledFunction
-from fx_importer.execution.constant_block import hoist_constants
 from fx_importer.execution.kernel_outlining import (
     SMALL_TRIP_COUNT,
     outline_kernels,
@@ -39,6 +38,7 @@ from fx_importer.execution.runtime_checks import RUN, insert_checks, relax_layou
 from fx_importer.execution.scalar_expansion import expand_scalars, move_bits
 from fx_importer.execution.stubs import Stubs, declare_operator_stubs
 from fx_importer.execution.vector_math import define_functions, replace_functions
+from fx_importer.execution.weight_table import elide_weights, hoist_weights, link_weights, weight_table
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.pipelines.llvm import LLVM
@@ -89,6 +89,7 @@ class JitBackend:
             StageFailed: if the module cannot be compiled.
         """
         copy = copy_module(module.operation)
+        resources = elide_weights(copy)
         trace = Trace()
         for dialect in dialects_of(copy) & TO_LINALG.keys():
             _run(TO_LINALG[dialect], copy, trace)
@@ -103,7 +104,8 @@ class JitBackend:
         _run(fuse, copy, trace)
         check_dialects(copy, _DIALECTS, JIT)
         with trace.stage("constants"):
-            constants = hoist_constants(function)
+            weights = hoist_weights(function)
+            link_weights(copy, resources)
             interchange_loops(copy)
         _run(bufferize, copy, trace)
         relax_layout_casts(copy)
@@ -126,15 +128,16 @@ class JitBackend:
         with trace.stage("compile"):
             callbacks = stubs.callbacks | kernels.callbacks
             engine, run, packed = _compile(copy, func_name, self.optimization, callbacks)
+        table, buffers = weight_table(weights, resources)
         return CompiledFunction(
             signature,
-            (constants, arena),
+            (table, arena),
             placed,
             messages,
             run,
             packed,
             (lambda: stubs.take_failure() or kernels.take_failure()) if callbacks else None,
-            keep=(engine, stubs, kernels),
+            keep=(engine, stubs, kernels, buffers),
         )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.call_signature import UNSIGNED
-from fx_importer.execution.constant_block import name_resources, take_resources
+from fx_importer.execution.constant_arguments import name_resources, take_resources
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact

@@ -12,7 +12,7 @@ import torch
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
-from fx_importer.execution.constant_block import take_resources
+from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import check_dialects, extract_function
 from fx_importer.execution.optional_packages import imported, require

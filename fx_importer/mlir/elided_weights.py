@@ -4,12 +4,13 @@ The name of a handle holds its scope and a number; the scope is what it is used 
 
 * the cache elides weights, so that a lowering cannot depend on their elements and holds for all weights of their types;
 * a module that goes to another process has a handle where that process has the weight already;
-* a module that goes to another context has handles where MLIR could rename the resources.
+* a module that goes to another context has handles where MLIR could rename the resources;
+* the JIT compiles handles, so that code cannot depend on elements and holds for all weights of their types.
 
 Three mechanisms are different, and elsewhere. With ``weights="external"`` users see the names, so an elided resource
 has the name of its weight (`elided_resource`). Parameters of IREE are operations, not attributes
 (`fx_importer.execution.iree_parameters`). Interpreters and XLA take weights as arguments
-(`fx_importer.execution.constant_block.take_resources`).
+(`fx_importer.execution.constant_arguments.take_resources`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class HandleScope(Enum):
     CACHE = "fx_importer.elided"
     TRANSFER = "fx_importer.transfer"
     LINK = "fx_importer.link"
+    LOAD = "fx_importer.load"
 
 
 @dataclass(frozen=True)

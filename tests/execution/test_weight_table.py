@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from fx_importer.execution import JitBackend
-from fx_importer.execution.constant_block import hoist_constants
 from fx_importer.execution.memref import DTYPES
+from fx_importer.execution.weight_table import Weight, elide_weights, hoist_weights, weight_table
 from fx_importer.mlir.bindings import ir, new_context
+from fx_importer.mlir.resources import resource
 
 RETURNS = "func.func @main() -> {0} {{ %0 = arith.constant dense<{1}> : {0}\n return %0 : {0} }}"
 
@@ -15,7 +16,7 @@ def weight(name: str, value: torch.Tensor, element_type: str, context: ir.Contex
     with context, ir.Location.unknown():
         data = value.contiguous().view(torch.uint8).reshape(-1).numpy() if value.numel() else value.numpy()
         tensor_type = ir.RankedTensorType.get(value.shape, ir.Type.parse(element_type))
-        return ir.DenseResourceElementsAttr.get_from_buffer(data, name, tensor_type)
+        return resource(data, name, tensor_type)
 
 
 def returning(values: list[tuple[torch.Tensor, str]], sharing: bool = False) -> ir.Module:
@@ -67,16 +68,18 @@ def test_constants_are_bit_exact(element_type):
     assert same_bytes(second, odd)
 
 
-def test_large_constants_become_views_of_one_argument():
+def test_large_constants_become_buffers_of_one_argument():
     values = [(torch.ones(300), "f32"), (torch.ones(3), "f32"), (torch.ones(17, 19).double(), "f64")]
     module = returning(values, sharing=True)
     function = module.body.operations[0]
     with module.context:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([])
-    block = hoist_constants(function)
+    resources = elide_weights(module)
+    entries = hoist_weights(function)
     assert module.operation.verify()
-    assert block.numel() == 1216 + 2624  # 300 * 4 and 17 * 19 * 8, each up to a multiple of 64
-    assert block.data_ptr() % 64 == 0
+    table, buffers = weight_table(entries, resources)
+    assert [each.nbytes for each in buffers] == [300 * 4, 17 * 19 * 8]
+    assert table.view(2, 5)[:, 1].tolist() == [each.data.ctypes.data for each in resources]
     text = str(function)
     assert text.count("memref.view") == 2
     assert text.count("dense_resource<w1>") == text.count("dense_resource") == 1
@@ -87,7 +90,7 @@ def test_large_constants_become_views_of_one_argument():
 
 def test_resource_of_another_size_than_its_type_is_kept():
     module = returning([(torch.ones(2000, dtype=torch.float16), "f32")])
-    assert hoist_constants(module.body.operations[0]).numel() == 0
+    assert elide_weights(module) == []
     assert "dense_resource<w0>" in str(module)
 
 
@@ -106,3 +109,19 @@ def test_returned_small_constant_is_a_copy(jit):
     function = jit(RETURNS.format("tensor<2xi32>", "[7, 8]"))
     function()[0].zero_()
     assert function()[0].tolist() == [7, 8]
+
+
+def test_weights_are_read_in_place():
+    weight = torch.ones(500)
+    function = JitBackend().load(returning([(weight, "f32")]))
+    weight[3] = 7.0
+    assert function()[0][3] == 7.0
+
+
+def test_weight_at_an_odd_address_is_copied():
+    memory = torch.zeros(2001, dtype=torch.uint8)
+    memory[1:] = torch.arange(500, dtype=torch.float32).view(torch.uint8)
+    data = memory[1:].numpy()
+    entry = Weight(0, (500,), 4, None)
+    assert entry.buffer(data).ctypes.data % 4 == 0
+    assert entry.buffer(data).tobytes() == data.tobytes()
