@@ -19,8 +19,8 @@ import torch
 
 from fx_importer import Manifest, StageFailed, UsageError, link, lower, read_weights
 from fx_importer.api.reproduce import facts_of, file_of, options_of
+from fx_importer.caching.disk_store import Store
 from fx_importer.cli.commands.matrix import read_inputs
-from fx_importer.compiler.caching.disk_store import Store
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.pipelines.pipeline_parser import foreign_steps

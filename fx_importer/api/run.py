@@ -35,7 +35,8 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
     if isinstance(backend, str):
         eager = backend == "eager"
         programs, manifest = lowered.programs, lowered.manifest
-        backend = EagerBackend(programs, manifest) if eager else backend_named(backend, lowered.stubs)
+        cache = lowered.options.running.cache
+        backend = EagerBackend(programs, manifest) if eager else backend_named(backend, lowered.stubs, cache)
     if isinstance(backend, IreeBackend) and lowered.options.importing.weights is Weights.EXTERNAL:
         held, module = weight_values(lowered), lowered.module  # nothing is compiled in
         passed = {key: as_passed(held[each.name], each) for key, each in lowered.manifest.weights.items()}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
 from fx_importer.execution.constant_arguments import append_argument
 from fx_importer.execution.memref import DTYPES
 from fx_importer.mlir.bindings import func_d, ir
@@ -27,8 +25,8 @@ class _Buffer:
     offset: int = 0
 
 
-def plan_arena(function: func_d.FuncOp) -> torch.Tensor:
-    """Move the buffers of ``function`` into a new last argument; return its value, which calls may not share.
+def plan_arena(function: func_d.FuncOp) -> int:
+    """Move the buffers of ``function`` into a new last argument; return its bytes. Calls may not share that memory.
 
     Buffers overlap if none is used after the other is written. Those of dynamic size, those in loops and results stay.
     """
@@ -41,7 +39,7 @@ def plan_arena(function: func_d.FuncOp) -> torch.Tensor:
             view = view_of_block(ArithOps.before(each.allocation), argument, each.offset, kind)
             each.release.erase()
             replace(each.allocation, view)
-    return torch.empty(size, dtype=torch.uint8)
+    return size
 
 
 def place_results(function: func_d.FuncOp) -> tuple[int, ...]:

@@ -27,14 +27,16 @@ ISOLATED = frozenset(("stablehlo", "tosa_reference"))
 """Backends that run each call in a new process."""
 
 
-def backend_named(name: str, stubs: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Backend:
+def backend_named(
+    name: str, stubs: Mapping[str, Callable[..., Any]] = MappingProxyType({}), cache: bool | None = None
+) -> Backend:
     """Return the backend ``name``. Raises `UsageError` with the accepted names.
 
-    ``stubs`` are functions to call in place of operators, by name, for operator stubs.
+    ``stubs`` are functions to call in place of operators, by name, for operator stubs. ``cache`` is that of the JIT.
     """
     if name not in BACKENDS:
         raise UsageError(f"unknown backend {name!r}: accepted are {', '.join(map(repr, BACKENDS))}, and 'eager'")
-    return JitBackend(stubs=stubs) if name == STUB_BACKEND else BACKENDS[name]()
+    return JitBackend(stubs=stubs, cache=cache) if name == STUB_BACKEND else BACKENDS[name]()
 
 
 STUB_BACKEND = "jit"

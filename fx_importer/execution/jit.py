@@ -6,17 +6,19 @@ It also runs TOSA and StableHLO, which upstream passes lower to linalg.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch_mlir.execution_engine import ExecutionEngine
+import torch
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.arena import place_results, plan_arena
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_signature import JIT, read_signature
+from fx_importer.execution.compiled_cache import Entry, Program, entry_of
 from fx_importer.execution.compiled_function import CompiledFunction
+from fx_importer.execution.engine_code import Code, EngineCode
 from fx_importer.execution.kernel_outlining import (
     SMALL_TRIP_COUNT,
     outline_kernels,
@@ -33,14 +35,16 @@ from fx_importer.execution.module_functions import (
     functions_of,
 )
 from fx_importer.execution.native_products import routines
+from fx_importer.execution.object_code import ObjectCode
 from fx_importer.execution.parallel_loops import launch_on_threads
 from fx_importer.execution.runtime_checks import RUN, insert_checks, relax_layout_casts
 from fx_importer.execution.scalar_expansion import expand_scalars, move_bits
 from fx_importer.execution.stubs import Stubs, declare_operator_stubs
 from fx_importer.execution.vector_math import define_functions, replace_functions
-from fx_importer.execution.weight_table import elide_weights, hoist_weights, link_weights, weight_table
+from fx_importer.execution.weight_table import Resource, elide_weights, hoist_weights, link_weights, weight_table
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.module_contents import copy_module
+from fx_importer.options import RunOptions
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
@@ -65,6 +69,10 @@ _DIALECTS = {
 }
 
 
+_Parts = tuple[Program, Stubs, Kernels, Code]
+"""A program, what it calls, and its code."""
+
+
 @dataclass(frozen=True)
 class JitBackend:
     """MLIR's ExecutionEngine."""
@@ -74,6 +82,8 @@ class JitBackend:
     """Optimization level of LLVM, 0 to 3. Below 3, loops that run for microseconds are optimized for size."""
     stubs: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]], hash=False)
     """Python functions to call in place of operators, by name, for the operator stubs of a module."""
+    cache: bool | None = None
+    """Take compiled code from the cache, or keep it there; by default if ``FX_IMPORTER_CACHE_DIR`` is set."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which does not change.
@@ -90,58 +100,71 @@ class JitBackend:
         """
         copy = copy_module(module.operation)
         resources = elide_weights(copy)
-        trace = Trace()
-        for dialect in dialects_of(copy) & TO_LINALG.keys():
-            _run(TO_LINALG[dialect], copy, trace)
-        stubs = Stubs(copy, self.stubs)
-        function = _entry(copy, func_name)
-        declare_operator_stubs(copy)
-        signature = read_signature(function)
-        fuse, bufferize, loops, scalars, llvm = LLVM.stages
-        read_initial_values(copy)
-        with trace.stage("library"):
-            kernels = Kernels(outline_library_calls(copy))
-        _run(fuse, copy, trace)
-        check_dialects(copy, _DIALECTS, JIT)
-        with trace.stage("constants"):
-            weights = hoist_weights(function)
-            link_weights(copy, resources)
-            interchange_loops(copy)
-        _run(bufferize, copy, trace)
-        relax_layout_casts(copy)
-        bind_library(copy, kernels)
-        arena = plan_arena(function)
-        placed = place_results(function)
-        _run(loops, copy, trace)
-        with trace.stage("kernels"):
-            messages = insert_checks(copy)
-            expand_scalars(copy)
-            outline_kernels(copy, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
-            skip_optimization(function)
-            reassociate_sums(copy)
-            replace_functions(copy)
-        _run(scalars, copy, trace)
-        define_functions(copy)
-        _run(llvm, copy, trace)
-        move_bits(copy)
-        launch_on_threads(copy)
-        with trace.stage("compile"):
-            callbacks = stubs.callbacks | kernels.callbacks
-            engine, run, packed = _compile(copy, func_name, self.optimization, callbacks)
-        table, buffers = weight_table(weights, resources)
+        options = (func_name, self.optimization)
+        entry = entry_of(copy, *options) if RunOptions(cache=self.cache).is_cached else None
+        program, stubs, kernels, code = _kept(entry, copy) or self._compiled(copy, func_name, resources, entry)
+        table, buffers = weight_table(program.weights, resources)
         return CompiledFunction(
-            signature,
-            (table, arena),
-            placed,
-            messages,
-            run,
-            packed,
-            (lambda: stubs.take_failure() or kernels.take_failure()) if callbacks else None,
-            keep=(engine, stubs, kernels, buffers),
+            program.signature,
+            (table, torch.empty(program.arena, dtype=torch.uint8)),
+            program.placed,
+            program.messages,
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code[RUN]),
+            ctypes.c_void_p(code[_callable_name(func_name)]),
+            (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None,
+            keep=(code, stubs, kernels, buffers),
         )
 
+    def _compiled(
+        self, module: ir.Module, func_name: str, resources: Sequence[Resource], entry: Entry | None
+    ) -> _Parts:
+        """Compile ``module``, whose weights are elided, in place."""
+        trace = Trace()
+        for dialect in dialects_of(module) & TO_LINALG.keys():
+            _run(TO_LINALG[dialect], module, trace)
+        stubs = Stubs(module, self.stubs)
+        function = _entry_point(module, func_name)
+        declare_operator_stubs(module)
+        signature = read_signature(function)
+        fuse, bufferize, loops, scalars, llvm = LLVM.stages
+        read_initial_values(module)
+        with trace.stage("library"):
+            kernels = Kernels(outline_library_calls(module))
+        _run(fuse, module, trace)
+        check_dialects(module, _DIALECTS, JIT)
+        with trace.stage("constants"):
+            weights = hoist_weights(function)
+            if link_weights(module, resources):
+                entry = None  # the code has elements of weights
+            interchange_loops(module)
+        _run(bufferize, module, trace)
+        relax_layout_casts(module)
+        bind_library(module, kernels)
+        arena = plan_arena(function)
+        placed = place_results(function)
+        _run(loops, module, trace)
+        with trace.stage("kernels"):
+            messages = insert_checks(module)
+            expand_scalars(module)
+            outline_kernels(module, small_trip_count=SMALL_TRIP_COUNT if self.optimization < 3 else 0)
+            skip_optimization(function)
+            reassociate_sums(module)
+            replace_functions(module)
+        _run(scalars, module, trace)
+        define_functions(module)
+        _run(llvm, module, trace)
+        move_bits(module)
+        launch_on_threads(module)
+        program = Program(signature, messages, weights, arena, placed, kernels.functions)
+        with trace.stage("compile"):
+            addresses = _addresses(stubs.callbacks | kernels.callbacks)
+            called = (RUN, _callable_name(func_name))
+            engine = EngineCode(module, self.optimization, called, addresses, dumps=entry is not None)
+            code = engine if entry is None else _keep(engine, entry, program, addresses)
+        return program, stubs, kernels, code
 
-def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
+
+def _entry_point(module: ir.Module, name: str) -> func_d.FuncOp:
     """Return the function ``name``, callable from C; all others become private."""
     entry = function_named(module, name)
     with module.context:
@@ -162,35 +185,41 @@ def _entry(module: ir.Module, name: str) -> func_d.FuncOp:
     return entry
 
 
+def _callable_name(function: str) -> str:
+    """Return the name of the function that takes the arguments of ``function`` by address."""
+    return f"_mlir_ciface_{function}"
+
+
 def _run(stage: Stage, module: ir.Module, trace: Trace) -> None:
     with trace.stage(stage.name, pipeline=str(stage)):
         run_stage(stage, module)
 
 
-def _compile(
-    module: ir.Module, name: str, level: int, callbacks: Mapping[str, Any]
-) -> tuple[ExecutionEngine, Callable[[int], None], ctypes.c_void_p]:
-    """Return the engine, the packed `RUN` and the address of the packed function ``name``."""
-    messages: list[str] = []
-
-    def keep(diagnostic: ir.Diagnostic) -> bool:
-        messages.append(diagnostic.message)
-        return True
-
-    # The engine prints diagnostics, and raises an error without them.
-    handler = module.context.attach_diagnostic_handler(keep)
+def _kept(entry: Entry | None, module: ir.Module) -> _Parts | None:
+    """Return what ``entry`` holds; None if there is nothing that can be loaded."""
+    found = entry.read() if entry else None
+    if found is None:
+        return None
+    program, data = found
+    kernels = Kernels(program.kernels)
     try:
-        # Object dumping would keep a second copy of the code.
-        engine = ExecutionEngine(module, opt_level=level, enable_object_dump=False)
-        for symbol, callback in callbacks.items():
-            engine.raw_register_runtime(symbol, ctypes.cast(callback, ctypes.c_void_p))
-        for symbol, address in routines().items():
-            engine.raw_register_runtime(symbol, ctypes.c_void_p(address))
-        run, function = engine.raw_lookup(RUN), engine.raw_lookup(f"_mlir_ciface_{name}")
-    except RuntimeError as error:
-        raise RuntimeError("; ".join([str(error), *messages])) from error
-    finally:
-        handler.detach()
-    if not run or not function:
-        raise RuntimeError("the code could not be linked: standard error has the names of the missing functions")
-    return engine, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run), ctypes.c_void_p(function)
+        return program, Stubs(module), kernels, ObjectCode(data, _addresses(kernels.callbacks))
+    except (ValueError, OSError):
+        return None
+
+
+def _addresses(callbacks: Mapping[str, Any]) -> dict[str, int]:
+    """Return the addresses of what compiled code calls, by symbol."""
+    given = {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in callbacks.items()}
+    return given | routines()
+
+
+def _keep(code: EngineCode, entry: Entry, program: Program, addresses: Mapping[str, int]) -> Code:
+    """Write ``code`` to ``entry``, and return it as another process will load it; unchanged if that fails."""
+    data = code.object_file()
+    try:
+        loaded = ObjectCode(data, addresses)
+    except (ValueError, OSError):
+        return code
+    entry.write(program, data)
+    return loaded

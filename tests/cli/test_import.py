@@ -365,10 +365,10 @@ def test_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         assert code == 0
         assert expected in out
     assert "contract" not in out
-    assert ": 1 lowered programs, " in run("cache")[1]
-    assert run("cache", "--clear")[1].endswith("removed 1 lowered programs\n")
+    assert ": 1 entries, " in run("cache")[1]
+    assert run("cache", "--clear")[1].endswith("removed 1 entries\n")
     assert run("import", "models:args", "-o", "out.mlir", "--output-type", "linalg", "--no-cache")[0] == 0
-    assert ": 0 lowered programs, " in run("cache")[1]
+    assert ": 0 entries, " in run("cache")[1]
 
 
 def test_cache_directory_that_is_a_file(run: Run, monkeypatch: pytest.MonkeyPatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fx_importer.compiler.caching import users_store
+from fx_importer.caching.disk_store import users_store
 from fx_importer.errors import UsageError
 
 
@@ -18,8 +18,8 @@ def show_cache(clear: bool) -> None:
             f"'{store.directory}' is no directory: name one in FX_IMPORTER_CACHE_DIR, which need not exist yet"
         )
     if clear:
-        print(f"{store.directory}: removed {store.clear()} lowered programs")
+        print(f"{store.directory}: removed {store.clear()} entries")
         return
     entries = store.entries()
     size = sum(each.st_size for _, each in entries)
-    print(f"{store.directory}: {len(entries)} lowered programs, {size:,} of at most {store.limit:,} bytes")
+    print(f"{store.directory}: {len(entries)} entries, {size:,} of at most {store.limit:,} bytes")

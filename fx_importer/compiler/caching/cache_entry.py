@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from torch.export import ExportedProgram
 
+from fx_importer.caching.disk_store import Store, users_store
+from fx_importer.caching.uncacheable import NotCached
 from fx_importer.compiler.caching.cache_key import key_of
 from fx_importer.compiler.caching.cached_weights import ElidedWeights
-from fx_importer.compiler.caching.disk_store import Store, users_store
-from fx_importer.compiler.caching.uncacheable import NotCached
 from fx_importer.importing import FxImporter
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir, load_dialects

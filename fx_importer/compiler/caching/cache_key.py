@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from torch.export import ExportedProgram
 
+from fx_importer.caching.versions import settings, versions
 from fx_importer.compiler.caching.cached_weights import ElidedWeights
 from fx_importer.compiler.caching.option_digest import options_text
 from fx_importer.compiler.caching.program_digest import Digest
-from fx_importer.compiler.caching.versions import settings, versions
 from fx_importer.options import Options
 
 

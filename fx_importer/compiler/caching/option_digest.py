@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from fx_importer.caching.uncacheable import NotCached
 from fx_importer.compiler.caching.program_digest import LIBRARIES, PLAIN
-from fx_importer.compiler.caching.uncacheable import NotCached
 from fx_importer.options import Contract, Options, PrintOptions, Unsupported, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.targets import TARGETS

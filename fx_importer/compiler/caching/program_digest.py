@@ -17,8 +17,8 @@ from torch.export.graph_signature import ConstantArgument, CustomObjArgument, In
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from fx_importer.caching.uncacheable import NotCached
 from fx_importer.compiler.caching.cached_weights import ElidedWeights
-from fx_importer.compiler.caching.uncacheable import NotCached
 from fx_importer.fx_graph.programs import fake_mode_of, held_value, storage_view_key
 from fx_importer.importing.locations import module_name
 from fx_importer.mlir.tensor_elements import as_array

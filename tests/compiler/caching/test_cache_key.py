@@ -12,7 +12,9 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 from fx_importer import OutputType
-from fx_importer.compiler.caching import NotCached, cache_key, program_digest, versions
+from fx_importer.caching import versions
+from fx_importer.caching.uncacheable import NotCached
+from fx_importer.compiler.caching import cache_key, program_digest
 from fx_importer.compiler.caching.cache_key import key_of
 from fx_importer.exporting import export_program
 from fx_importer.options import (

@@ -12,7 +12,7 @@ import torch
 from torch._functorch import config as functorch_config
 from torch.fx.experimental import _config as symbolic_config
 
-from fx_importer.compiler.caching.uncacheable import NotCached
+from fx_importer.caching.uncacheable import NotCached
 from fx_importer.mlir.bindings import ir
 from fx_importer.process import load_time
 
@@ -28,7 +28,7 @@ def versions() -> str:
     Raises:
         NotCached: if they changed since this process began to import them, since it may run the old code.
     """
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         if path.stat().st_mtime > load_time.AT - _MARGIN:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fx_importer.compiler.caching.disk_store import Store, users_store
+from fx_importer.caching.disk_store import Store, users_store
 from fx_importer.errors import UsageError
 
 LARGE = 1 << 30

@@ -1,0 +1,1 @@
+"""The cache directory, and what the keys of its entries have in common."""

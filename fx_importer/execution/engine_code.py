@@ -1,0 +1,69 @@
+"""Code that MLIR's ExecutionEngine generates."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from torch_mlir.execution_engine import ExecutionEngine
+
+from fx_importer.mlir.bindings import ir
+
+
+class Code(Protocol):
+    """Compiled code, which lives as long as this object."""
+
+    def __getitem__(self, name: str) -> int:
+        """Return the address of the function ``name``."""
+        ...
+
+
+class EngineCode:
+    """Code in the memory of an engine.
+
+    Args:
+        module: in the LLVM dialect.
+        level: of LLVM's optimizations, 0 to 3.
+        functions: that will be called.
+        addresses: of the functions that the code calls, by symbol, besides those of libraries in this process.
+        dumps: whether `object_file` will be called: the engine then holds a second copy of the code.
+
+    Raises:
+        RuntimeError: if the code cannot be generated or linked.
+    """
+
+    def __init__(
+        self, module: ir.Module, level: int, functions: Sequence[str], addresses: Mapping[str, int], dumps: bool
+    ):
+        messages: list[str] = []
+
+        def keep(diagnostic: ir.Diagnostic) -> bool:
+            messages.append(diagnostic.message)
+            return True
+
+        # The engine prints diagnostics, and raises an error without them.
+        handler = module.context.attach_diagnostic_handler(keep)
+        try:
+            self._engine = ExecutionEngine(module, opt_level=level, enable_object_dump=dumps)
+            for symbol, address in addresses.items():
+                self._engine.raw_register_runtime(symbol, ctypes.c_void_p(address))
+            self._functions = {name: self._engine.raw_lookup(name) for name in functions}
+        except RuntimeError as error:
+            raise RuntimeError("; ".join([str(error), *messages])) from error
+        finally:
+            handler.detach()
+        if not all(self._functions.values()):
+            raise RuntimeError("the code could not be linked: standard error has the names of the missing functions")
+
+    def __getitem__(self, name: str) -> int:
+        return self._functions[name]
+
+    def object_file(self) -> bytes:
+        """Return the code as an object file."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "code.o"
+            self._engine.dump_to_object_file(str(path))
+            return path.read_bytes()
