@@ -9,6 +9,7 @@ from fx_importer.canonicalization.constant_sizes import fold_constant_sizes
 from fx_importer.canonicalization.legalization import Dtypes, computed_narrower, legalize, legalize_graph
 from fx_importer.canonicalization.numbers_to_tensors import numbers_to_tensors, with_number_results
 from fx_importer.canonicalization.outline_layers import outline_layers
+from fx_importer.canonicalization.overlapping_writes import refuse_overlapping_writes
 from fx_importer.canonicalization.sizes_to_tensors import sizes_to_tensors
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "legalize_graph",
     "numbers_to_tensors",
     "outline_layers",
+    "refuse_overlapping_writes",
     "resolve_strides",
     "sizes_to_tensors",
     "with_number_results",

@@ -6,12 +6,13 @@ computed from a tensor that has it already. A size in arithmetic (``x / x.shape[
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor, fx
+from torch import SymFloat, SymInt, Tensor, fx
 from torch.export import ExportedProgram
 from torch.fx.node import map_aggregate, map_arg
 
@@ -115,6 +116,8 @@ def _expand(node: fx.Node, axes: Axes) -> fx.Node | None:
 
 def _full(node: fx.Node, axes: Axes) -> fx.Node | None:
     result = value_of(node)
+    if not result.shape and isinstance(value_of(node.args[1]), SymInt):
+        return _number(node, node.args[1], axes, result.dtype)
     if not any(isinstance(size, SymInt) for size in result.shape):
         return None
     value: Any = node.args[1] if node.target in (aten.full.default, aten.full_like.default) else _FILLS[node.target]
@@ -136,21 +139,48 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     if len(node.args) != 2 or node.kwargs:
         return None
     tensors = [each for each in node.args if isinstance(value_of(each), Tensor)]
-    sizes = [each for each in node.args if isinstance(value_of(each), SymInt)]
+    sizes = [each for each in node.args if isinstance(value_of(each), SymInt | SymFloat)]
     if len(tensors) != 1 or len(sizes) != 1:
         return None
     dtype = torch.result_type(value_of(tensors[0]), 1)
     if node.target in _DIVISIONS:
         dtype = value_of(node).dtype
     wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-    number = axes.number(node, value_of(sizes[0]), wide)
-    if number is None and isinstance(sizes[0], fx.Node):
-        number = converted(node, _as_tensor(node, sizes[0]), wide)
+    number = _number(node, sizes[0], axes, wide)
     if number is None:
         return None
     parts = [number if each is sizes[0] else converted(node, each, wide) for each in node.args]
     result = emit(node, TENSOR_OVERLOADS.get(node.target, node.target), *parts)
     return converted(node, result, value_of(node).dtype)
+
+
+def _number(before: fx.Node, number: Any, axes: Axes, dtype: torch.dtype) -> fx.Node | None:
+    """Return a number that is computed from sizes as a rank-0 tensor; fractions by the operators that compute them."""
+    value = value_of(number)
+    if isinstance(value, SymInt):
+        found = axes.number(before, value, dtype)
+        return converted(before, _as_tensor(before, number), dtype) if found is None else found
+    if not isinstance(number, fx.Node):
+        return emit(before, aten.full.default, [], number, dtype=dtype)
+    if number.target is torch.sym_float:
+        return _number(before, number.args[0], axes, dtype)
+    parts = [_number(before, each, axes, dtype) for each in number.args]
+    if number.target not in _FRACTIONS or None in parts or not dtype.is_floating_point:
+        return None
+    return emit(before, _FRACTIONS[number.target], *parts)
+
+
+def _clamp(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Return the maximum and minimum with bounds of which one is a size."""
+    x, *bounds = node.args
+    if not any(isinstance(value_of(each), SymInt) for each in bounds):
+        return None
+    for bound, operator_of in zip(bounds, (aten.maximum.default, aten.minimum.default), strict=False):
+        number = None if bound is None else _number(node, bound, axes, value_of(node).dtype)
+        if bound is not None and number is None:
+            return None
+        x = x if number is None else emit(node, operator_of, x, number)
+    return x  # type: ignore[return-value]
 
 
 def _scalar_tensor(node: fx.Node, axes: Axes) -> fx.Node | None:
@@ -193,6 +223,13 @@ _FILLS: dict[Any, int] = {
     aten.zeros_like.default: 0,
     aten.ones_like.default: 1,
 }
+_FRACTIONS = {
+    operator.add: aten.add.Tensor,
+    operator.sub: aten.sub.Tensor,
+    operator.mul: aten.mul.Tensor,
+    operator.truediv: aten.div.Tensor,
+    operator.pow: aten.pow.Tensor_Tensor,
+}
 _DIVISIONS = (aten.div.Tensor, aten.div.Scalar)
 _REWRITES: dict[Any, Any] = {
     aten.expand.default: _expand,
@@ -200,6 +237,7 @@ _REWRITES: dict[Any, Any] = {
     **dict.fromkeys((aten.full.default, aten.full_like.default, *_FILLS), _full),
     **dict.fromkeys((*TENSOR_OVERLOADS, *TENSOR_OVERLOADS.values()), _arithmetic),
     aten.scalar_tensor.default: _scalar_tensor,
+    aten.clamp.default: _clamp,
     aten.select.int: _select,
     aten.copy.default: _copy,
     aten.slice_scatter.default: _slice_scatter,

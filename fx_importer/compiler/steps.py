@@ -18,6 +18,7 @@ from fx_importer.canonicalization import (
     legalize,
     numbers_to_tensors,
     outline_layers,
+    refuse_overlapping_writes,
     resolve_strides,
     sizes_to_tensors,
     with_number_results,
@@ -58,10 +59,15 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
 
 @without_collections()
 def decompose_programs(exported: Programs, compilation: Compilation, trace: Trace) -> Programs:
-    """Decompose operators that the output type does not support, and fold sizes that depend on constants."""
+    """Decompose operators that the output type does not support, and fold sizes that depend on constants.
+
+    Raises:
+        UnsupportedProgramError: if a program writes to expanded tensors, or indexes memory of unknown layout.
+    """
     programs: dict[str, ExportedProgram] = {}
     with trace.stage("decompose") as record:
         for name, program in exported.items():
+            refuse_overlapping_writes(program)
             folded = resolve_strides(fold_constant_sizes(program))
             if compilation.target.scalars:
                 programs[name] = decompose(folded, compilation.table(folded), record.remarks.append)

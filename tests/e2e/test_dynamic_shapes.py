@@ -52,6 +52,18 @@ class Tokens(nn.Module):
         return scores @ features, features[torch.arange(x.shape[0]), x.argmax(-1)], features.gather(1, x[..., None] % 5)
 
 
+def products(x, n):
+    """Multiply and concatenate halves and integers; find the place of the largest integers."""
+    halves = (x > 0).half() @ n.half(), (x > 0).bfloat16(), torch.cat([x, n.t().half()])[:2]
+    return *halves, n.t() @ n, (n.byte() % 8).max(1, keepdim=True), n.short().t() @ n.short()
+
+
+def resized(x):
+    """Resize from a dynamic size, or pad it."""
+    sizes = F.interpolate(x, (3, 6), mode="bilinear"), F.interpolate(x, (6, 2), mode="bicubic", align_corners=True)
+    return *sizes, F.pad(x, (1, 2, 0, 1), mode="circular")
+
+
 @table(
     Case(
         "batch",
@@ -147,6 +159,39 @@ class Tokens(nn.Module):
         ),
         dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY}),
         others=lambda: [(integers(5, 2, low=0, high=2).bool(), normal(2))],
+    ),
+    Case(
+        "split_into_a_dynamic_size",
+        lambda: (lambda x: (*x.split([2, x.shape[0] - 3, 1]), *x.split([1, 3], 1)), (normal(6, 4),)),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(9, 4),)],
+    ),
+    Case(
+        "products_of_halves_and_integers",
+        lambda: (products, (normal(3, 4), integers(4, 5, low=-9, high=9))),
+        dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY, 1: ANY}),
+        others=lambda: [(normal(6, 3), integers(3, 7, low=-9, high=9))],
+    ),
+    Case(
+        "resized_to_a_static_size",
+        lambda: (resized, (normal(2, 3, 4, 5),)),
+        dynamic_shapes=({0: ANY, 1: ANY, 2: ANY, 3: ANY},),
+        others=lambda: [(normal(3, 2, 6, 4),)],
+    ),
+    Case(
+        "sizes_as_bounds_and_factors",
+        lambda: (
+            lambda x: (x.clamp(min=-x.shape[0] / 4, max=x.shape[0]), x * x.shape[1] ** -0.5, x.clamp(max=x.shape[0])),
+            (normal(3, 4),),
+        ),
+        dynamic_shapes=({0: ANY, 1: ANY},),
+        others=lambda: [(normal(2, 7),)],
+    ),
+    Case(
+        "bags_of_a_transposed_table",
+        lambda: (lambda w, i: F.embedding_bag(i, w.t(), mode="sum"), (normal(4, 9), integers(3, 5, low=0, high=9))),
+        dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY}),
+        others=lambda: [(normal(6, 11), integers(4, 5, low=0, high=9))],
     ),
     Case(
         "size_in_arithmetic",

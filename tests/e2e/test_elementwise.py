@@ -123,6 +123,20 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
             (torch.tensor([1.0, 0, 2]), torch.tensor([1, 0, 2]), torch.tensor([1 + 0j, 1j, 2 + 1j])),
         ),
     ),
+    Case(
+        "divisions_by_complex_zeros",
+        lambda: (
+            lambda z, w: (z / w, z / 0j, torch.addcdiv(z, z, w, value=2), w.reciprocal()),
+            (torch.tensor([1 + 2j, -1 + 1j, 3 - 4j]), torch.tensor([0j, 2 + 1j, 0j])),
+        ),
+    ),
+    Case(
+        "small_integers_and_numbers",
+        lambda: (
+            lambda *xs: tuple(y for x in xs for y in (x / 2, x / 2.5, x + True, x > 2**40, x <= 2**31, x == -(2**32))),
+            [torch.tensor([0, 1, 7]).to(dtype) for dtype in (torch.int8, torch.int16, torch.int32, torch.bool)],
+        ),
+    ),
     Case("atan2", lambda: (torch.atan2, PAIR)),
     Case("interpolation", lambda: (lambda x, y: (x.lerp(y, 0.3), torch.addcmul(x, x, y, value=0.5)), PAIR)),
     Case("logic", lambda: (lambda x, y: ((x > 0) & (y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0), ~(x > 0)), PAIR)),

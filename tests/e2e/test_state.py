@@ -374,6 +374,18 @@ def test_written_input_whose_elements_share_memory_is_an_error(mutation):
     assert call(torch.ones(3, 2), torch.ones(1).expand(2)).shape == (3, 2)  # which is only read
 
 
+@pytest.mark.parametrize(
+    "write", [lambda x: x.zero_(), lambda x: x[:, 0].fill_(2.0), lambda x: x.masked_fill_(x > 2, 0)]
+)
+def test_writes_to_expanded_tensors_are_refused(write):
+    def model(x):
+        write(x.expand(2, 3, 2))
+        return x * 2
+
+    with pytest.raises(UnsupportedProgramError, match="elements share memory(.|\\n)*has the strides"):
+        lower(model, torch.ones(3, 2), output_type="linalg-on-tensors", mutation="functional")
+
+
 def test_outputs_that_alias_a_written_tensor_are_named():
     class Writes(nn.Module):
         def __init__(self):

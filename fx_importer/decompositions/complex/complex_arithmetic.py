@@ -73,7 +73,7 @@ def mul_of_two(a: Operand, b: Operand) -> Any:
 
 @decomposes(aten.div.Tensor, aten.div.Scalar)
 def div(a: Operand, b: Operand) -> Any:
-    """Return ``a * conj(b) / |b|**2``.
+    """Return ``a * conj(b) / |b|**2``; each part of ``a`` divided by zero where ``b`` is zero, as eager does.
 
     ``b`` is scaled by its larger part first, so that the square does not overflow.
     """
@@ -85,11 +85,13 @@ def div(a: Operand, b: Operand) -> Any:
         return complex_of(ar / br, ai / br, dtype)
     if not isinstance(br, Tensor) or not isinstance(bi, Tensor):
         assert not isinstance(b, Tensor)
-        return a * (1 / b)
+        return a * (1 / b) if b else complex_of(ar / 0.0, ai / 0.0, dtype)
     scale = torch.maximum(br.abs(), bi.abs())
     br, bi = br / scale, bi / scale
     norm = (br * br + bi * bi) * scale
-    return complex_of((ar * br + ai * bi) / norm, (ai * br - ar * bi) / norm, dtype)
+    parts = zip((ar, ai), (ar * br + ai * bi, ai * br - ar * bi), strict=True)
+    real, imaginary = (torch.where(scale == 0, part / scale, product / norm) for part, product in parts)
+    return complex_of(real, imaginary, dtype)
 
 
 @decomposes(aten.reciprocal.default)

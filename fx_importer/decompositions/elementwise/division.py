@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
-from fx_importer.decompositions.elementwise.scalars import with_scalar
+from fx_importer.decompositions.elementwise.scalars import Number, with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -127,6 +127,14 @@ def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposi
 
 
 divide_by_scalar = with_scalar(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar)
+
+
+@decomposes(aten.div.Tensor, aten.div.Scalar)
+def divide_integers_by_number(x: Tensor, number: Any) -> Any:
+    """Divide integers or bools as floats: the C++ lowering cuts off the number's fraction, or supports no such type."""
+    if not isinstance(number, Number) or not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    return torch.div(x.to(torch.get_default_dtype()), number)
 
 
 @decomposes(aten.reciprocal.default)

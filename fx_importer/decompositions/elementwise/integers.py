@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.elementwise.scalars import number_of_dtype
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import fits
 from fx_importer.fx_graph.operators import aten
@@ -26,7 +26,7 @@ def matmul_integers(a: Tensor, b: Tensor) -> Tensor:
 
     Products whose intermediate exceeds the size limit stay, and are reported as unsupported.
     """
-    if not is_integer(a) or not is_static(a, b) or not fits(*a.shape, b.shape[-1]):
+    if not is_integer(a) or not fits(*a.shape, b.shape[-1]):
         return NotImplemented
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2, dtype=a.dtype)
 
@@ -36,12 +36,12 @@ def _arithmetic_in_int32(operator: OpOverload) -> Decomposition:
 
     @decomposes(operator)
     def rule(a: Tensor, b: Tensor | int, **kwargs: Any) -> Tensor:
-        if not isinstance(a, Tensor) or not (isinstance(b, Tensor) or type(b) is int):
+        if not isinstance(a, Tensor) or not isinstance(b, Tensor | int):
             return NotImplemented
         dtype = torch.result_type(a, b)
         if dtype not in (torch.int8, torch.int16):
             return NotImplemented
-        wide = b.int() if isinstance(b, Tensor) else torch.full((), b, dtype=torch.int32)
+        wide = b.int() if isinstance(b, Tensor) else torch.full((), number_of_dtype(int(b), dtype), dtype=torch.int32)
         return operator(a.int(), wide, **kwargs).to(dtype)
 
     return rule
@@ -55,8 +55,12 @@ def _comparison_in_int32(operator: OpOverload) -> Decomposition:
         dtypes = {each.dtype for each in args if isinstance(each, Tensor)}
         if not dtypes <= {torch.int8, torch.int16, torch.bool} or any(isinstance(each, float) for each in args):
             return NotImplemented
-        result = operator(*(each.int() if isinstance(each, Tensor) else each for each in args), **kwargs)
-        return result if result.dtype is torch.bool else result.to(functools.reduce(torch.promote_types, dtypes))
+        dtype = functools.reduce(torch.promote_types, dtypes)
+        args = tuple(number_of_dtype(each, dtype) if type(each) is int else each for each in args)
+        narrow = all(-(1 << 31) <= each < 1 << 31 for each in args if isinstance(each, int))
+        wide = torch.int32 if narrow else torch.int64  # bools are compared with any integer
+        result = operator(*(each.to(wide) if isinstance(each, Tensor) else each for each in args), **kwargs)
+        return result if result.dtype is torch.bool else result.to(dtype)
 
     return rule
 

@@ -1,4 +1,4 @@
-"""Decompositions of ``constant_pad_nd``: booleans, dynamic shapes, and negative widths as slices."""
+"""Decompositions of pads: booleans, dynamic shapes, negative widths as slices, and circular ones as concatenations."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def pad_of_dynamic_shape(x: Tensor, widths: Sequence[int], value: float = 0) -> 
         if not isinstance(after, int) or after > 0:
             parts.append(torch.full([*shape[:axis], after, *shape[axis + 1 :]], value, dtype=x.dtype))
         x = torch.cat(parts, axis)
+    return x
+
+
+@decomposes(aten.pad.default)
+def pad_circular(x: Tensor, widths: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """Concatenate with the ends of each axis."""
+    if mode != "circular" or any(not isinstance(width, int) or width < 0 for width in widths):
+        return NotImplemented
+    for number, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
+        axis = x.dim() - 1 - number
+        first = [aten.slice.Tensor(x, axis, -before, None)] if before else []
+        last = [x.narrow(axis, 0, after)] if after else []
+        x = torch.cat([*first, x, *last], axis)
     return x
 
 

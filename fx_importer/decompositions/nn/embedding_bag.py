@@ -93,7 +93,8 @@ def _sums_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, pad
     """Return whether eager, on the CPU, sums rows by their offsets; then, for sums, without the bag of each index."""
     rows = [weight.stride(1), *([] if per_sample_weights is None else [per_sample_weights.stride(0)])]
     unpadded = padding_idx is None or padding_idx < 0
-    return mode != 2 and unpadded and set(rows) == {1} and weight.dtype in (torch.float32, *HALF_DTYPES)
+    contiguous = all(isinstance(each, int) and each == 1 for each in rows)
+    return mode != 2 and unpadded and contiguous and weight.dtype in (torch.float32, *HALF_DTYPES)
 
 
 @decomposes(aten.embedding_renorm.default)

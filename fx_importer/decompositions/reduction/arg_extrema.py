@@ -7,28 +7,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
-_WIDE = (torch.int32, torch.int64)
+
+def _is_compared_as_integer(x: Tensor) -> bool:
+    """Return whether ``x`` has integers beyond those of float32, or integers and dynamic sizes."""
+    if x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
+        return False
+    return x.dtype in (torch.int32, torch.int64) or not is_static(x)
 
 
 @decomposes(aten.argmax.default)
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the first position of the maximum: of a one among zeros, which are exact as floats."""
-    return _first(x, dim, keepdim, torch.amax) if x.dtype in _WIDE else NotImplemented
+    return _first(x, dim, keepdim, torch.amax) if _is_compared_as_integer(x) else NotImplemented
 
 
 @decomposes(aten.argmin.default)
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the first position of the minimum; the negation of the least integer overflows."""
-    return _first(x, dim, keepdim, torch.amin) if x.dtype in _WIDE else NotImplemented
+    return _first(x, dim, keepdim, torch.amin) if _is_compared_as_integer(x) else NotImplemented
 
 
 @decomposes(aten.max.dim)
 def max_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     """Return the maximum along an axis, and its first position."""
-    if x.dtype not in _WIDE:
+    if not _is_compared_as_integer(x):
         return NotImplemented
     return torch.amax(x, dim, keepdim), _first(x, dim, keepdim, torch.amax)
 
@@ -36,7 +42,7 @@ def max_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 @decomposes(aten.min.dim)
 def min_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     """Return the minimum along an axis, and its first position."""
-    if x.dtype not in _WIDE:
+    if not _is_compared_as_integer(x):
         return NotImplemented
     return torch.amin(x, dim, keepdim), _first(x, dim, keepdim, torch.amin)
 

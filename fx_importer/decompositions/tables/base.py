@@ -13,7 +13,17 @@ from fx_importer.decompositions.elementwise import (
     shifts,
 )
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads_only
-from fx_importer.decompositions.indexing import copies, factories, indexing, masked, reshape, roll, strided_views
+from fx_importer.decompositions.indexing import (
+    copies,
+    factories,
+    indexing,
+    masked,
+    pad,
+    reshape,
+    roll,
+    split,
+    strided_views,
+)
 from fx_importer.decompositions.matmul import grouped_mm, matmul, scaled_mm
 from fx_importer.decompositions.nn import (
     adaptive_pooling,
@@ -101,6 +111,8 @@ BASE = (
         because="torch's decompositions end in as_strided and prims, and the C++ ones compute in float64",
     )
     .replacing(reshape.repeat_no_times, because="the C++ lowerings divide by zero")
+    .preferring(pad.pad_circular, because="torch's decomposition writes into an empty tensor")
+    .replacing(split.split_with_sizes, because="every backend supports static sizes only")
     .replacing(reshape.squeeze, because="torch's decomposition ends in prims.squeeze")
     .replacing(
         *(

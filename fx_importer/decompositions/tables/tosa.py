@@ -121,6 +121,10 @@ TOSA = (
         because="the C++ lowerings are wrong at infinities, and do not support integers",
     )
     .preferring(
+        division.divide_integers_by_number,
+        because="the C++ lowering cuts off the fraction of the number, and supports int32 and int64 only",
+    )
+    .preferring(
         convolutions.transposed_grouped_or_dilated,
         because="TOSA's transposed convolution has neither groups nor dilation",
     )

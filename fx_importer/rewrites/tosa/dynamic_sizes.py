@@ -30,9 +30,9 @@ def _cat(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
         return None
     parts = [emit.builtin(each) for each in given]
     known = [each for each in parts if each is not None and len(emit.shape(each)) == len(found[0])]
-    if len(known) < len(parts) or {emit.element(each) for each in known} != {found[1]}:
+    if len(known) < len(parts):
         return None
-    return emit.concat(known, axis % len(found[0]))
+    return emit.concat([_converted(emit, each, found[1]) for each in known], axis % len(found[0]))
 
 
 def _broadcast(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
@@ -53,19 +53,23 @@ def _broadcast(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 def _convert(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Convert as torch: towards zero from floats to integers, and to bool whether a number is not zero."""
     found, x = tensor_type_of(op.results[0]), emit.builtin(op.operands[0])
-    if found is None or x is None:
-        return None
-    source, target = emit.element(x), found[1]
+    return None if found is None or x is None else _converted(emit, x, found[1])
+
+
+def _converted(emit: TosaSizeOps, x: ir.Value, target: str) -> ir.Value:
+    source = emit.element(x)
     if target == "i1" and source != "i1":
         x = _widened(emit, x)
         dtype = _DTYPES[emit.element(x)] if source in _FLOATS else np.dtype(f"int{source[1:]}")
-        zero = emit.const_array(np.zeros([1] * len(found[0]), dtype))
-        bools = emit.tensor(*found)
+        zero = emit.const_array(np.zeros([1] * len(emit.shape(x)), dtype))
+        bools = with_element(x.type, "i1")
         return emit.value("tosa.logical_not", bools, emit.value("tosa.equal", bools, x, zero))
     if source in _FLOATS and target not in _FLOATS:
         x = _towards_zero(emit, _widened(emit, x))
     if {source, target} == {"f16", "bf16"}:
         x = emit.cast_element(x, "f32")
+    if source == "i1" and target in ("f16", "bf16"):
+        x = emit.cast_element(x, "i8")
     return x if emit.element(x) == target else emit.cast_element(x, target)
 
 
@@ -184,14 +188,17 @@ def _collapse(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 
 def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
-    """Multiply float32 matrices with several dynamic sizes as a batch of one."""
+    """Multiply matrices of floats with several dynamic sizes as a batch of one, with sums in float32."""
     found, a, b = tensor_type_of(op.results[0]), *(emit.builtin(each) for each in list(op.operands)[:2])
-    if found is None or a is None or b is None or {emit.element(a), emit.element(b), found[1]} != {"f32"}:
+    if found is None or a is None or b is None or {emit.element(a), emit.element(b)} != {found[1]}:
         return None
-    zero = emit.const_array(np.zeros(1, np.float32))
+    if found[1] not in ("f16", "bf16", "f32"):
+        return None
+    zero = emit.const(emit.attribute(f"dense<0.0> : tensor<1x{found[1]}>"))
     batches = [emit.reshape_to(each, [1, *emit.sizes(each)]) for each in (a, b)]
     product = emit.value("tosa.matmul", emit.tensor([1, *found[0]], "f32"), *batches, zero, zero)
-    return emit.reshape_to(product, [emit.dim(a, 0), emit.dim(b, 1)])
+    product = emit.reshape_to(product, [emit.dim(a, 0), emit.dim(b, 1)])
+    return product if found[1] == "f32" else emit.cast_element(product, found[1])
 
 
 def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
