@@ -98,6 +98,7 @@ def where_of_equal_branches(c, x):
     return torch.where(c, x, x), torch.where(c, x * 2, x * 2), torch.where(c, x[:1], x[:1]), torch.where(c[:, :1], x, x)
 
 
+SMALL = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool)
 PAIR = (normal(2, 3, seed=1), normal(2, 3, seed=2))
 INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
 
@@ -133,8 +134,8 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
     Case(
         "small_integers_and_numbers",
         lambda: (
-            lambda *xs: tuple(y for x in xs for y in (x / 2, x / 2.5, x + True, x > 2**40, x <= 2**31, x == -(2**32))),
-            [torch.tensor([0, 1, 7]).to(dtype) for dtype in (torch.int8, torch.int16, torch.int32, torch.bool)],
+            lambda *xs: tuple(y for x in xs for y in (x / 2.5, x / -2, x + True, x > 2**40, x <= 2**31, x == -(2**32))),
+            (*(torch.tensor([0, 1, 7]).to(each) for each in SMALL),),
         ),
     ),
     Case("atan2", lambda: (torch.atan2, PAIR)),

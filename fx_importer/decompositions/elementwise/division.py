@@ -131,7 +131,7 @@ divide_by_scalar = with_scalar(aten.div.Tensor, aten.div.Tensor, aten.div.Scalar
 
 @decomposes(aten.div.Tensor, aten.div.Scalar)
 def divide_integers_by_number(x: Tensor, number: Any) -> Any:
-    """Divide integers or bools as floats: the C++ lowering cuts off the number's fraction, or supports no such type."""
+    """Divide integers or bools as floats, in whose dtype the number may not fit."""
     if not isinstance(number, Number) or not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex():
         return NotImplemented
     return torch.div(x.to(torch.get_default_dtype()), number)

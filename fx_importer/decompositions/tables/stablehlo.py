@@ -63,6 +63,7 @@ STABLEHLO = (
     .replacing(
         adaptive_pooling.adaptive_max_pool, adaptive_pooling.adaptive_avg_pool, because="the torch dialect lacks it"
     )
+    .preferring(division.divide_integers_by_number, because="divide_by_scalar has the number in the integers' dtype")
     .preferring(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, because="the other rule requires static shapes")
     .replacing(*antialias.ANTIALIASED_RESIZING, because="the torch dialect lacks it")
     .replacing(
