@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -70,7 +71,8 @@ def _compiled(module: fx.GraphModule, settings: Settings) -> Run:
         if not settings.falls_back:
             raise
         return _in_parts(module, settings, error)
-    return _Function(graph, lowered.caller(backend=settings.execution))
+    (name,) = lowered.manifest.functions
+    return _Function(graph, lowered.caller(backend=settings.execution).unwrapped(name))
 
 
 def _nothing() -> list[Any]:
@@ -123,13 +125,13 @@ class _Function:
         self._graph = graph
         self._caller = caller
         given = [each.position for each in graph.takes if isinstance(each, Given)]
-        self._positions = given if len(given) == len(graph.takes) else None
-        """The positions of the inputs that the program takes; None if it takes drawn numbers too."""
+        self._take = _taking(given) if len(given) == len(graph.takes) else self._with_draws
+        """Returns what the program takes."""
         self._as_computed = [*graph.gives] == [Computed(i, None) for i in range(len(graph.gives))]
         """Whether the results are those of the program."""
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        results = self._caller(*(self._with_draws(inputs) if self._positions is None else self._given(inputs)))
+        results = self._caller(*self._take(inputs))
         if self._as_computed:
             return list(results)
         outputs: list[Any] = []
@@ -140,9 +142,6 @@ class _Function:
                 outputs.append(inputs[origin.position] if isinstance(origin, Given) else origin.value)
         return outputs
 
-    def _given(self, inputs: Sequence[Any]) -> list[Any]:
-        return [inputs[position] for position in self._positions or ()]
-
     def _with_draws(self, inputs: Sequence[Any]) -> list[Any]:
         graph = self._graph
         sizes = {
@@ -151,6 +150,13 @@ class _Function:
         }
         drawn = [draw(sizes) for draw in graph.draws]
         return [drawn[each.position] if isinstance(each, Drawn) else inputs[each.position] for each in graph.takes]
+
+
+def _taking(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that returns the items at ``positions``."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda inputs: [inputs[position] for position in positions]
 
 
 def _laid_out(result: Any, order: Sequence[int] | None) -> Any:

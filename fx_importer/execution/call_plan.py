@@ -12,6 +12,7 @@ import torch
 from fx_importer.errors import UsageError
 from fx_importer.execution.argument_values import as_argument, check_dtype, check_writable, with_declared_dtype
 from fx_importer.execution.backend import Loaded
+from fx_importer.execution.memref import DTYPES
 from fx_importer.execution.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.execution.recurring_calls import RecurringCall
 from fx_importer.execution.size_checks import check_sizes
@@ -104,6 +105,23 @@ class CallPlan:
             raise UsageError(f"'{self._name}' returns a type {UNKNOWN_TYPE}")
         return self._build(outputs)
 
+
+def is_plain(function: Function) -> bool:
+    """Return whether the arguments and results are the flat inputs and outputs, in order: tensors as in the model."""
+    arguments, results = function.arguments, function.results
+    takes = [("input", i) for i in range(len(function.inputs.leaves))]
+    gives = [("output", i) for i in range(len(function.outputs.leaves))]
+    return (
+        [(each.kind, each.leaf) for each in arguments] == takes
+        and [(each.kind, each.leaf) for each in results] == gives
+        and not any(each.overwritten for each in arguments)
+        and not any(each.passed_as or each.type.shape is None for each in (*arguments, *results))
+        and all(each.type.dtype in _OWN_TYPES for each in (*arguments, *results))
+    )
+
+
+_OWN_TYPES = frozenset(str(each[0]).removeprefix("torch.") for each in DTYPES.values() if not each[0].is_complex)
+"""The dtypes that no other one shares an element type with, and that no output type splits."""
 
 _SCALARS_ARE_TENSORS = frozenset((OutputType.STABLEHLO,))
 """The output types whose functions take rank-0 tensors for scalars."""

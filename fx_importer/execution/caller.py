@@ -9,7 +9,7 @@ import torch
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
-from fx_importer.execution.call_plan import CallPlan
+from fx_importer.execution.call_plan import CallPlan, is_plain
 from fx_importer.manifest import Manifest
 
 
@@ -69,6 +69,13 @@ class Caller:
             raise UsageError(f"the module has no function '{name}': there is {there}")
         plan = self._plan(name)
         return lambda *args, **kwargs: plan(args, kwargs)
+
+    def unwrapped(self, name: str) -> Loaded:
+        """Return a callable for the function ``name``, which has no nested inputs and outputs, that may check nothing.
+
+        It is the loaded function itself if that takes the inputs and returns the outputs as they are.
+        """
+        return self._functions[name] if is_plain(self.manifest.functions[name]) else self[name]
 
     def _plan(self, name: str) -> CallPlan:
         if (plan := self._plans.get(name)) is None:
