@@ -1,151 +1,83 @@
-"""Time of calls: eager PyTorch beside the engines that run what we lower, interleaved in one process.
+"""Time of calls: eager PyTorch and Inductor beside the engines that run what we lower, and engines by their own roads.
 
-    python benchmarks/run_time.py                          # all models, one thread, batch 1
-    python benchmarks/run_time.py resnet50 --batch 8 --threads 2 --json times.json
+    python benchmarks/run_time.py                          # all models, one thread, batch 1, float32
+    python benchmarks/run_time.py resnet50 --batch 1 8 --dtype fp32 bf16 --threads 1 2 --json times.json
+    python benchmarks/run_time.py --from times.json --docs
 
-With one thread it counts the CPU time of the thread, which other processes disturb less; else wall time. Inductor takes
-part with ``--inductor``, where there is a C++ compiler. Another engine is one more record of `ENGINES`.
+Each engine has a process of its own, and they take turns. docs/performance.md says how to read the figures.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import math
-import resource
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import sys
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
-from run_time_models import MODELS
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a checkout need not be installed to be measured
 
-from fx_importer import lower
+from benchmarks.against_torch_mlir import machine
+from benchmarks.run_time_models import DTYPES, MODELS, load
+from benchmarks.running.own_roads import OWN_ROADS
+from benchmarks.running.roofline import Roofline, flops_and_bytes
+from benchmarks.running.runs import Run, read, tables
+from fx_importer.benchmarking import Engine, chosen_engines, measure
+from fx_importer.benchmarking.measurement import remarks
+from fx_importer.options import Limits
 
-Call = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Something that runs a model."""
-
-    name: str
-    prepare: Callable[[torch.nn.Module, tuple[torch.Tensor, ...]], Call]
-    """Return the function to call; it may compile on its first call."""
+ROOT = Path(__file__).resolve().parent.parent
+_LIMITS = Limits(seconds=900)
 
 
-def _jit(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Call:
-    return lower(model, *inputs, output_type="linalg-on-tensors").caller(backend="jit")
-
-
-ENGINES = {
-    each.name: each
-    for each in (
-        Engine("eager", lambda model, inputs: model),
-        Engine("inductor", lambda model, inputs: torch.compile(model)),
-        Engine("jit", _jit),
-    )
-}
-
-
-@dataclass(frozen=True)
-class Times:
-    """The times of a model on an engine, in seconds; the difference is relative to eager's largest number."""
-
-    model: str
-    engine: str
-    batch: int
-    threads: int
-    prepare: float
-    first_call: float
-    calls: list[float]
-    difference: float
-    peak_mb: float
-
-    @property
-    def median(self) -> float:
-        """The median of the calls after the first."""
-        return statistics.median(self.calls)
-
-
-def measure(model: str, engines: list[Engine], batch: int, threads: int, runs: int) -> list[Times]:
-    """Return the times of one model, on all engines in turns."""
-    torch.manual_seed(0)
-    torch.set_num_threads(threads)
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    module, inputs = MODELS[model](batch)
-    module.eval()
-    expected = module(*inputs)
-    prepared: list[tuple[Engine, Call, float, float, float, float]] = []
-    for engine in engines:
-        call, preparing = _timed(clock, lambda engine=engine: engine.prepare(module, inputs))
-        found, first = _timed(clock, lambda call=call: call(*inputs))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        prepared.append((engine, call, preparing, first, _difference(found, expected), peak))
-    calls: list[list[float]] = [[] for _ in prepared]
-    for _ in range(runs):
-        for times, (_, call, *_) in zip(calls, prepared, strict=True):
-            times.append(_timed(clock, lambda call=call: call(*inputs))[1])
-    return [
-        Times(model, engine.name, batch, threads, preparing, first, times, difference, peak)
-        for times, (engine, _, preparing, first, difference, peak) in zip(calls, prepared, strict=True)
-    ]
-
-
-def _timed(clock: Callable[[], float], function: Callable[[], Any]) -> tuple[Any, float]:
-    start = clock()
-    return function(), clock() - start
-
-
-def _difference(found: Any, expected: Any) -> float:
-    pairs = zip(_tensors(found), _tensors(expected), strict=True)
-    return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
-
-
-def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
-    return (value,) if isinstance(value, torch.Tensor) else tuple(value)
-
-
-def table(times: list[Times]) -> str:
-    """Return a table in Markdown. The speed is that of eager PyTorch, divided."""
-    lines = ["| model | engine | load s | first call s | ms: median (range) | speed | difference |", "|" + "---|" * 7]
-    eager = {each.model: each.median for each in times if each.engine == "eager"}
-    speeds: dict[str, list[float]] = {}
-    for each in times:
-        speed = eager[each.model] / each.median
-        speeds.setdefault(each.engine, []).append(speed)
-        spread = f"{each.median * 1e3:.1f} ({min(each.calls) * 1e3:.1f}-{max(each.calls) * 1e3:.1f})"
-        cells = (each.model, each.engine, f"{each.prepare:.2f}", f"{each.first_call:.2f}", spread)
-        lines.append(f"| {' | '.join(cells)} | {speed:.2f} | {each.difference:.0e} |")
-    for engine, found in speeds.items():
-        mean = math.exp(statistics.fmean(map(math.log, found)))
-        lines.append(f"| geometric mean | {engine} | | | | {mean:.2f} | |")
-    return "\n".join(lines)
+def engines_named(names: list[str]) -> list[Engine]:
+    """Return the engines of ``names``, eager first: those of `fx-importer bench`, and those of `OWN_ROADS`."""
+    ours = {each.name: each for each in chosen_engines()}
+    there = [each.partition(":")[0] for each in ours | OWN_ROADS]
+    if unknown := set(names) - set(there):
+        sys.exit(f"unknown engines {', '.join(sorted(unknown))}: there are {', '.join(dict.fromkeys(there))}")
+    chosen = [each for name, each in (ours | OWN_ROADS).items() if not names or name.partition(":")[0] in names]
+    return [ours["eager"], *(each for each in chosen if each.name != "eager")]
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure, and print tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--inductor", action="store_true", help="compare with Inductor too")
-    parser.add_argument("--json", type=Path, help="write every measurement to this file")
+    parser.add_argument("--engines", nargs="+", default=[], help="inductor, jit, iree, xla, iree-turbine, jax; or all")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1])
+    parser.add_argument("--dtype", nargs="+", default=["fp32"], choices=DTYPES)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--json", type=Path, help="write every measurement to this file, after each model")
+    parser.add_argument("--from", type=Path, dest="given", help="measure nothing: read what --json wrote")
+    parser.add_argument("--docs", action="store_true", help="write tables and a plot into docs/performance.md")
     options = parser.parse_args()
     if unknown := set(options.models) - MODELS.keys():
         parser.error(f"unknown models {', '.join(sorted(unknown))}: there are {', '.join(MODELS)}")
-    engines = [each for name, each in ENGINES.items() if name != "inductor" or options.inductor]
-    times: list[Times] = []
-    with torch.no_grad():
-        for model in options.models or MODELS:
-            times += measure(model, engines, options.batch, options.threads, options.runs)
-    print(table(times))
-    if options.json:
-        options.json.write_text(json.dumps([asdict(each) for each in times], indent=1))
+    if options.given:
+        described, rooflines, runs = read(options.given)
+    else:
+        described = machine()
+        rooflines = [Roofline.measured(threads, options.dtype) for threads in options.threads]
+        runs: list[Run] = []
+        engines = engines_named(options.engines)
+        settings = itertools.product(options.batch, options.dtype, options.threads)
+        for model, (batch, dtype, threads) in itertools.product(options.models or MODELS, settings):
+            loading = partial(load, model, batch, dtype)
+            found = measure(loading, engines, threads, options.turns, _LIMITS)
+            runs.append(Run(model, batch, dtype, threads, *flops_and_bytes(loading), tuple(found)))
+            print(f"{runs[-1].title}\n\n{runs[-1].table()}\n", *remarks(found), sep="\n", file=sys.stderr, flush=True)
+            if options.json:  # after each, so that an interrupted run keeps its results
+                held = {"machine": described, "rooflines": rooflines, "runs": runs}
+                options.json.write_text(json.dumps(held, default=asdict, indent=1))
+    print(tables(described, rooflines, runs))
+    if options.docs:
+        from benchmarks.running import page  # only here: plots need matplotlib, the extra bench
+
+        page.write(ROOT, described, rooflines, runs)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,14 @@ class Lstm(torch.nn.Module):
         return self.head(self.lstm(x)[0][:, -1])
 
 
+class _Addition(torch.nn.Module):
+    """One addition: what a call costs beside its work."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return the sum."""
+        return x + y
+
+
 def _conv_block(inner: int, outer: int, stride: int) -> torch.nn.Sequential:
     nn = torch.nn
     return nn.Sequential(
@@ -88,6 +96,17 @@ MODELS: dict[str, Callable[[int], tuple[torch.nn.Module, tuple[torch.Tensor, ...
     "gpt2": lambda batch: (Outputs(T.GPT2Model(T.GPT2Config()), use_cache=False), _tokens(batch, 128)),
     "llama_1b_layer_prefill": lambda batch: (_llama_layer(), _tokens(batch, 128)),
     "llama_1b_layer_decode": lambda batch: (_llama_layer(), _tokens(batch, 1)),
+    "addition": lambda batch: (_Addition(), (torch.randn(batch, 16), torch.randn(batch, 16))),
     "lstm": lambda batch: (Lstm(), (torch.randn(batch, 64, 256),)),
 }
 """Each returns a model and example inputs of a batch size."""
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def load(name: str, batch: int, dtype: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """Return the model ``name`` in a dtype of `DTYPES`, and its inputs."""
+    model, inputs = MODELS[name](batch)
+    wanted = DTYPES[dtype]
+    inputs = tuple(each.to(wanted) if each.is_floating_point() else each for each in inputs)
+    return model.eval().to(wanted), inputs, {}

@@ -190,6 +190,45 @@ def matrix(
 
 @app.command()
 @takes_options
+def bench(
+    model: Model,
+    engines: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Engines beside eager PyTorch, separated by commas: inductor, jit, iree, xla. Default: all.",
+        ),
+    ] = "",
+    output_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=OUTPUT_TYPES,
+            help="An output type to lower to. May be repeated. Default: those that the engines take directly.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads, on as many processors. Default: as PyTorch does.")
+    ] = None,
+    calls: Annotated[
+        int,
+        typer.Option(min=1, help="Turns of each engine: calls, or of short calls the means of 20 ms of them."),
+    ] = 10,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures as JSON.")] = None,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Measure a model on engines beside eager PyTorch and Inductor, and recommend one."""
+    import torch
+
+    from fx_importer.cli.commands.bench import bench_model
+
+    names = [each.strip() for each in engines.split(",") if each.strip()]
+    kinds = [OutputType.get(each) for each in output_type or ()]
+    bench_model(model, options, names, kinds, threads or torch.get_num_threads(), calls, json, trust)
+
+
+@app.command()
+@takes_options
 def explain(
     model: Model,
     output_type: Annotated[

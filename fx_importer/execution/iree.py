@@ -107,9 +107,12 @@ def _compile(command: Sequence[str | Path]) -> None:
 
 
 def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor]) -> tuple[Any, Any, Any]:
-    """Return the module ``iree.runtime``, the device, and the function ``main``."""
+    """Return the module ``iree.runtime``, the device, and the function ``main``.
+
+    The device runs on all processors, unless PyTorch has one thread.
+    """
     runtime = imported("iree", "iree", "iree.runtime")
-    config = runtime.Config("local-sync")
+    config = runtime.Config("local-sync" if torch.get_num_threads() == 1 else "local-task")
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
     if parameters:
         index = runtime.ParameterIndex()

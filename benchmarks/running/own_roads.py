@@ -1,0 +1,59 @@
+"""Engines by the roads that their own projects offer, of the same models with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from fx_importer.benchmarking import Engine, Example
+from fx_importer.execution.iree import _FLAGS, _compile
+from fx_importer.execution.optional_packages import imported, require
+from fx_importer.process.scratch import Scratch
+
+
+def _turbine(example: Example) -> Callable[..., Any]:
+    """Compile what iree-turbine imports, with the flags of our backend."""
+    runtime, tools, aot = (
+        imported("iree-turbine", "iree", name)
+        for name in ("iree.runtime", "iree.compiler.tools.binaries", "iree.turbine.aot")
+    )
+    scratch = Scratch()
+    source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
+    exported = torch.export.export(example.model, tuple(example.args), dict(example.kwargs))
+    aot.export(exported).save_mlir(str(source))
+    _compile([tools.find_tool("iree-compile"), source, "--iree-input-type=torch", *_FLAGS, "-o", compiled])
+    config = runtime.Config("local-sync" if torch.get_num_threads() == 1 else "local-task")
+    module = runtime.load_vm_modules(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config=config)[-1]
+
+    def call(*args: Any) -> Any:
+        found = module["main"](*(runtime.asdevicearray(config.device, each.numpy()) for each in args))
+        _ = scratch  # the compiled code is mapped
+        return [torch.from_numpy(each.to_host()) for each in (found if isinstance(found, tuple) else (found,))]
+
+    return call
+
+
+def _jax(example: Example) -> Callable[..., Any]:
+    """Compile the program in jax of the same model."""
+    jax = imported("jax", "xla", "jax")
+    from benchmarks.running import jax_models
+
+    held = {key: jax_models.to_jax(value) for key, value in example.model.state_dict().items()}
+    compiled = jax.jit(partial(jax_models.program_of(example.model), held))
+
+    def call(*args: torch.Tensor) -> Any:
+        return [jax_models.to_torch(each) for each in compiled(*map(jax_models.to_jax, args))]
+
+    return call
+
+
+OWN_ROADS = {
+    each.name: each
+    for each in (
+        Engine("iree-turbine", _turbine, partial(require, "iree-turbine", "iree", "iree.turbine", "iree.runtime")),
+        Engine("jax", _jax, partial(require, "jax", "xla", "jax")),
+    )
+}

@@ -1,0 +1,168 @@
+"""Runs of models on engines, in files and as tables in Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.running.roofline import Roofline
+from fx_importer.benchmarking import Measurement
+from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
+
+OWN_ROAD = {"iree": "iree-turbine", "xla": "jax"}
+"""The engine by its own road, for each backend."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model on all engines."""
+
+    model: str
+    batch: int
+    dtype: str
+    threads: int
+    flops: int
+    """Of the products and convolutions of a call."""
+    weights: int
+    """Bytes."""
+    found: tuple[Measurement, ...]
+    """Eager's is the first."""
+
+    @property
+    def setting(self) -> tuple[int, str, int]:
+        return self.batch, self.dtype, self.threads
+
+    @property
+    def title(self) -> str:
+        return f"{self.model}, {described(self.setting)}"
+
+    def of(self, engine: str) -> Measurement | None:
+        """Return the measurement of an engine, or of the fastest output type of a backend, if it ran."""
+        these = [each for each in self.found if engine in (each.engine, each.engine.partition(":")[0])]
+        return min((each for each in these if not each.problem), key=lambda each: each.median, default=None)
+
+    def speed(self, engine: str, beside: str = "eager") -> float | None:
+        """Return the time of a call on ``beside``, divided by that on ``engine``."""
+        ours, other = self.of(engine), self.of(beside)
+        return other.median / ours.median if ours and other else None
+
+    def table(self) -> str:
+        """Return all figures as a table."""
+        return markdown(COLUMNS, (cells(each, self.found[0]) for each in self.found))
+
+
+def described(setting: tuple[int, str, int]) -> str:
+    """Return a setting in words."""
+    batch, dtype, threads = setting
+    return f"batch {batch}, {dtype}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def read(path: Path) -> tuple[dict[str, str], list[Roofline], list[Run]]:
+    """Return what ``--json`` wrote."""
+    held = json.loads(path.read_text())
+    runs = [Run(**{**each, "found": tuple(Measurement(**one) for one in each["found"])}) for each in held["runs"]]
+    return held["machine"], [Roofline(**each) for each in held["rooflines"]], runs
+
+
+def tables(machine: Mapping[str, str], rooflines: Sequence[Roofline], runs: Sequence[Run]) -> str:
+    """Return the machine, and tables for each setting: speeds, calls of one addition, roads, loading."""
+    parts = [f"One run: {', '.join(f'{key} {value}' for key, value in machine.items())}."]
+    parts += [
+        f"With {each.threads} thread{'s' if each.threads > 1 else ''} it multiplies matrices at "
+        + " and ".join(f"{rate / 1e9:.0f} GFLOP/s in {dtype}" for dtype, rate in each.flops.items())
+        + f", and copies {each.copied / 1e9:.1f} GB/s."
+        for each in rooflines
+    ]
+    roofs = {each.threads: each for each in rooflines}
+    models = [each for each in runs if each.flops]
+    for setting in dict.fromkeys(each.setting for each in models):
+        chosen = [each for each in models if each.setting == setting]
+        parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed beside eager**"]
+        parts += [_speeds(chosen, roofs), _loading(chosen), _roads(chosen)]
+    if additions := [each for each in runs if not each.flops]:
+        parts += ["**One addition: µs a call, median**", _additions(additions)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def engines_of(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the engines with figures."""
+    return list(dict.fromkeys(each.engine for run in runs for each in run.found if not each.problem))
+
+
+def _speeds(runs: Sequence[Run], roofs: Mapping[int, Roofline]) -> str:
+    engines = [each for each in engines_of(runs) if each != "eager"]
+    rows: list[list[str]] = []
+    for run in runs:
+        eager, roof = run.found[0], roofs[run.threads].seconds(run.flops, run.weights, run.dtype)
+        ms = f"{figure(1e3 * eager.median)} ({'-'.join(figure(1e3 * each) for each in eager.spread)})"
+        rows.append([run.model, ms, f"{roof / eager.median:.0%}", *(_cell(run, each) for each in engines)])
+    rows.append(["geometric mean", "", "", *(_mean([run.speed(each) for run in runs]) for each in engines)])
+    return markdown(["model", "eager ms (quartiles)", "of roofline", *engines], rows)
+
+
+def _cell(run: Run, engine: str) -> str:
+    found = run.of(engine)
+    return f"{run.speed(engine):.2f}{'' if found.passed else ' !'}" if found else ""
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    logarithms = [math.log(each) for each in values if each]
+    return f"{math.exp(statistics.fmean(logarithms)):.2f} ({len(logarithms)})" if logarithms else ""
+
+
+def _loading(runs: Sequence[Run]) -> str:
+    engines = engines_of(runs)
+    rows = [
+        [
+            run.model,
+            *(
+                f"{one.load + one.first_call:.1f} s, {one.call_memory / 2**20:.0f}" if (one := run.of(each)) else ""
+                for each in engines
+            ),
+        ]
+        for run in runs
+    ]
+    return "Load and first call, and MB at the peak of later calls:\n\n" + markdown(["model", *engines], rows)
+
+
+def _roads(runs: Sequence[Run]) -> str:
+    """Return the speeds of an engine that is fed by us beside its own road."""
+    pairs = [
+        (one.engine, own)
+        for backend, own in OWN_ROAD.items()
+        for one in {
+            each.engine: each for run in runs for each in run.found if each.engine.startswith(f"{backend}:")
+        }.values()
+        if any(run.speed(one.engine, own) for run in runs)
+    ]
+    if not pairs:
+        return ""
+    rows = [
+        [run.model, *(f"{speed:.2f}" if (speed := run.speed(*pair)) else "" for pair in pairs)]
+        for run in runs
+        if any(run.speed(*pair) for pair in pairs)
+    ]
+    rows.append(["geometric mean", *(_mean(run.speed(*pair) for run in runs) for pair in pairs)])
+    headings = [f"{engine} / {own}" for engine, own in pairs]
+    return "Speed of an engine that we feed, divided by that of its own road:\n\n" + markdown(
+        ["model", *headings], rows
+    )
+
+
+def _additions(runs: Sequence[Run]) -> str:
+    engines = engines_of(runs)
+    rows = [
+        [described(run.setting), *(figure(1e6 * one.median) if (one := run.of(each)) else "" for each in engines)]
+        for run in runs
+    ]
+    return markdown(["", *engines], rows)

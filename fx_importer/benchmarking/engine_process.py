@@ -1,0 +1,168 @@
+"""The process of one engine: it loads a model, and calls it when it is asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fx_importer.benchmarking.engines import Engine, Example
+from fx_importer.errors import UsageError
+from fx_importer.process.worker import Note
+from fx_importer.verification.comparison import compare
+
+Load = Callable[[], tuple[Any, Any, Any]]
+"""Return the model, its positional inputs and its keyword inputs, the same each time. It is picklable."""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A request to load a model on an engine and call it once."""
+
+    load: Load
+    engine: Engine
+    threads: int
+    results: Path
+    """The file of eager's results: eager writes it, and the others compare theirs with it."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The answer: times in seconds, memory in bytes."""
+
+    load: float
+    """Until the first call."""
+    first_call: float
+    memory: int
+    """The peak of this process, and of its largest child."""
+    difference: float
+    """The largest absolute difference from eager, divided by the largest magnitude of eager's tensor."""
+    passed: bool
+    """Whether all results are within the tolerances of `compare`."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A request for some calls. The answer is the seconds of one, and the peak of memory of calls in bytes."""
+
+    calls: int
+
+
+class Session:
+    """Answers a `Loading`, and any number of `Turn`."""
+
+    def __init__(self, _note: Note):
+        self._call: Callable[..., Any] = _not_loaded
+        self._args: Any = ()
+        self._kwargs: Any = {}
+        self._clock, self._loading_clock = time.perf_counter, time.perf_counter
+
+    def __call__(self, request: Loading | Turn) -> Any:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._load(request) if isinstance(request, Loading) else self._turn(request.calls)
+
+    def _load(self, request: Loading) -> Loaded:
+        use_threads(request.threads)
+        if request.threads == 1:  # the time that other processes take does not count
+            self._clock, self._loading_clock = time.process_time, _with_children
+        example = example_of(request.load)
+        self._args, self._kwargs = example.args, example.kwargs
+        start = self._loading_clock()
+        self._call = request.engine.prepare(example)
+        loaded = self._loading_clock()
+        del example
+        found = self._call(*self._args, **self._kwargs)
+        end = self._loading_clock()
+        memory = peak_memory() + largest_child()
+        difference, passed = _compared(found, request.results)
+        del found
+        gc.collect()
+        forget_peak()
+        return Loaded(loaded - start, end - loaded, memory, difference, passed)
+
+    def _turn(self, calls: int) -> tuple[float, int]:
+        call, args, kwargs = self._call, self._args, self._kwargs
+        start = self._clock()
+        for _ in range(calls):
+            call(*args, **kwargs)
+        return (self._clock() - start) / calls, peak_memory()
+
+
+def _with_children() -> float:
+    """Return the CPU seconds of this process, and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def _not_loaded(*_: Any, **__: Any) -> Any:
+    raise AssertionError("a model is loaded first")
+
+
+def example_of(load: Load) -> Example:
+    """Load a model, with the same random numbers in each process."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    model, args, kwargs = load()
+    if isinstance(model, ExportedProgram):
+        if model.example_inputs is None:
+            raise UsageError("the program has no example inputs: export it again with them")
+        args, kwargs = model.example_inputs
+    return Example(model, args, kwargs)
+
+
+def use_threads(threads: int) -> None:
+    """Let this process run on that many processors, where the system can say so, and PyTorch use as many threads."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    torch.set_num_threads(threads)
+
+
+def _compared(found: Any, results: Path) -> tuple[float, bool]:
+    leaves = pytree.tree_leaves(found)
+    if not results.exists():
+        torch.save(leaves, results)
+        return 0.0, True
+    expected = torch.load(results, weights_only=True)
+    if len(leaves) != len(expected):
+        return float("inf"), False
+    compared = [compare(a, b) for a, b in zip(leaves, expected, strict=True)]
+    differences = [float("inf") if each.problem else each.max_absolute / (each.magnitude or 1.0) for each in compared]
+    return max(differences, default=0.0), all(each.passed for each in compared)
+
+
+def peak_memory() -> int:
+    """Return the largest memory of this process since `forget_peak`, in bytes; since its start without ``/proc``."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        _, _, rest = status.read_text().partition("VmHWM:")
+        return int(rest.split(maxsplit=1)[0]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def largest_child() -> int:
+    """Return the largest memory of a process that this one has waited for, in bytes."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak() -> None:
+    """Start the peak of memory anew."""
+    with contextlib.suppress(OSError):  # without /proc, the peak is that since the start
+        Path("/proc/self/clear_refs").write_text("5")

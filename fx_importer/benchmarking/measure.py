@@ -1,0 +1,93 @@
+"""Measurement of a model on engines that take turns, each in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fx_importer.benchmarking.engine_process import Load, Loading, Turn
+from fx_importer.benchmarking.engines import Engine
+from fx_importer.benchmarking.measurement import Measurement
+from fx_importer.diagnostics.progress import counted
+from fx_importer.errors import CrashedError, FxImporterError, UsageError
+from fx_importer.options import Limits
+from fx_importer.process.scratch import Scratch
+from fx_importer.process.worker import Child
+
+_TURN = 0.02
+"""Least seconds of a turn: short calls are made many times in one."""
+_MOST = 10_000
+"""Most calls in a turn."""
+
+
+def measure(load: Load, engines: Sequence[Engine], threads: int, turns: int, limits: Limits) -> list[Measurement]:
+    """Return the measurements of a model on ``engines``, of which the first is eager.
+
+    All processes are alive at the same time, and one works at a time: what else the machine does meanwhile disturbs all
+    engines alike. An engine that fails, or loads longer than ``limits``, has its problem in its measurement.
+
+    Raises:
+        UsageError: if the machine has fewer processors than ``threads``; or if the model cannot be loaded, or does not
+            run in eager PyTorch.
+    """
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not 1 <= threads <= there:
+        raise UsageError(f"{threads} threads: this process may use {there} processors, so 1 to {there} are accepted")
+    scratch = Scratch()
+    runs = [_Run(engine) for engine in engines]
+    for run in counted(runs, "engines"):
+        run.start(Loading(load, run.engine, threads, scratch.path / "results"), limits)
+        if run is runs[0] and run.problem:
+            raise UsageError(f"the model does not run in eager PyTorch: {run.problem}")
+    for _ in counted(range(turns), "turns"):
+        for run in runs:
+            run.turn(limits)
+    return [run.measurement() for run in runs]
+
+
+@dataclass
+class _Run:
+    """One engine in its process."""
+
+    engine: Engine
+    child: Child | None = None
+    problem: str = ""
+    measured: dict[str, float] = field(default_factory=dict[str, float])
+    calls: list[float] = field(default_factory=list[float])
+    each: int = 1
+    """Calls in a turn."""
+
+    def start(self, loading: Loading, limits: Limits) -> None:
+        try:
+            self.engine.check()
+            self.child = Child("fx_importer.benchmarking.engine_process:Session")
+            loaded = self.child.ask(self.engine.name, loading, limits)
+            self.measured = vars(loaded)
+            for _ in range(2):  # the second time it is warm
+                seconds, _ = self.child.ask(self.engine.name, Turn(self.each), limits)
+                self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
+        except (CrashedError, FxImporterError, RuntimeError) as error:
+            self._failed(error)
+
+    def turn(self, limits: Limits) -> None:
+        if self.child is None:
+            return
+        try:
+            seconds, memory = self.child.ask(self.engine.name, Turn(self.each), limits)
+        except (CrashedError, FxImporterError, RuntimeError) as error:
+            self._failed(error)
+            return
+        self.calls.append(seconds)
+        self.measured["call_memory"] = memory
+
+    def _failed(self, error: Exception) -> None:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        self.problem = ": ".join(lines[:2]) or type(error).__name__
+        self.child = None  # its process ends
+
+    def measurement(self) -> Measurement:
+        if self.problem:
+            return Measurement(self.engine.name, problem=self.problem)
+        return Measurement(self.engine.name, calls=tuple(self.calls), **self.measured)  # pyright: ignore[reportArgumentType]

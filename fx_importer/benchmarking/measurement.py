@@ -1,0 +1,118 @@
+"""The measurement of a model on one engine; tables, and what they recommend."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+_CLOSE = 0.97
+"""An engine of this share of the best speed is recommended instead if there is less to install."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times in seconds, memory in bytes."""
+
+    engine: str
+    """Its name; the output type follows a colon."""
+    problem: str = ""
+    """Why there are no figures."""
+    load: float = 0.0
+    """Until the first call: export, lowering and compilation, as far as the engine does them before."""
+    first_call: float = 0.0
+    calls: tuple[float, ...] = ()
+    """The time of a call in each turn."""
+    memory: int = 0
+    """The peak until the first call has ended, with that of the largest child process."""
+    call_memory: int = 0
+    """The peak of later calls."""
+    difference: float = 0.0
+    """From eager, relative to the largest magnitude of its tensor."""
+    passed: bool = True
+    """Whether all results are within tolerance."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.calls)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The quartiles."""
+        if len(self.calls) < 2:
+            return self.median, self.median
+        low, _, high = statistics.quantiles(self.calls, n=4, method="inclusive")
+        return low, high
+
+
+COLUMNS = ("engine", "load s", "first call s", "median ms", "quartiles", "speed", "load MB", "call MB", "difference")
+
+
+def cells(each: Measurement, eager: Measurement) -> list[str]:
+    """Return the cells of `COLUMNS`: the speed is eager's median, divided by that of the engine."""
+    if each.problem:
+        return [each.engine, *[""] * (len(COLUMNS) - 1)]
+    low, high = (figure(1e3 * value) for value in each.spread)
+    return [
+        each.engine,
+        f"{each.load:.2f}",
+        f"{each.first_call:.2f}",
+        figure(1e3 * each.median),
+        f"{low}-{high}",
+        f"{eager.median / each.median:.2f}",
+        f"{each.memory / 2**20:.0f}",
+        f"{each.call_memory / 2**20:.0f}",
+        f"{each.difference:.0e}" + ("" if each.passed else " !"),
+    ]
+
+
+def figure(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:#.3g}".rstrip(".") if value < 100 else f"{value:.0f}"
+
+
+def table(found: Sequence[Measurement]) -> Table:
+    """Return a `rich` table of measurements, of which the first is eager's."""
+    result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in COLUMNS:
+        result.add_column(heading, no_wrap=True, justify="left" if heading == COLUMNS[0] else "right")
+    for each in found:
+        if not each.problem:
+            result.add_row(*cells(each, found[0]))
+    return result
+
+
+def remarks(found: Sequence[Measurement]) -> list[str]:
+    """Return a line for each problem, with its engines; and for each engine whose results are out of tolerance."""
+    problems = dict.fromkeys(each.problem for each in found if each.problem)
+    lines = [
+        f"{', '.join(each.engine for each in found if each.problem == problem)}: {problem}" for problem in problems
+    ]
+    lines += [f"{each.engine}: its results are out of tolerance (!)" for each in found if not each.passed]
+    return lines
+
+
+def recommendation(found: Sequence[Measurement]) -> str:
+    """Return in a sentence which engine to take. Those whose results are out of tolerance are not recommended."""
+    eager = found[0]
+    ran = [each for each in found if not each.problem and each.passed]
+    best = min(ran, key=lambda each: each.median)
+    if best is eager:
+        return "Stay with eager PyTorch: no engine is faster."
+    close = [each for each in ran if best.median >= _CLOSE * each.median]
+    chosen = min(close, key=lambda each: _TO_INSTALL.index(each.engine.partition(":")[0]))
+    if chosen is eager:
+        return (
+            f"Stay with eager PyTorch: the fastest, {best.engine}, is {eager.median / best.median:.2f} times as fast."
+        )
+    sentence = f"Take {chosen.engine}: {eager.median / chosen.median:.2f} times as fast as eager"
+    gained = eager.median - chosen.median
+    cost = chosen.load + chosen.first_call - eager.load - eager.first_call
+    return f"{sentence}, which pays for loading it after {max(cost, 0.0) / gained:,.0f} calls."
+
+
+_TO_INSTALL = ("eager", "jit", "inductor", "iree", "xla")
+"""Engines by what they need: nothing, a compiler, a package."""

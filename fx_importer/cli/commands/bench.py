@@ -1,0 +1,53 @@
+"""``fx-importer bench``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from fx_importer.benchmarking import chosen_engines, measure
+from fx_importer.benchmarking.measurement import recommendation, remarks, table
+from fx_importer.cli.model_loading import load_model
+from fx_importer.diagnostics import progress
+from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.execution.backend import EVALUATION
+from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+_WIDTH = 160
+
+
+def bench_model(
+    model: str,
+    options: Options,
+    engines: Sequence[str],
+    output_types: Sequence[OutputType],
+    threads: int,
+    turns: int,
+    path: Path | None,
+    trust: bool = False,
+) -> None:
+    """Measure the model that ``model`` names on ``engines``, and print a table and a recommendation.
+
+    Raises:
+        UsageError: if ``model`` does not name a model that runs in eager PyTorch, no engine fits, there are fewer
+            processors than ``threads``, or ``path`` cannot be written.
+    """
+    if path is not None:
+        check_writable(path)
+    chosen = chosen_engines(engines, output_types, options)
+    with reporting_progress(True):
+        progress.enter(f"measure {model}")
+        found = measure(partial(load_model, model, trust=trust), chosen, threads, turns, EVALUATION)
+    console = Console() if Console().is_terminal else Console(width=_WIDTH)
+    console.print(table(found))
+    print(*remarks(found), recommendation(found), sep="\n")
+    if path is not None:
+        figures = {"model": model, "threads": threads, "engines": [asdict(each) for each in found]}
+        save_text(json.dumps(figures, indent=1), path)

@@ -1,0 +1,54 @@
+"""The benchmark of calls: tables of runs, and the page that they are written to."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from benchmarks import run_time
+from benchmarks.rows import section_of
+from benchmarks.run_time_models import load
+from benchmarks.running.roofline import Roofline, flops_and_bytes
+from benchmarks.running.runs import Run, read, tables
+from fx_importer.benchmarking import Measurement
+
+FOUND = (
+    Measurement("eager", calls=(0.010, 0.012, 0.014)),
+    Measurement("jit:linalg-on-tensors", calls=(0.006,), load=2.5, first_call=0.5, call_memory=2**30),
+    Measurement("iree:stablehlo", calls=(0.004,)),
+    Measurement("iree:torch", problem="it does not compile"),
+    Measurement("iree-turbine", calls=(0.003,)),
+)
+RUNS = [Run("mobilenet", 1, "fp32", 1, 10**9, 10**6, FOUND), Run("addition", 1, "fp32", 1, 0, 0, FOUND[:2])]
+ROOFLINES = [Roofline(1, {"fp32": 5e11}, 1e9)]
+
+
+def test_tables_have_speeds_roads_and_additions(tmp_path):
+    file = tmp_path / "times.json"
+    held = {"machine": {"date": "today"}, "rooflines": ROOFLINES, "runs": RUNS}
+    file.write_text(json.dumps(held, default=asdict))
+    text = tables(*read(file))
+    assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 |" in text
+    assert "| geometric mean |  |  | 2.00 (1) | 3.00 (1) | 4.00 (1) |" in text
+    assert "| mobilenet | 0.0 s, 0 | 3.0 s, 1024 |" in text
+    assert "| iree:stablehlo / iree-turbine |" in text
+    assert "| mobilenet | 0.75 |" in text
+    assert "| batch 1, fp32, 1 thread | 12000 | 6000 |" in text
+
+
+def test_documentation_has_a_place_for_the_tables():
+    section_of(run_time.ROOT / "docs" / "performance.md", "figures of benchmarks/run_time.py --docs")
+
+
+def test_models_have_their_dtype_and_operations():
+    model, inputs, _ = load("addition", 8, "bf16")
+    assert model(*inputs).dtype is torch.bfloat16
+    flops, weights = flops_and_bytes(lambda: (torch.nn.Linear(4, 2), (torch.ones(3, 4),), {}))
+    assert (flops, weights) == (2 * 3 * 4 * 2, 4 * (4 * 2 + 2))
+
+
+def test_unknown_engines_are_named():
+    assert [each.name for each in run_time.engines_named(["jax", "jit"])] == ["eager", "jit:linalg-on-tensors", "jax"]
+    with pytest.raises(SystemExit):
+        run_time.engines_named(["jacks"])
