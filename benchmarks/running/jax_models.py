@@ -27,6 +27,12 @@ def to_jax(tensor: torch.Tensor) -> Any:
     return jnp.array(tensor.detach().numpy())
 
 
+def weights_of(model: torch.nn.Module) -> dict[str, Any]:
+    """Return the weights of a model. Kernels of convolutions are ``[height, width, inner, outer]``, as in jax."""
+    held = model.state_dict().items()
+    return {key: to_jax(value.permute(2, 3, 1, 0).contiguous() if value.dim() == 4 else value) for key, value in held}
+
+
 def to_torch(array: Any) -> torch.Tensor:
     """Return a copy of an array."""
     return torch.from_dlpack(array).clone()
@@ -121,7 +127,7 @@ def _llama(config: Any, weights: Weights, tokens: Any) -> tuple[Any]:
 
 def _conv_norm(weights: Weights, name: str, x: Any, stride: int = 1, relu: bool = True) -> Any:
     """A convolution and a batch norm of ``[batch, height, width, channels]``, as models in jax have their images."""
-    kernel = weights[f"{name}.convolution.weight"].transpose(2, 3, 1, 0)
+    kernel = weights[f"{name}.convolution.weight"]
     padding = [((kernel.shape[0] - 1) // 2,) * 2] * 2
     x = jax.lax.conv_general_dilated(x, kernel, (stride,) * 2, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
     norm = {key: weights[f"{name}.normalization.{key}"] for key in ("weight", "bias", "running_mean", "running_var")}

@@ -22,8 +22,7 @@ def _turbine(example: Example) -> Callable[..., Any]:
     )
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
-    exported = torch.export.export(example.model, tuple(example.args), dict(example.kwargs))
-    aot.export(exported).save_mlir(str(source))
+    aot.export(example.model, args=tuple(example.args), kwargs=dict(example.kwargs)).save_mlir(str(source))
     _compile([tools.find_tool("iree-compile"), source, "--iree-input-type=torch", *_FLAGS, "-o", compiled])
     config = runtime.Config("local-sync" if torch.get_num_threads() == 1 else "local-task")
     module = runtime.load_vm_modules(runtime.VmModule.mmap(config.vm_instance, str(compiled)), config=config)[-1]
@@ -41,11 +40,11 @@ def _jax(example: Example) -> Callable[..., Any]:
     jax = imported("jax", "xla", "jax")
     from benchmarks.running import jax_models
 
-    held = {key: jax_models.to_jax(value) for key, value in example.model.state_dict().items()}
-    compiled = jax.jit(partial(jax_models.program_of(example.model), held))
+    held = jax_models.weights_of(example.model)
+    compiled = jax.jit(jax_models.program_of(example.model))
 
     def call(*args: torch.Tensor) -> Any:
-        return [jax_models.to_torch(each) for each in compiled(*map(jax_models.to_jax, args))]
+        return [jax_models.to_torch(each) for each in compiled(held, *map(jax_models.to_jax, args))]
 
     return call
 

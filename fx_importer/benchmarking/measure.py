@@ -11,7 +11,7 @@ from fx_importer.benchmarking.engine_process import Load, Loading, Turn
 from fx_importer.benchmarking.engines import Engine
 from fx_importer.benchmarking.measurement import Measurement
 from fx_importer.diagnostics.progress import counted
-from fx_importer.errors import CrashedError, FxImporterError, UsageError
+from fx_importer.errors import UsageError
 from fx_importer.options import Limits
 from fx_importer.process.scratch import Scratch
 from fx_importer.process.worker import Child
@@ -68,7 +68,7 @@ class _Run:
             for _ in range(2):  # the second time it is warm
                 seconds, _ = self.child.ask(self.engine.name, Turn(self.each), limits)
                 self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
-        except (CrashedError, FxImporterError, RuntimeError) as error:
+        except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)
 
     def turn(self, limits: Limits) -> None:
@@ -76,7 +76,7 @@ class _Run:
             return
         try:
             seconds, memory = self.child.ask(self.engine.name, Turn(self.each), limits)
-        except (CrashedError, FxImporterError, RuntimeError) as error:
+        except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)
             return
         self.calls.append(seconds)
