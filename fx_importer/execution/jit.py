@@ -16,6 +16,7 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.arena import place_results, plan_arena
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_signature import JIT, read_signature
+from fx_importer.execution.channels_last import use_channels_last
 from fx_importer.execution.compiled_cache import Entry, Program, entry_of
 from fx_importer.execution.compiled_function import CompiledFunction
 from fx_importer.execution.engine_code import Code, EngineCode
@@ -104,6 +105,9 @@ class JitBackend:
         entry = entry_of(copy, *options) if RunOptions(cache=self.cache).is_cached else None
         program, stubs, kernels, code = _kept(entry, copy) or self._compiled(copy, func_name, resources, entry)
         table, buffers = weight_table(program.weights, resources)
+        kernels.constants = {
+            buffer.ctypes.data for each, buffer in zip(program.weights, buffers, strict=True) if each.order is not None
+        }
         return CompiledFunction(
             program.signature,
             (table, torch.empty(program.arena, dtype=torch.uint8)),
@@ -129,6 +133,7 @@ class JitBackend:
         fuse, bufferize, loops, scalars, llvm = LLVM.stages
         read_initial_values(module)
         with trace.stage("library"):
+            use_channels_last(module)
             kernels = Kernels(outline_library_calls(module))
         _run(fuse, module, trace)
         check_dialects(module, _DIALECTS, JIT)

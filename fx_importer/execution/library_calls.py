@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fx_importer.execution.library_kernels import Convolution, Function, Kernel, Kernels, Product
 from fx_importer.execution.native_products import define_product, define_tiles
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, is_used, producer
+from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
 from fx_importer.mlir.walk import operations
 
 SMALLEST_WORK = 1 << 15
@@ -79,7 +79,7 @@ def bind_library(module: ir.Module, kernels: Kernels) -> None:
 
 
 class _Region:
-    """The operations of a product or convolution that one call computes: initialization, itself, and rounding."""
+    """The operations of a product or convolution that one call computes: padding, zeros, itself, and rounding."""
 
     def __init__(self, op: ir.Operation, zero: bool, rounding: ir.Operation | None):
         self.op = op
@@ -96,6 +96,11 @@ class _Region:
             self.destination = rounding.operands[1]
         self.result: ir.Value = last.results[0]
         self.inputs: list[ir.Value] = list(op.operands)[:2]
+        axes = _CONVOLUTIONS[op.name][0] if op.name in _CONVOLUTIONS else ""
+        self.padding = _padding(op.operands[0], axes) or (0,) * axes.count("s")
+        if any(self.padding):
+            self.ops.insert(0, op.operands[0].owner)
+            self.inputs[0] = op.operands[0].owner.operands[0]
 
     @classmethod
     def of(cls, op: ir.Operation) -> _Region | None:
@@ -129,7 +134,7 @@ def _convolution(region: _Region) -> Kernel | None:
     op = region.op
     axes, weight = _CONVOLUTIONS[op.name]
     strides, dilations = (_numbers(op, name, axes.count("s")) for name in ("strides", "dilations"))
-    return Convolution(axes, weight, strides, dilations, accumulate=not region.zero)
+    return Convolution(axes, weight, strides, dilations, region.padding, accumulate=not region.zero)
 
 
 def _numbers(op: ir.Operation, name: str, count: int) -> tuple[int, ...]:
@@ -142,13 +147,11 @@ def _outline(
     region: _Region, name: str, module: ir.Module
 ) -> tuple[func_d.FuncOp, func_d.CallOp, tuple[list[str], list[int], int]]:
     """Outline ``region``; return the function, its call, and element types, ranks and indices that it takes."""
-    inside = set(region.ops)
+    nested = [each for op in region.ops for each in operations(op)]
+    inside = set(nested)
     given = [*region.inputs, region.destination]
     captured = dict.fromkeys(
-        value
-        for op in region.ops
-        for value in op.operands
-        if value not in given and (isinstance(value.owner, ir.Block) or value.owner not in inside)
+        value for op in nested for value in op.operands if value not in given and _owner(value) not in inside
     )
     constants = [value for value in captured if producer(value) == "arith.constant"]
     given += [value for value in captured if value not in constants]
@@ -164,8 +167,9 @@ def _outline(
                 values[value] = value.owner.clone().results[0]
             for op in region.ops:
                 clone = op.clone()
-                for position, operand in enumerate(clone.operands):
-                    clone.operands[position] = values[operand]
+                for each in operations(clone):
+                    for position, operand in enumerate(each.operands):
+                        each.operands[position] = values.get(operand, operand)
                 values.update(zip(op.results, clone.results, strict=True))
             # Says that the result is in the memory of the destination, whatever other passes make of the body.
             written = Emitter(ir.InsertionPoint(entry), region.op.location).value(
@@ -185,6 +189,25 @@ def _outline(
     tensors = [ir.RankedTensorType(value.type) for value in given if isinstance(value.type, ir.RankedTensorType)]
     taken = [str(each.element_type) for each in tensors], [each.rank for each in tensors], len(given) - len(tensors)
     return function, call, taken
+
+
+def _owner(value: ir.Value) -> ir.Operation:
+    """Return the operation that ``value`` is a result or an argument of."""
+    owner = value.owner.owner if isinstance(value.owner, ir.Block) else value.owner
+    return owner.operation
+
+
+def _padding(value: ir.Value, axes: str) -> tuple[int, ...] | None:
+    """Return how many zeros ``value`` has on both sides of each spatial axis; None if it is no tensor with such."""
+    if producer(value) != "tensor.pad" or len(value.owner.operands) != 1:
+        return None
+    op = value.owner
+    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{side}"])) for side in ("low", "high"))
+    added = terminator(op.regions[0].blocks[0]).operands[0]
+    if low != high or any(size for size, axis in zip(low, axes, strict=True) if axis != "s"):
+        return None
+    zero = producer(added) == "arith.constant" and ir.FloatAttr(added.owner.attributes["value"]).value == 0
+    return tuple(size for size, axis in zip(low, axes, strict=True) if axis == "s") if zero else None
 
 
 def _element(value: ir.Value) -> str:

@@ -19,8 +19,8 @@ Bound = Callable[[], object]
 class Kernel(Protocol):
     """What one call computes, into the last of its tensors."""
 
-    def bind(self, tensors: Sequence[torch.Tensor]) -> Bound:
-        """Return the function that computes it on the memory of ``tensors``."""
+    def bind(self, tensors: Sequence[torch.Tensor], *, constant_weight: bool) -> Bound:
+        """Return the function that computes it on the memory of ``tensors``; a constant one is never written."""
         ...
 
 
@@ -33,7 +33,7 @@ class Product:
     result: str
     accumulate: bool
 
-    def bind(self, tensors: Sequence[torch.Tensor]) -> Bound:
+    def bind(self, tensors: Sequence[torch.Tensor], *, constant_weight: bool) -> Bound:
         """Return the function of the operands and the result."""
         batch = "b" * ("b" in self.result)
         axes = (self.left, self.right, self.result)
@@ -49,15 +49,16 @@ class Product:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution without padding. Axes are named ``n``, ``g``, ``c``, ``f`` and, if spatial, ``s``."""
+    """A convolution. Axes are named ``n``, ``g``, ``c``, ``f`` and, if spatial, ``s``."""
 
     input: str
     weight: str
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
+    padding: tuple[int, ...]
     accumulate: bool
 
-    def bind(self, tensors: Sequence[torch.Tensor]) -> Bound:
+    def bind(self, tensors: Sequence[torch.Tensor], *, constant_weight: bool) -> Bound:
         """Return the function of the input, the weight and the result."""
         data = _order(self.input, "ngcs")
         x, w, y = (
@@ -70,10 +71,36 @@ class Convolution:
         if "f" not in self.weight:
             groups = w.shape[0]
             w = w.unsqueeze(1)
+        if (
+            constant_weight
+            and self.input == "nssc"
+            and x.dtype == torch.float32
+            and torch.backends.mkldnn.is_available()
+        ):
+            return self._packed(x, w, y, groups)
         none = (0,) * len(self.strides)
-        convolve = partial(torch.convolution, x, w, None, self.strides, none, self.dilations, False, none, groups)
+        convolve = partial(
+            torch.convolution, x, w, None, self.strides, self.padding, self.dilations, False, none, groups
+        )
         write = y.add_ if self.accumulate else y.copy_
         return lambda: write(convolve())
+
+    def _packed(self, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, groups: int) -> Bound:
+        """Return the function by oneDNN, which gets the weight in its own layout, and adds to the result in place."""
+        where = (self.padding, self.strides, self.dilations, groups)
+        weight = torch.ops.aten.mkldnn_reorder_conv2d_weight(w.contiguous().to_mkldnn(), *where, x.shape)
+        add = partial(_ADD_CONVOLUTION, y, x, weight, None, *where, "add", 1.0, None, [], None)
+        if self.accumulate:
+            return add
+
+        def compute() -> object:
+            y.zero_()
+            return add()
+
+        return compute
+
+
+_ADD_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise_.binary
 
 
 def _order(axes: str, wanted: str) -> list[int]:
@@ -95,6 +122,8 @@ class Kernels:
 
     def __init__(self, functions: Mapping[str, Function]):
         self.functions = functions
+        self.constants: set[int] = set()
+        """The addresses of weights that nothing else writes: those that were laid out for the program."""
         self._failure: tuple[str, Exception] | None = None
         self.callbacks = {f"_mlir_ciface_{name}": self._callback(each) for name, each in functions.items()}
         """Callbacks by symbol."""
@@ -120,7 +149,8 @@ class Kernels:
                         cache.clear()
                     with torch.inference_mode(False):  # tensors of that mode could not be written outside of it
                         tensors = [*map(_tensor, addresses, dtypes, ranks)]
-                        cache[key] = bound = function.kernel.bind(tensors)
+                        constant = tensors[1].data_ptr() in self.constants
+                        cache[key] = bound = function.kernel.bind(tensors, constant_weight=constant)
                 bound()
             except Exception as error:  # must not propagate through compiled code
                 self._failure = type(function.kernel).__name__, error

@@ -20,10 +20,10 @@ def interchange_loops(module: ir.Module) -> None:
         maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
         order = _best_order(["parallel" in kind for kind in kinds], maps)
         # linalg.index in the body refers to loops by their numbers.
-        if order == list(range(len(kinds))) or _uses_loop_index(op):
+        if order == list(range(len(kinds))) or uses_loop_index(op):
             continue
         with op.context:
-            _permute(op, order, maps)
+            permute_loops(op, order, maps)
 
 
 def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
@@ -43,10 +43,27 @@ def row_order(op: ir.Operation, operand: int) -> tuple[int, ...] | None:
     if not axes or not written or not isinstance(written[-1], ir.AffineDimExpr) or "parallel" in kinds[axes[-1]]:
         return None
     row = ir.AffineDimExpr(written[-1]).position
-    if axes.count(row) != 1 or _uses_loop_index(op):
+    if axes.count(row) != 1 or uses_loop_index(op):
         return None
     last = axes.index(row)
     return (*(axis for axis in range(len(axes)) if axis != last), last)
+
+
+def transposed_axes(op: ir.Operation) -> tuple[int, ...] | None:
+    """Return the axes of its operand in the order of the result if ``op`` only transposes it; unit axes may be last."""
+    if op.name != "linalg.generic" or len(op.operands) != 2 or len(op.results) != 1:
+        return None
+    read, written = (ir.AffineMapAttr(each).value for each in ir.ArrayAttr(op.attributes["indexing_maps"]))
+    (copied, _), (*before, end) = op.regions[0].blocks[0].arguments, op.regions[0].blocks[0]
+    if before or end.operands[0] != copied or written != ir.AffineMap.get_identity(written.n_dims, op.context):
+        return None
+    axis_of = {each.position: axis for axis, each in enumerate(read.results) if isinstance(each, ir.AffineDimExpr)}
+    rest = [axis for axis in range(len(read.results)) if axis not in axis_of.values()]
+    if sorted(axis_of) != list(range(read.n_dims)) or any(
+        ir.ShapedType(op.operands[0].type).shape[axis] != 1 for axis in rest
+    ):
+        return None
+    return (*(axis_of[loop] for loop in range(read.n_dims)), *rest)
 
 
 def permute_operand_map(op: ir.Operation, operand: int, order: Sequence[int]) -> None:
@@ -58,7 +75,8 @@ def permute_operand_map(op: ir.Operation, operand: int, order: Sequence[int]) ->
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
 
 
-def _uses_loop_index(op: ir.Operation) -> bool:
+def uses_loop_index(op: ir.Operation) -> bool:
+    """Whether the body of a ``linalg.generic`` refers to loops by their numbers."""
     return any(each.name == "linalg.index" for each in op.regions[0].blocks[0])
 
 
@@ -84,7 +102,8 @@ def _depends_on(expression: ir.AffineExpr, loop: int) -> bool:
     return False
 
 
-def _permute(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap]) -> None:
+def permute_loops(op: ir.Operation, order: Sequence[int], maps: Sequence[ir.AffineMap]) -> None:
+    """Permute the loops of a ``linalg.generic`` with the indexing ``maps``; ``order`` has the old number of each."""
     count = len(order)
     renamed = ir.AffineMap.get(count, 0, [ir.AffineExpr.get_dim(order.index(loop)) for loop in range(count)])
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(

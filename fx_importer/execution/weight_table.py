@@ -15,7 +15,7 @@ import torch
 from fx_importer.execution.arena import view_of_block
 from fx_importer.execution.call_signature import UNSIGNED
 from fx_importer.execution.constant_arguments import append_argument, missing_data, resource_constants
-from fx_importer.execution.loop_interchange import permute_operand_map, row_order
+from fx_importer.execution.loop_interchange import permute_operand_map, row_order, transposed_axes
 from fx_importer.execution.memref import DTYPES, describe
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
@@ -112,38 +112,56 @@ class Weight:
 def hoist_weights(function: func_d.FuncOp) -> list[Weight]:
     """Turn the handles of `elide_weights` in ``function`` into buffers of a new last argument; return its entries.
 
-    For a contraction that reads along another axis than the last (`row_order`), the weight is transposed.
+    The weight is transposed for an operation that only transposes it, which is replaced, and for a contraction that
+    reads along another axis than the last (`row_order`).
     """
     constants = resource_constants(function, "arith.constant")
     numbers = {value: handle.number for value in constants if (handle := _handle(value))}
-    uses: dict[tuple[ir.Attribute, tuple[int, ...] | None], list[ir.OpOperand]] = {}
+    uses: dict[tuple[ir.Attribute, tuple[int, ...] | None, ir.Type], list[ir.OpOperand]] = {}
     for value in numbers:
         for use in [use for op in constants[value] for use in op.results[0].uses]:
-            uses.setdefault((value, row_order(use.owner, use.operand_number)), []).append(use)
+            uses.setdefault((value, *_layout(use)), []).append(use)
     entries: list[Weight] = []
+    replaced: list[ir.Operation] = []
     with function.context, function.location:
         buffer_type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], ir.IntegerType.get_signless(8))
         table = append_argument(function, ir.MemRefType.get([len(uses)], buffer_type))
         emit = ArithOps(ir.InsertionPoint.at_block_begin(function.entry_block), function.location)
-        for (value, order), readers in uses.items():
+        for (value, order, result), readers in uses.items():
             kind = ir.RankedTensorType(value.type)
             itemsize = _DTYPES[str(kind.element_type)][0].itemsize
             buffer = emit.op("memref.load", [buffer_type], [table, emit.index(len(entries))]).result
             entries.append(Weight(numbers[value], tuple(kind.shape), itemsize, order))
-            if order is not None:
-                kind = ir.RankedTensorType.get([kind.shape[axis] for axis in order], kind.element_type)
-            view = view_of_block(emit, buffer, 0, ir.MemRefType.get(kind.shape, kind.element_type))
+            view = view_of_block(
+                emit, buffer, 0, ir.MemRefType.get(ir.RankedTensorType(result).shape, kind.element_type)
+            )
             restrict = {"restrict": ir.UnitAttr.get()}  # without ``writable``: bufferization never writes to it
-            tensor = emit.op("bufferization.to_tensor", [kind], [view], restrict).result
+            tensor = emit.op("bufferization.to_tensor", [result], [view], restrict).result
             for use in readers:
+                if transposed_axes(use.owner) is not None:
+                    use.owner.results[0].replace_all_uses_with(tensor)
+                    replaced.append(use.owner)
+                    continue
                 if order is not None:
                     permute_operand_map(use.owner, use.operand_number, order)
                 use.owner.operands[use.operand_number] = tensor
         # After all insertions: they are before one of these operations.
-        for value in numbers:
-            for op in constants[value]:
-                op.erase()
+        for op in (*replaced, *(op for value in numbers for op in constants[value])):
+            op.erase()
     return entries
+
+
+def _layout(use: ir.OpOperand) -> tuple[tuple[int, ...] | None, ir.Type]:
+    """Return the order of the axes of a weight that a reader wants, and the type of what it reads then."""
+    order = transposed_axes(use.owner)
+    if order is not None:
+        return order, use.owner.results[0].type
+    given = ir.RankedTensorType(use.owner.operands[use.operand_number].type)
+    order = row_order(use.owner, use.operand_number)
+    if order is None:
+        return None, given
+    sizes, unknown = [given.shape[axis] for axis in order], ir.Location.unknown(given.context)
+    return order, ir.RankedTensorType.get(sizes, given.element_type, loc=unknown)
 
 
 def weight_table(entries: Sequence[Weight], resources: Sequence[Resource]) -> tuple[torch.Tensor, list[np.ndarray]]:
