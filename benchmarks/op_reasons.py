@@ -10,7 +10,6 @@ REASONS: Mapping[str, str] = {
         "data-dependent size: TOSA has none, and no StableHLO consumer runs them"
     ),
     r"tensor_split": "the split points are a tensor: TOSA and StableHLO have no data-dependent sizes",
-    r"item": "the result is a computed Python scalar, and TOSA and StableHLO have tensors only",
     r"double|to|float_power|.*with_dtype": "TOSA has no float64",
     r"cdouble|chalf": "TOSA has no float64, and StableHLO no complex32",
     r"hash_tensor": "its result is uint64, which no lowering supports",
@@ -48,8 +47,7 @@ OF_SIZES: Mapping[str, str] = {
     r"nn\.functional\.conv.*": "in StableHLO the weight's sizes must be static; the input's may be dynamic",
     r"_upsample_bilinear2d_aa": "its matrix of weights needs static sizes",
     r"__getitem__": "the C++ lowering gathers slices of static size",
-    r"max_pool2d_with_indices_backward": "in StableHLO it needs static sizes",
-    r"nn\.functional\.bilinear": "the C++ lowering leaves an assertion that sizes agree, which StableHLO lacks",
+    r"max_pool2d_with_indices_backward": "in TOSA it needs static sizes",
     r"nn\.functional\.group_norm": "with a dynamic number of channels, a product fails at run time",
 }
 """The same for a name with dynamic sizes; tried before the others."""
