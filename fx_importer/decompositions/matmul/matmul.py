@@ -50,6 +50,15 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(_flatten_batch(a, batch), _flatten_batch(b, batch)).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
+def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b.T`` for each matrix of a batch. A product can read ``b`` as it is: its last step transposes it."""
+    if a.dim() < 3 or b.dim() < 3:
+        return matmul(a, b.transpose(-2, -1))
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    product = torch.bmm(_flatten_batch(a, batch), _flatten_batch(b, batch).transpose(1, 2))
+    return product.reshape(*batch, a.shape[-2], b.shape[-2])
+
+
 def _flatten_batch(x: Tensor, batch: torch.Size) -> Tensor:
     """Broadcast the leading axes of ``x`` to ``batch`` and merge them into one."""
     return x.expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])

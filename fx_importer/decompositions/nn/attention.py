@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.matmul.matmul import matmul
+from fx_importer.decompositions.matmul.matmul import matmul, matmul_transposed
 from fx_importer.fx_graph.operators import aten
 
 
@@ -33,13 +33,17 @@ def scaled_dot_product_attention(
     dtype = query.dtype
     if dtype in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = repeat_heads(key, groups), repeat_heads(value, groups)
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    if enable_gqa and query.shape[-3] == key.shape[-3]:
+        enable_gqa = False
+    if enable_gqa and key.shape[-3] != value.shape[-3]:
+        key, value = (repeat_heads(each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+        enable_gqa = False
+    weights = attention_weights(query, key, attn_mask, is_causal, scale, grouped=enable_gqa)
     if dropout_p > 0.0:
         weights = torch.dropout(weights, dropout_p, True)
-    return matmul(weights, value).to(dtype)
+    if not enable_gqa:
+        return matmul(weights, value).to(dtype)
+    return matmul(_by_key_head(weights, value), value).reshape(*weights.shape[:-1], value.shape[-1]).to(dtype)
 
 
 @decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)
@@ -63,16 +67,25 @@ def flash_attention_for_cpu(
     out = scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
     if query.dtype in (torch.float16, torch.bfloat16):
         query, key = query.float(), key.float()
-    scores = _scores(query, repeat_heads(key, query.shape[1] // key.shape[1]), attn_mask, is_causal, scale)
+    scores = _scores(query, key, attn_mask, is_causal, scale, grouped=gqa)
     total = torch.logsumexp(scores, -1)
     return out, total if attn_mask is None else total.masked_fill(_masked_out(attn_mask).all(-1), 0.0)
 
 
 def attention_weights(
-    query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    *,
+    grouped: bool = False,
 ) -> Tensor:
-    """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S)."""
-    weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale), -1)
+    """Return ``softmax(scale * query @ key.T + mask)``: (…, L, E), (…, S, E) → (…, L, S).
+
+    If ``grouped``, a head of ``key`` serves several heads of ``query``.
+    """
+    weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale, grouped=grouped), -1)
     return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
 
 
@@ -85,9 +98,20 @@ def attention_weights_of(
     return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
 
 
-def _scores(query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+def _scores(
+    query: Tensor,
+    key: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    *,
+    grouped: bool = False,
+) -> Tensor:
     """Return ``scale * query @ key.T + mask``."""
-    scores = matmul(query * scale_factor(query, scale), key.transpose(-2, -1))
+    scaled = query * scale_factor(query, scale)
+    scores = matmul_transposed(_by_key_head(scaled, key) if grouped else scaled, key)
+    if grouped:
+        scores = scores.reshape(*scores.shape[:-3], *query.shape[-3:-1], key.shape[-2])
     if is_causal:
         rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(1)
         columns = torch.arange(key.shape[-2], device=query.device).unsqueeze(0)
@@ -110,6 +134,15 @@ def scale_factor(query: Tensor, scale: float | None) -> float:
 def _masked_out(attn_mask: Tensor) -> Tensor:
     """Return the positions that ``attn_mask`` masks out."""
     return attn_mask.logical_not() if attn_mask.dtype == torch.bool else attn_mask == -torch.inf
+
+
+def _by_key_head(x: Tensor, key: Tensor) -> Tensor:
+    """Put the heads of ``x`` that one head of ``key`` serves below each other: (…, H, L, E) → (…, Hk, H / Hk * L, E).
+
+    ``key`` is read as it is then, and not repeated for each of them.
+    """
+    *batch, heads, rows, width = x.shape
+    return x.reshape(*batch, key.shape[-3], heads // key.shape[-3] * rows, width)
 
 
 def repeat_heads(x: Tensor, times: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Folding of identities in linalg; matrix products read a transposed weight in place.
+"""Folding of identities in linalg; matrix products read a transposed operand in place.
 
 Only what is exact for every value is folded: ``x * 1``, but not ``x + 0``, which makes ``-0.0`` positive. The
 canonicalizer drops what is dead afterwards.
@@ -23,7 +23,7 @@ _PRODUCTS = {
 
 @rewrite("fx-importer-fold-linalg-no-ops", ops=(*_PRODUCTS, "arith.truncf", "arith.mulf", "arith.divf"))
 def fold_linalg_no_ops(op: ir.Operation) -> None:
-    """Fold transposes of weights into products; fold multiplications and divisions by 1, and constant truncations."""
+    """Fold transposes of operands into products; fold multiplications and divisions by 1, and constant truncations."""
     if op.name in _PRODUCTS:
         _fold_transposes(op)
     else:
@@ -31,7 +31,7 @@ def fold_linalg_no_ops(op: ir.Operation) -> None:
 
 
 def _fold_transposes(op: ir.Operation) -> None:
-    """Fold a ``linalg.transpose`` of a constant operand into the ``indexing_maps``."""
+    """Fold a ``linalg.transpose`` of an operand into the ``indexing_maps``; of a batch, one of each matrix."""
     context = op.context
     count, loops = _PRODUCTS[op.name]
     maps = [_map(count, each, context) for each in loops]
@@ -41,9 +41,9 @@ def _fold_transposes(op: ir.Operation) -> None:
         if producer(op.operands[side]) != "linalg.transpose":
             continue
         transpose = op.operands[side].owner
-        if producer(transpose.operands[0]) != "arith.constant":
-            continue
         order = list(ir.DenseI64ArrayAttr(transpose.attributes["permutation"]))
+        if order[:-2] != list(range(len(order) - 2)) and producer(transpose.operands[0]) != "arith.constant":
+            continue
         results = list(maps[side].results)  # by the axes of the transposed operand; the axis ``order[i]`` becomes ``i``
         maps[side] = ir.AffineMap.get(count, 0, [results[order.index(axis)] for axis in range(len(order))], context)
         op.operands[side] = transpose.operands[0]
