@@ -16,6 +16,7 @@ from fx_importer.execution.memref import DTYPES
 from fx_importer.execution.nested_inputs import UNKNOWN_TYPE, Flattener, builder
 from fx_importer.execution.recurring_calls import RecurringCall
 from fx_importer.execution.size_checks import check_sizes
+from fx_importer.execution.state import OnDevice, State
 from fx_importer.manifest import Argument, Function, Leaf, Manifest, Result
 from fx_importer.output_types import OutputType
 
@@ -23,7 +24,7 @@ from fx_importer.output_types import OutputType
 class Held(Protocol):
     """The tensors that a caller keeps between calls, by name in the state dict."""
 
-    state: dict[str, torch.Tensor]
+    state: State
     weights: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
 
@@ -38,6 +39,8 @@ Store = Callable[[Sequence[Any], list[Any], Any], None]
 class CallPlan:
     """A call of one function of a module: what is done before and after the ``loaded`` function runs.
 
+    If the function has a method ``keep_state`` (`OnDevice`), it takes and returns state as its backend keeps it.
+
     Raises:
         UsageError: if a type of the nested inputs is not known.
     """
@@ -47,7 +50,8 @@ class CallPlan:
         scalars_are_tensors = OutputType.get(manifest.output_type).root in _SCALARS_ARE_TENSORS
         self._name = name
         self._function = function
-        self._loaded = loaded
+        keeps: Loaded | None = getattr(loaded, "keep_state", None)
+        self._loaded = keeps or loaded
         self._flattener = Flattener(function)
         self._recurring = RecurringCall(len(function.inputs.leaves))
         self._writable = _written(function)
@@ -60,7 +64,7 @@ class CallPlan:
         in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
         self._takes_leaves = in_order and not scalars_are_tensors
         """Whether the arguments are the leaves of the inputs."""
-        self._arguments: list[Read] = [_read(each, held, scalars_are_tensors) for each in function.arguments]
+        self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
         self._results: list[Store] = [_store(each, held) for each in function.results]
         leaves = function.outputs.leaves
         self._leaves = [leaf.value for leaf in leaves]
@@ -139,11 +143,12 @@ def _written(function: Function) -> list[tuple[str, int]]:
     ]
 
 
-def _read(argument: Argument, held: Held, scalars_are_tensors: bool) -> Read:
+def _read(argument: Argument, held: Held, scalars_are_tensors: bool, on_device: bool) -> Read:
     name, leaf = argument.name, argument.leaf or 0
     read: Read
     if argument.kind == "state":
-        read = lambda leaves: held.state[name]  # noqa: E731
+        state = held.state.held if on_device else held.state
+        read = lambda leaves: state[name]  # noqa: E731
     elif argument.kind == "weight":
         read = lambda leaves: held.weights[name]  # noqa: E731
     elif scalars_are_tensors:
@@ -164,6 +169,10 @@ def _store(result: Result, held: Held) -> Store:
     declared = getattr(torch, result.type.dtype)
 
     def converted(value: Any) -> Any:
+        if isinstance(value, OnDevice):
+            if result.passed_as is None and value.dtype is declared:
+                return value
+            value = value.tensor()
         if not isinstance(value, torch.Tensor):
             return value
         return value.item() if is_number else with_declared_dtype(value, result)

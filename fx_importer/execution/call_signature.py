@@ -13,6 +13,7 @@ import torch
 from fx_importer.errors import UsageError
 from fx_importer.execution.memref import DTYPES, Descriptor, descriptor_type
 from fx_importer.execution.recurring_calls import PLAIN
+from fx_importer.execution.state import OnDevice
 from fx_importer.mlir.bindings import func_d, ir
 
 
@@ -90,6 +91,13 @@ class Signature:
     results: tuple[Kind, ...]
     names: tuple[str | None, ...] = ()
     """Names of the arguments in the program; None where the function has none."""
+    aliases: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The positions of results that are new values of state, and of the arguments with the old ones."""
+
+    def written(self, position: int) -> bool:
+        """Whether the function writes to the argument at ``position``."""
+        kind = self.arguments[position]
+        return isinstance(kind, TensorKind) and kind.written
 
     def check(self, values: Sequence[object]) -> None:
         """Raise `UsageError` with every argument that does not fit."""
@@ -99,7 +107,7 @@ class Signature:
         mismatches = [
             f"argument {position} {f'({name!r}) ' if (name := names[position]) else ''}{mismatch}"
             for position, (kind, value) in enumerate(zip(self.arguments, values, strict=True))
-            if (mismatch := kind.mismatch(value))
+            if not isinstance(value, OnDevice) and (mismatch := kind.mismatch(value))
         ]
         if mismatches:
             raise UsageError(f"'{self.name}' cannot be called like this: " + "; ".join(mismatches))
@@ -142,7 +150,19 @@ def read_signature(function: func_d.FuncOp, convention: CallingConvention = JIT)
             f"{', '.join(convention.dtypes)}{scalars}: lower the program with "
             f"output_type='{convention.output_type}'"
         )
-    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function))
+    return Signature(name, tuple(kinds["argument"]), tuple(kinds["result"]), _names(function), aliases_of(function))
+
+
+def aliases_of(function: func_d.FuncOp) -> dict[int, int]:
+    """Return the positions of results that are new values of state, and of the arguments with the old ones."""
+    given, returned = (
+        [
+            str(each["fx_importer.state"]) if "fx_importer.state" in each else None
+            for each in map(ir.DictAttr, ir.ArrayAttr(function.attributes[kind]) if kind in function.attributes else ())
+        ]
+        for kind in ("arg_attrs", "res_attrs")
+    )
+    return {at: given.index(name) for at, name in enumerate(returned) if name is not None and name in given}
 
 
 def _names(function: func_d.FuncOp) -> tuple[str | None, ...]:

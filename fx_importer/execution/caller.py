@@ -10,6 +10,7 @@ import torch
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.call_plan import CallPlan, is_plain
+from fx_importer.execution.state import State
 from fx_importer.manifest import Manifest
 
 
@@ -39,7 +40,7 @@ class Caller:
         _require("function", manifest.functions, functions)
         given = state or {}
         _require("state", manifest.state, given)
-        self.state = {name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state}
+        self.state = State({name: _checked_tensor("state", name, given[name]).clone() for name in manifest.state})
         """The current state, by name in the state dict."""
         functions_of = manifest.functions.values()
         weights = {each.name: each for function in functions_of for each in function.arguments if each.kind == "weight"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -158,6 +158,33 @@ class CompiledFunction:
             return UsageError(f"'{name}' stopped: {self.messages[self._code.value - 1]}")
         operator, error = failure
         return UsageError(f"'{name}' stopped in {operator}, which PyTorch runs: {type(error).__name__}: {error}")
+
+
+class InPlaceFunction:
+    """Compiled code that writes new values of state in place of the old ones, and does not return them.
+
+    Args:
+        function: the code.
+        aliases: the positions of the results that it does not return, and of the arguments that it writes instead.
+    """
+
+    def __init__(self, function: CompiledFunction, aliases: Mapping[int, int]):
+        self.function = function
+        self.aliases = aliases
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        """Call the function on copies of the state."""
+        given = list(arguments)
+        for position in self.aliases.values():
+            if position < len(given) and isinstance(value := given[position], torch.Tensor):
+                given[position] = value.detach().clone()
+        return self.keep_state(*given)
+
+    def keep_state(self, *arguments: Any) -> tuple[Any, ...]:
+        """Call the function; results that are state are the arguments, which it has overwritten."""
+        returned = iter(self.function(*arguments))
+        count = len(self.function.signature.results) + len(self.aliases)
+        return tuple(arguments[self.aliases[at]] if at in self.aliases else next(returned) for at in range(count))
 
 
 _NOTHING = nullcontext()

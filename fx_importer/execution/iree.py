@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,22 @@ import torch
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import CrashedError
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
+from fx_importer.execution.call_signature import (
+    IN_STABLEHLO,
+    CallingConvention,
+    Kind,
+    Signature,
+    TensorKind,
+    read_signature,
+)
 from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
-from fx_importer.execution.module_functions import dialects_of, extract_function, inline_calls
+from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
-from fx_importer.mlir.bindings import ir
+from fx_importer.execution.state import OnDevice
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import terminator
 from fx_importer.mlir.tensor_elements import as_array
 from fx_importer.process.one_shot import run_command
 from fx_importer.process.scratch import Scratch
@@ -82,6 +92,7 @@ class IreeBackend:
 
 
 def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mapping[str, torch.Tensor]) -> _Function:
+    unchanged = _unchanged(functions_of(module)["main"])
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
     if parameters:
@@ -93,7 +104,16 @@ def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mappin
     with Trace().stage("iree-compile"):
         _compile(command)
     source.unlink()
-    return _Function(signature, *_loaded(compiled, parameters), scratch)
+    return _Function(signature, *_loaded(compiled, parameters), scratch, unchanged)
+
+
+def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
+    """Return the positions of results that are arguments, and of these.
+
+    IREE 3.13 returns the buffer that it was given, also if it writes to it.
+    """
+    results = enumerate(terminator(function.entry_block).operands)
+    return {at: ir.BlockArgument(each).arg_number for at, each in results if isinstance(each.owner, ir.Block)}
 
 
 def _compile(command: Sequence[str | Path]) -> None:
@@ -106,13 +126,19 @@ def _compile(command: Sequence[str | Path]) -> None:
         raise ValueError("; ".join(dict.fromkeys(found))) from error
 
 
+@functools.cache
+def _config(driver: str) -> Any:
+    """Return the configuration with the device, which all functions share: so one can take what another returned."""
+    return imported("iree", "iree", "iree.runtime").Config(driver)
+
+
 def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor]) -> tuple[Any, Any, Any]:
     """Return the module ``iree.runtime``, the device, and the function ``main``.
 
     The device runs on all processors, unless PyTorch has one thread.
     """
     runtime = imported("iree", "iree", "iree.runtime")
-    config = runtime.Config("local-sync" if torch.get_num_threads() == 1 else "local-task")
+    config = _config("local-sync" if torch.get_num_threads() == 1 else "local-task")
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
     if parameters:
         index = runtime.ParameterIndex()
@@ -133,18 +159,34 @@ class _Function:
     scratch: Scratch
     """The directory of the compiled code."""
 
+    unchanged: Mapping[int, int]
+    """The positions of results that are arguments, and of these."""
+
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device, and are taken from there."""
         self.signature.check(arguments)
-        values = [self._pass(each) for each in arguments]
+        values = [each.array if isinstance(each, _Array) else self._pass(each) for each in arguments]
+        kept = {
+            at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
+        }
         with Trace().stage("iree"):
             returned = self.main(*values)
         results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
-        pairs = zip(self.signature.results, results, strict=True)
         return tuple(
-            _tensor(each.to_host(), kind) if isinstance(kind, TensorKind) else kind.python(each) for kind, each in pairs
+            kept[at] if at in kept else self._taken(at, each, kind)
+            for at, (kind, each) in enumerate(zip(self.signature.results, results, strict=True))
         )
 
-    def _pass(self, value: Value) -> Any:
+    def _taken(self, at: int, result: Any, kind: Kind) -> Any:
+        if not isinstance(kind, TensorKind):
+            return kind.python(result)
+        array = _Array(result, kind)
+        return array if at in self.signature.aliases else array.tensor()
+
+    def _pass(self, value: Any) -> Any:
         """Return a copy of a tensor on the device. It is passed as bits, since numpy lacks some dtypes."""
         if not isinstance(value, torch.Tensor):
             return int(value) if isinstance(value, bool) else value
@@ -164,6 +206,28 @@ class _Function:
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BY_ITSELF = (torch.complex128, torch.complex64, torch.bool)
+
+
+def _copied(value: Any, state: bool) -> Any:
+    """Return a result that is an argument; state may stay where it is."""
+    if isinstance(value, OnDevice):
+        return value if state else value.tensor()
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+@dataclass(frozen=True)
+class _Array(OnDevice):
+    """A result on the device."""
+
+    array: Any
+    kind: TensorKind
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.kind.dtypes[0]
+
+    def tensor(self) -> torch.Tensor:
+        return _tensor(self.array.to_host(), self.kind)
 
 
 def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:

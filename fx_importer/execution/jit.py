@@ -15,10 +15,10 @@ import torch
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.arena import place_results, plan_arena
 from fx_importer.execution.backend import Loaded
-from fx_importer.execution.call_signature import JIT, read_signature
+from fx_importer.execution.call_signature import JIT, aliases_of, read_signature
 from fx_importer.execution.channels_last import use_channels_last
 from fx_importer.execution.compiled_cache import Entry, Program, entry_of
-from fx_importer.execution.compiled_function import CompiledFunction
+from fx_importer.execution.compiled_function import CompiledFunction, InPlaceFunction
 from fx_importer.execution.engine_code import Code, EngineCode
 from fx_importer.execution.kernel_outlining import (
     SMALL_TRIP_COUNT,
@@ -49,7 +49,7 @@ from fx_importer.options import RunOptions
 from fx_importer.pipelines.llvm import LLVM
 from fx_importer.pipelines.runner import run_stage
 from fx_importer.pipelines.stage import Stage
-from fx_importer.pipelines.to_linalg import TO_LINALG
+from fx_importer.pipelines.to_linalg import IN_PLACE, TO_LINALG
 
 _DIALECTS = {
     *(
@@ -91,7 +91,8 @@ class JitBackend:
 
         The result takes dense tensors on the CPU, and scalars; it returns a tuple of the same. Only arguments that are
         memrefs are written. Non-contiguous tensors are copied first; others are read in place. Calls from several
-        threads are serialized. The result raises `UsageError` for arguments that do not fit, and for failed assertions,
+        threads are serialized. State of which the function writes slices is copied first, unless `keep_state` takes it,
+        which returns it. The result raises `UsageError` for arguments that do not fit, and for failed assertions,
         indices out of range and integer divisions by zero.
 
         Raises:
@@ -100,6 +101,7 @@ class JitBackend:
             StageFailed: if the module cannot be compiled.
         """
         copy = copy_module(module.operation)
+        aliases = aliases_of(function_named(copy, func_name))
         resources = elide_weights(copy)
         options = (func_name, self.optimization)
         entry = entry_of(copy, *options) if RunOptions(cache=self.cache).is_cached else None
@@ -108,7 +110,7 @@ class JitBackend:
         kernels.constants = {
             buffer.ctypes.data for each, buffer in zip(program.weights, buffers, strict=True) if each.order is not None
         }
-        return CompiledFunction(
+        compiled = CompiledFunction(
             program.signature,
             (table, torch.empty(program.arena, dtype=torch.uint8)),
             program.placed,
@@ -118,6 +120,8 @@ class JitBackend:
             (lambda: stubs.take_failure() or kernels.take_failure()) if stubs.callbacks or kernels.callbacks else None,
             keep=(code, stubs, kernels, buffers),
         )
+        written = {at: place for at, place in aliases.items() if program.signature.written(place)}
+        return InPlaceFunction(compiled, written) if written else compiled
 
     def _compiled(
         self, module: ir.Module, func_name: str, resources: Sequence[Resource], entry: Entry | None
@@ -126,6 +130,7 @@ class JitBackend:
         trace = Trace()
         for dialect in dialects_of(module) & TO_LINALG.keys():
             _run(TO_LINALG[dialect], module, trace)
+        _run(IN_PLACE, module, trace)
         stubs = Stubs(module, self.stubs)
         function = _entry_point(module, func_name)
         declare_operator_stubs(module)

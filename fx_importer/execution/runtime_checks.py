@@ -168,7 +168,7 @@ def _failure_message(message: str) -> str:
     found = re.search(r"^(?P<op>.*)\n\^ (?P<reason>.*)$", message, re.MULTILINE)
     if found is None:
         return message
-    if found["reason"] == "out-of-bounds access" or re.match(r"offset \d+ is out-of-bounds", found["reason"]):
+    if re.match(r"out-of-bounds access$|offset \d+ is out-of-bounds|subview runs out-of-bounds", found["reason"]):
         return _out_of_range(found["op"])
     return f"the program is inconsistent, {found['reason']} of {found['op']:.100}"
 

@@ -17,7 +17,8 @@ from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import check_dialects, extract_function
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
-from fx_importer.mlir.bindings import ir, portable_artifact
+from fx_importer.execution.state import OnDevice
+from fx_importer.mlir.bindings import func_d, ir, portable_artifact
 
 XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
 
@@ -44,6 +45,7 @@ class XlaBackend:
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, XLA)
         check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
+        _donate(function, signature)
         jax = imported(self.name, "xla", "jax")
         with Trace().stage("constants"):
             weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
@@ -55,6 +57,26 @@ class XlaBackend:
             return _Function(static, jax, device, _compiled(module, client, device), kept)
 
         return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
+
+
+def _donate(function: func_d.FuncOp, signature: Signature) -> None:
+    """Let new values of state be in the memory of the old ones, as jax spells it: the arguments are always copies."""
+    given = (
+        [dict(each) for each in map(_named, ir.ArrayAttr(function.attributes["arg_attrs"]))]
+        if signature.aliases
+        else []
+    )
+    for result, argument in signature.aliases.items():
+        if signature.results[result] == signature.arguments[argument]:
+            i32 = ir.IntegerType.get_signless(32, function.context)
+            given[argument]["tf.aliasing_output"] = ir.IntegerAttr.get(i32, result)
+    if given:
+        attributes = [ir.DictAttr.get(each, function.context) for each in given]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes, function.context)
+
+
+def _named(attributes: ir.Attribute) -> list[tuple[str, ir.Attribute]]:
+    return [(each.name, each.attr) for each in ir.DictAttr(attributes)]
 
 
 def _compiled(module: ir.Module, client: Any, device: Any) -> Any:
@@ -94,13 +116,37 @@ class _Function:
     weights: Sequence[Any]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device, in the memory of the old ones."""
         self.signature.check(arguments)
-        inputs = _put(self.jax, self.device, [each for each in arguments if isinstance(each, torch.Tensor)])
+        inputs = [
+            each.array if isinstance(each, _Array) else _put(self.jax, self.device, [each])[0]
+            for each in arguments
+            if isinstance(each, torch.Tensor | _Array)
+        ]
         with Trace().stage("xla"), self.jax.enable_x64(True):
             returned = self.executable.execute_sharded([*inputs, *self.weights])
-            arrays = [np.array(each[0]) for each in returned.disassemble_into_single_device_arrays()]
+            arrays = [each[0] for each in returned.disassemble_into_single_device_arrays()]
         kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
-        return tuple(_tensor(array, kind.dtypes[0]) for array, kind in zip(arrays, kinds, strict=True))
+        results = [_Array(array, kind.dtypes[0]) for array, kind in zip(arrays, kinds, strict=True)]
+        return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))
+
+
+@dataclass(frozen=True)
+class _Array(OnDevice):
+    """A result on the device."""
+
+    array: Any
+    type: torch.dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.type
+
+    def tensor(self) -> torch.Tensor:
+        return _tensor(np.array(self.array), self.type)
 
 
 def _tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:

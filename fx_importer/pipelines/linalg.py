@@ -13,6 +13,7 @@ from fx_importer.rewrites import (
     fold_linalg_no_ops,
     loops_to_destination_style,
     nans_in_linalg,
+    row_writes_to_linalg,
     state_to_values,
     tm_tensor_to_loops,
     values_to_memory,
@@ -28,6 +29,7 @@ def linalg(options: LoweringOptions) -> Pipeline:
             control_flow(
                 "Conditional loops are scf.while with torch ops in their regions; mutable state has value semantics.",
                 bitcasts_to_linalg,
+                row_writes_to_linalg,
                 control_flow_to_scf,
                 state_to_values,
             ),

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
 from fx_importer.rewrites import (
     boolean_sums_to_or,
+    copy_new_state,
     dynamic_sizes_to_tensor,
     inline_rank_0_generics,
     loops_to_destination_style,
     scatter_sort_to_loops,
+    sliced_state_to_memory,
     stablehlo_control_flow_to_scf,
 )
 
@@ -43,3 +45,10 @@ TO_LINALG: Mapping[str, Stage] = {
     ),
 }
 """The stage by the source dialect."""
+
+IN_PLACE = Stage(
+    "state",
+    "State of which slices are written is passed in memrefs, and read before other state is written.",
+    (sliced_state_to_memory, copy_new_state),
+)
+"""Runs on linalg on tensors, where a caller passes state that may be overwritten."""

@@ -11,11 +11,17 @@ from collections.abc import Mapping
 from fx_importer.mlir.walk import RewriteStep
 from fx_importer.rewrites.allow_inlining import allow_inlining
 from fx_importer.rewrites.constant_tensors import constants_to_stablehlo, constants_to_tosa, literals_to_stablehlo
-from fx_importer.rewrites.in_place_state import state_to_values, values_to_memory
+from fx_importer.rewrites.in_place_state import (
+    copy_new_state,
+    sliced_state_to_memory,
+    state_to_values,
+    values_to_memory,
+)
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
+from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
@@ -58,6 +64,7 @@ _ALL = (
     control_flow_to_scf,
     control_flow_to_stablehlo,
     control_flow_to_tosa,
+    copy_new_state,
     dynamic_sizes_to_tensor,
     dynamic_sizes_to_tosa,
     erase_unused_sizes,
@@ -81,8 +88,10 @@ _ALL = (
     reduce_tosa_ranks,
     refine_stablehlo_shapes,
     reject_scalar_arguments,
+    row_writes_to_linalg,
     scalars_to_stablehlo,
     scatter_sort_to_loops,
+    sliced_state_to_memory,
     stablehlo_control_flow_to_scf,
     state_to_values,
     tm_tensor_to_loops,

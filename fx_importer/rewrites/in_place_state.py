@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fx_importer.mlir.bindings import func_d, ir
-from fx_importer.mlir.emit import Emitter, terminator, update_function_type
+from fx_importer.mlir.emit import Emitter, is_used, terminator, update_function_type
 from fx_importer.mlir.walk import rewrite
 
 _OVERWRITES = "fx_importer.overwrites"
 """Attribute of a result that is the new value of an argument: the position of the argument."""
+
+_STATE = "fx_importer.state"
+"""Attribute of an argument that is state, and of the result that is its new value: the name."""
 
 _OWN_MEMORY = ("linalg.", "tensor.empty", "tensor.insert_slice", "tensor.pad", "arith.constant")
 """Operations whose result has memory of its own. The result of any other may be a view of an argument."""
@@ -59,6 +62,39 @@ def values_to_memory(module: ir.Operation) -> None:
             _write_in_place(function, targets, attributes)
 
 
+@rewrite("fx-importer-sliced-state-to-memory")
+def sliced_state_to_memory(module: ir.Operation) -> None:
+    """Make functions that return state with slices written write them to memory: these arguments become memrefs."""
+    for function in _functions(module):
+        given = [ir.DictAttr(each) for each in _attributes(function, "arg_attrs", len(function.arguments))]
+        attributes = _attributes(function, "res_attrs", len(function.type.results))
+        arguments = {each[_STATE]: at for at, each in enumerate(given) if _STATE in each}
+        targets = [arguments.get(each[_STATE]) if _STATE in each else None for each in map(ir.DictAttr, attributes)]
+        targets = [
+            target if target is not None and _is_written_slice(value, function.arguments[target]) else None
+            for value, target in zip(_results(function), targets, strict=True)
+        ]
+        if any(target is not None for target in targets):
+            _write_in_place(function, targets, attributes)
+
+
+@rewrite("fx-importer-copy-new-state", ops=("bufferization.materialize_in_destination",), emitter=Emitter)
+def copy_new_state(op: ir.Operation, emit: Emitter) -> None:
+    """Copy the new value of state before it is written, if the old one is read.
+
+    ``eliminate-empty-tensors`` would let it be computed into the memory of the state, also where a fused operation
+    reads the old value behind that.
+    """
+    value, target = list(op.operands)[:2]
+    reads = [use.owner for use in target.uses if use.owner.name == "bufferization.to_tensor"]
+    if any("writable" not in each.attributes and is_used(each.results[0]) for each in reads):
+        op.operands[0] = _copy(value, emit)
+
+
+def _is_written_slice(value: ir.Value, state: ir.Value) -> bool:
+    return value.type == state.type and value != state and _is_sliced(value, state)
+
+
 def _target(attributes: ir.Attribute) -> int | None:
     found = ir.DictAttr(attributes)
     return ir.IntegerAttr(found[_OVERWRITES]).value if _OVERWRITES in found else None
@@ -67,18 +103,28 @@ def _target(attributes: ir.Attribute) -> int | None:
 def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attributes: Sequence[ir.Attribute]) -> None:
     context, block = function.context, function.entry_block
     restrict = {"restrict": ir.UnitAttr.get(context)}
+    sliced = {
+        target
+        for value, target in zip(_results(function), targets, strict=True)
+        if target is not None and _is_written_slice(value, block.arguments[target])
+    }
     for position in {target for target in targets if target is not None}:
         argument = block.arguments[position]
         type_ = argument.type
         uses = list(argument.uses)
         argument.set_type(ir.Type.parse(str(type_).replace("tensor<", "memref<", 1), context))
         start = Emitter(ir.InsertionPoint.at_block_begin(block), function.location)
-        loaded = start.op("bufferization.to_tensor", [type_], [argument], restrict).result
+        # Slices are written where they are, before other memory is copied: bufferization sees what reads the old ones.
+        access = restrict | {"writable": ir.UnitAttr.get(context)} if position in sliced else restrict
+        loaded = start.op("bufferization.to_tensor", [type_], [argument], access).result
         for use in uses:
             use.owner.operands[use.operand_number] = loaded
     end = Emitter(ir.InsertionPoint(terminator(block)), function.location)
     # All old state is read before any of it is written.
-    values = [_in_own_memory(value, end) for value in _results(function)]
+    values = [
+        value if target in sliced else _in_own_memory(value, end, bool(sliced))
+        for value, target in zip(_results(function), targets, strict=True)
+    ]
     for value, target in zip(values, targets, strict=True):
         if target is not None:
             writable = restrict | {"writable": ir.UnitAttr.get(context)}
@@ -87,12 +133,37 @@ def _write_in_place(function: func_d.FuncOp, targets: Sequence[int | None], attr
     _set_results(function, [value for value, _ in kept], [attribute for _, attribute in kept])
 
 
-def _in_own_memory(value: ir.Value, emit: Emitter) -> ir.Value:
-    """Return ``value``, or a copy of it where it may be a view of state that is about to be written."""
+def _is_sliced(value: ir.Value, state: ir.Value) -> bool:
+    """Whether ``value`` is ``state`` with slices written, one after the other or in loops."""
+    while value != state:
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            return False
+        if owner.name == "tensor.insert_slice":
+            value = owner.operands[1]
+        elif owner.name == "scf.for":
+            number = ir.OpResult(value).result_number
+            body = owner.regions[0].blocks[0]
+            if not _is_sliced(terminator(body).operands[number], body.arguments[1 + number]):
+                return False
+            value = owner.operands[3 + number]
+        else:
+            return False
+    return True
+
+
+def _in_own_memory(value: ir.Value, emit: Emitter, sliced: bool) -> ir.Value:
+    """Return ``value``, or a copy of it where it may be a view of state that is written; ``sliced``, before the end."""
     owner = value.owner
     own = isinstance(owner, ir.Operation | ir.OpView) and _is_in_own_memory(value, owner)
+    if sliced and own:
+        own = owner.name.startswith(("linalg.", "tensor.empty", "arith.constant"))
     if own or not isinstance(value.type, ir.RankedTensorType):
         return value
+    return _copy(value, emit)
+
+
+def _copy(value: ir.Value, emit: Emitter) -> ir.Value:
     segments = {"operandSegmentSizes": emit.segments(0, 1, 0)}
     return emit.op("bufferization.alloc_tensor", [value.type], [value], segments).result
 

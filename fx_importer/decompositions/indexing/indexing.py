@@ -154,6 +154,15 @@ def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
         _indices_nonnegative.reset(token)
 
 
+@decomposes(aten.index_copy.default)
+def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Write rows along ``dim``: indices are not negative."""
+    if not x.dim() or not index.dim():
+        return NotImplemented
+    indices = [None] * (dim % x.dim())
+    return _put_nonnegative(x, [*indices, index.long()], source, False)
+
+
 @decomposes(aten.index_put.default)
 def index_put_of_leading_axes(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False

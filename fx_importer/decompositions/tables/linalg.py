@@ -75,6 +75,7 @@ LINALG = (
     )
     .preferring(*complex_operators.BASIC_ARITHMETIC, because="the C++ lowering does not support complex dtypes")
     .replacing(indexing.index_put, because="the C++ lowering does not wrap negative indices")
+    .replacing(indexing.index_copy, because="torch's decomposition hides that indices are not negative")
     .replacing(indexing.index_int64, because="the C++ lowering mixes the integer types of indices")
     .preferring(
         indexing.index_of_dynamic_shape,

@@ -80,6 +80,7 @@ STABLEHLO = (
     .replacing(*strided_views.STRIDED_VIEWS, because="it has no lowering")
     .replacing(*unsigned.UNSIGNED, because="the C++ lowering computes it as signed, or not at all")
     .replacing(indexing.index, indexing.index_put, because="the C++ lowerings do not wrap negative indices")
+    .replacing(indexing.index_copy, because="torch's decomposition hides that indices are not negative")
     .preferring(indexing.index_by_mask, because="the C++ lowering reads a mask as indices 0 and 1")
     .preferring(
         indexing.index_of_dynamic_shape,

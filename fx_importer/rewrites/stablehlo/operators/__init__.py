@@ -5,13 +5,14 @@ from __future__ import annotations
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import replace
 from fx_importer.mlir.walk import rewrite
-from fx_importer.rewrites.stablehlo.operators import bitcast, cumsum, reduce_window, slice_scatter, sort
+from fx_importer.rewrites.stablehlo.operators import bitcast, cumsum, reduce_window, row_writes, slice_scatter, sort
 from fx_importer.rewrites.stablehlo.tensor_emitter import OperatorLowering, TensorEmitter
 
 LOWERINGS: dict[str, OperatorLowering] = {
     **bitcast.LOWERINGS,
     **sort.LOWERINGS,
     **reduce_window.LOWERINGS,
+    **row_writes.LOWERINGS,
     **slice_scatter.LOWERINGS,
     **cumsum.LOWERINGS,
 }

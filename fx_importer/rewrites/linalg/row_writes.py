@@ -1,0 +1,47 @@
+"""Writes of rows as ``tensor.insert_slice``: the C++ lowering writes them element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Size, replace
+from fx_importer.mlir.emit_loops import LoopEmitter
+from fx_importer.mlir.walk import rewrite
+from fx_importer.rewrites.torch.region_types import TypeConverter
+from fx_importer.rewrites.torch.row_writes import INDEX_PUTS, RowWrite
+
+
+@rewrite("fx-importer-row-writes-to-linalg", ops=INDEX_PUTS, emitter=TypeConverter)
+def row_writes_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
+    """Replace a write of rows along one axis: by one insertion if they are adjacent, otherwise by a loop of these."""
+    write = RowWrite.of(op)
+    if write is None:
+        return
+    loops = LoopEmitter.before(op)
+    target, values = emit.to_builtin(write.target), emit.to_builtin(write.values)
+    sizes = loops.sizes(values)
+    if write.first is not None:
+        first = emit.to_builtin(write.first)
+        position = [0] * ir.RankedTensorType(first.type).rank
+        start = loops.value("arith.index_cast", "index", loops.extract(first, *position))
+        written = loops.insert_slice(values, target, _at(write.axis, start, len(sizes)), sizes)
+    else:
+        written = _one_by_one(write, values, target, emit.to_builtin(write.rows), loops)
+    replace(op, emit.from_builtin(written, op.results[0].type))
+
+
+def _one_by_one(write: RowWrite, values: ir.Value, target: ir.Value, rows: ir.Value, loops: LoopEmitter) -> ir.Value:
+    sizes = loops.sizes(values)
+    row_sizes: list[Size] = [1 if axis == write.axis else size for axis, size in enumerate(sizes)]
+
+    def body(inside: LoopEmitter, counter: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        row = inside.extract_slice(values, _at(write.axis, counter, len(sizes)), row_sizes, range(len(sizes)))
+        place = inside.value("arith.index_cast", "index", inside.extract(rows, counter))
+        return [inside.insert_slice(row, state[0], _at(write.axis, place, len(sizes)), row_sizes)]
+
+    return loops.loop(0, sizes[write.axis], 1, [target], body)[0]
+
+
+def _at(axis: int, place: Size, rank: int) -> list[Size]:
+    return [place if each == axis else 0 for each in range(rank)]
