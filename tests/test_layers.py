@@ -15,7 +15,7 @@ VALUES = {"caching", "manifest", "diagnostics", "fx_graph", "mlir", "process"}
 STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites"}
 AFTER = {"execution", "probing", "reduction", "verification", "weights"}
 COMPILER = {"api", "compiler", "targets"}
-ENTRY_POINTS = {"__init__", "__main__", "cli", "installation", "dynamo", "benchmarking"}
+ENTRY_POINTS = {"__init__", "__main__", "cli", "installation", "dynamo", "benchmarking", "llm"}
 
 BELOW_STAGES = BASE | VALUES
 BELOW_TARGETS = BELOW_STAGES | STAGES | {"lowerings", "pipelines"} | AFTER

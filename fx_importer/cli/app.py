@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fx_importer.cli.llm_app import llm
 from fx_importer.cli.option_arguments import takes_options
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
@@ -280,6 +281,9 @@ def decompositions(
     chosen = DecompositionOptions(keep=tuple(keep or ()))
     options = Options(OutputType.get(output_type), ExportOptions(strict=strict), chosen)
     show_decompositions(model, options, json, trust)
+
+
+app.add_typer(llm, name="llm")
 
 
 @app.command()

@@ -1,0 +1,86 @@
+"""Time of a decode step against the size of the cache: ``python -m benchmarks.llm_decode``.
+
+A Llama of hidden size 256 and four layers, random weights, one thread. Each figure is the CPU time of a step in
+milliseconds, of the fastest of `STEPS` steps; engines take turns, so that a busy machine slows all of them. All results
+are compared
+with eager's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from fx_importer import lower
+from fx_importer.llm.decoder import Decoder
+
+STEPS = 16
+ENGINES = {"jit": "linalg-on-tensors", "iree": "linalg-on-tensors", "xla": "stablehlo"}
+Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def decoder(context: int) -> Decoder:
+    """Return the model with a cache of ``context`` positions."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=1024,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=8192,
+    )
+    return Decoder(AutoModelForCausalLM.from_config(config).eval(), 1, context).eval()
+
+
+def steps_of(context: int, engines: list[str]) -> dict[str, Step]:
+    """Return the step of each engine, and eager's."""
+    example = (torch.ones(1, 1, dtype=torch.int64), torch.tensor(0), torch.zeros(1, dtype=torch.int64))
+    with torch.no_grad():
+        program = torch.export.export(decoder(context), example)
+    eager = program.module()
+    steps: dict[str, Step] = {"eager": eager}
+    for engine in engines:
+        lowered = lower(program, output_type=ENGINES[engine], mutation="functional")
+        steps[engine] = lowered.caller(backend=engine)
+    return steps
+
+
+def measure(context: int, engines: list[str]) -> dict[str, float]:
+    """Return the milliseconds of a step, by engine."""
+    steps = steps_of(context, engines)
+    best = dict.fromkeys(steps, float("inf"))
+    padding = torch.zeros(1, dtype=torch.int64)
+    for position in range(STEPS):
+        results: dict[str, torch.Tensor] = {}
+        for name, step in steps.items():
+            start = time.process_time()
+            with torch.no_grad():
+                results[name] = step(torch.tensor([[position]]), torch.tensor(position), padding)
+            best[name] = min(best[name], 1e3 * (time.process_time() - start))
+        for name, result in results.items():
+            torch.testing.assert_close(result, results["eager"], atol=1e-4, rtol=1e-4, msg=f"{name} at {position}")
+    return best
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", default="jit,iree,xla")
+    parser.add_argument("--contexts", default="64,1024,4096")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    engines = arguments.engines.split(",")
+    print("| cache |", " | ".join(["eager", *engines]), "|\n|" + "---|" * (len(engines) + 2))
+    for context in map(int, arguments.contexts.split(",")):
+        found = measure(context, engines)
+        print(f"| {context} |", " | ".join(f"{each:.2f}" for each in found.values()), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""``fx-importer llm import`` and ``fx-importer llm run``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fx_importer.errors import NotInstalledError
+from fx_importer.execution.optional_packages import is_installed
+from fx_importer.output_types import OutputType
+
+
+def import_language_model(
+    folder: Path, output: Path, output_type: OutputType, batch: int, context: int | None, dtype: str | None
+) -> None:
+    """Write the module of the model in ``folder`` to ``output``. Raises `FxImporterError` as `import_model` does."""
+    llm = _quiet_llm()
+    start = time.perf_counter()
+    llm.import_model(folder, output, output_type=output_type, batch=batch, context=context, dtype=dtype)
+    size = sum(each.stat().st_size for each in output.iterdir())
+    print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
+
+
+def run_language_model(
+    folder: Path,
+    prompts: Sequence[str],
+    engine: str,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int,
+    stop: Sequence[str],
+) -> None:
+    """Print what the model writes after each prompt: of one as it comes, of several in the end."""
+    model = _quiet_llm().load(folder, engine=engine)
+    streams = len(prompts) == 1
+
+    def show(number: int, text: str) -> None:
+        if streams:
+            print(text, end="", flush=True)
+
+    found = model.generate(
+        prompts,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop=stop,
+        on_text=show,
+    )
+    if streams:
+        print()
+    else:
+        for prompt, each in zip(prompts, found, strict=True):
+            print(f"{prompt}{each.text}")
+    count = sum(len(each.tokens) for each in found)
+    rate = f", {len(prompts) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
+    print(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
+
+
+def _quiet_llm():
+    """Return `fx_importer.llm`, without transformers' progress bars and advice."""
+    if not is_installed("transformers"):
+        raise NotInstalledError("fx-importer llm", "transformers", "llm")
+    from transformers.utils import logging
+
+    from fx_importer import llm
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return llm

@@ -1,0 +1,54 @@
+"""The commands of ``fx-importer llm`` and their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.output_types import OutputType
+
+llm = typer.Typer(no_args_is_help=True, help="Import a language model of Hugging Face, and generate text with it.")
+
+
+@llm.command("import")
+def llm_import(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="A folder that transformers' save_pretrained writes, with tokenizer."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write.")],
+    output_type: Annotated[
+        str, typer.Option(metavar="TYPE", help="The output type of the module.")
+    ] = "linalg-on-tensors",
+    batch: Annotated[int, typer.Option(help="The number of sequences, 1 to 8.")] = 1,
+    context: Annotated[
+        int | None, typer.Option(help="The number of positions. Default: those of the model, at most 4096.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="float32|float16|bfloat16", help="Default: the dtype of the weights.")
+    ] = None,
+) -> None:
+    """Write a module with prefill and decode, which reads the weights where they are."""
+    from fx_importer.cli.commands.llm import import_language_model
+
+    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype)
+
+
+@llm.command("run")
+def llm_run(
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    prompt: Annotated[list[str], typer.Option(help="What to continue. May be repeated, up to the batch.")],
+    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    max_new_tokens: Annotated[int, typer.Option(help="The number of tokens, if nothing ends the text before.")] = 128,
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw among that many tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw among the fewest of this probability together.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text. May be repeated.")] = None,
+) -> None:
+    """Continue prompts; the text goes to standard output, the speed to standard error."""
+    from fx_importer.cli.commands.llm import run_language_model
+
+    run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or ())

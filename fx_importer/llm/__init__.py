@@ -1,0 +1,18 @@
+"""Language models: from a folder of Hugging Face to tokens on an engine.
+
+Raises:
+    NotInstalledError: on import, without transformers.
+"""
+
+from __future__ import annotations
+
+from fx_importer.errors import NotInstalledError
+from fx_importer.execution.optional_packages import is_installed
+
+if not is_installed("transformers"):
+    raise NotInstalledError("fx_importer.llm", "transformers", "llm")
+
+from fx_importer.llm.imported import import_model as import_model
+from fx_importer.llm.language_model import Completion as Completion
+from fx_importer.llm.language_model import LanguageModel as LanguageModel
+from fx_importer.llm.language_model import load as load

@@ -1,0 +1,166 @@
+"""Import of a language model: from a folder of Hugging Face to a folder with a module of two functions."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._dynamo.exc import UserError
+
+from fx_importer import OutputType, UsageError, lower, read_weights
+from fx_importer.llm.model_folder import TOKENIZER_FILES, ModelFolder, check_batch
+
+if TYPE_CHECKING:
+    from fx_importer import Lowered
+
+MODULE = "model.mlirbc"
+SETTINGS = "llm.json"
+WEIGHTS = "weights.safetensors"
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_DYNAMIC = ("linalg-on-tensors", "torch")
+"""Output types in which the length of a prompt is dynamic. In the others a prompt is passed in chunks."""
+_CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a runtime needs besides the manifest; the contents of ``llm.json``."""
+
+    batch: int
+    context: int
+    chunk: int | None
+    """The number of tokens that each call of ``prefill`` takes; None if any number."""
+    weights: str
+    """The safetensors file, or the folder of such, with the weights; relative to the file, or absolute."""
+    stop_tokens: tuple[int, ...]
+    """The tokens that end a sequence."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Settings:
+        """Read ``llm.json``. Raises `UsageError` if there is none in ``folder``."""
+        path = folder / SETTINGS
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**found | {"stop_tokens": tuple(found["stop_tokens"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"'{folder}' is no folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
+            ) from None
+
+
+def import_model(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    output_type: str | OutputType = OutputType.LINALG_ON_TENSORS,
+    batch: int = 1,
+    context: int | None = None,
+    dtype: str | None = None,
+) -> Path:
+    """Write a module with the functions ``prefill`` and ``decode`` of a language model, and what running it needs.
+
+    Args:
+        folder: with config.json, tokenizer and safetensors, as `save_pretrained` writes it.
+        output: the folder to write: ``model.mlirbc`` and its manifest, ``llm.json``, tokenizer and generation config.
+            The weights stay where they are; only those that are stored otherwise are written there too.
+        output_type: of the module, other than raw.
+        batch: the number of sequences, 1 to 8.
+        context: the number of positions, at most those of the model; by default these, and at most 4096.
+        dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        UsageError: for a folder that is not complete, an architecture or a number that is not supported, or files
+            that cannot be written.
+        FxImporterError: if the model cannot be exported or lowered.
+    """
+    source, target = Path(folder), Path(output)
+    kind = OutputType.get(output_type)
+    check_batch(batch)
+    if dtype is not None and dtype not in _DTYPES:
+        raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
+    model_folder = ModelFolder.read(source)
+    positions = model_folder.checked_context(context)
+    chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
+    model = _loaded(model_folder, dtype)
+    try:
+        programs = _export(model, batch, positions, chunk)
+    except UserError:  # its code depends on the length of the prompt
+        chunk = math.gcd(positions, _CHUNK)
+        programs = _export(model, batch, positions, chunk)
+    lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        weights = _save(lowered, source, target)
+        settings = Settings(batch, positions, chunk, weights, _stop_tokens(model))
+        (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+        for name in (*TOKENIZER_FILES, "generation_config.json", "config.json"):
+            if (source / name).is_file():
+                shutil.copyfile(source / name, target / name)
+    except OSError as error:
+        raise UsageError(f"'{target}' cannot be written: {error}") from None
+    return target
+
+
+def _loaded(folder: ModelFolder, dtype: str | None) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder.path, config=folder.config, dtype=_DTYPES.get(dtype or "", "auto"), local_files_only=True
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UsageError(f"transformers cannot load '{folder.path}': {type(error).__name__}: {error}") from error
+    return model.eval()
+
+
+def _export(model: Any, batch: int, context: int, chunk: int | None) -> dict[str, torch.export.ExportedProgram]:
+    from fx_importer.llm.decoder import Decoder
+
+    decoder = Decoder(model, batch, context).eval()
+    length = chunk or min(7, context)
+    dynamic = None
+    if chunk is None:
+        steps = torch.export.Dim("steps", min=1, max=context)
+        dynamic = {"tokens": {1: steps}, "position": None, "padding": None, "last": None}
+    zero, padding = torch.tensor(0), torch.zeros(batch, dtype=torch.int64)
+    tokens = torch.zeros(batch, length, dtype=torch.int64)
+    with torch.no_grad():
+        prefill = torch.export.export(
+            decoder, (tokens, zero, padding, torch.tensor(length - 1)), dynamic_shapes=dynamic
+        )
+        decode = torch.export.export(decoder, (tokens[:, :1], zero, padding))
+    return {"prefill": prefill, "decode": decode}
+
+
+def _save(lowered: Lowered, source: Path, target: Path) -> str:
+    """Write the module, and the weights unless ``source`` has them as they are; return where they are."""
+    held = lowered.held(lowered.manifest.weights_by_name)
+    try:
+        found = read_weights(lowered.manifest, source)
+        same = all(torch.equal(_bits(found[name]), _bits(tensor)) for name, tensor in held.items())
+    except UsageError:  # other names, types or shapes
+        same = False
+    if same:
+        lowered.save(target / MODULE)
+        return str(source.absolute())
+    (target / WEIGHTS).unlink(missing_ok=True)
+    lowered.save(target / MODULE, weights=target / WEIGHTS)
+    return WEIGHTS
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(torch.uint8) if tensor.dim() else tensor
+
+
+def _stop_tokens(model: Any) -> tuple[int, ...]:
+    found = model.generation_config.eos_token_id
+    return () if found is None else tuple(found) if isinstance(found, list) else (found,)

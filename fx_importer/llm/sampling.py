@@ -1,0 +1,43 @@
+"""Choice of the next token of each sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fx_importer.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen: the most likely one at temperature 0, otherwise drawn."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    """Draw among that many tokens of the highest logits."""
+    top_p: float | None = None
+    """Draw among the fewest tokens of the highest probability that have this probability together."""
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise UsageError(f"a temperature of {self.temperature}: accepted is 0, for the most likely token, or more")
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top_k={self.top_k}: accepted is 1 or more")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p={self.top_p}: accepted is more than 0, and at most 1")
+
+    def choose(self, logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Return a token for each row of ``logits``, [B, vocabulary]: int64 [B]."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        scores = logits.float() / self.temperature
+        if self.top_k is not None and self.top_k < scores.shape[-1]:
+            least = scores.topk(self.top_k).values[:, -1:]
+            scores = scores.masked_fill(scores < least, -torch.inf)
+        if self.top_p is not None:
+            ordered, places = scores.sort(-1, descending=True)
+            likely = ordered.softmax(-1)
+            dropped = likely.cumsum(-1) - likely >= self.top_p  # of those before it alone
+            scores = scores.masked_fill(dropped.scatter(-1, places, dropped), -torch.inf)
+        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)

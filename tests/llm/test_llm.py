@@ -1,0 +1,125 @@
+"""Import of a language model, and what it generates."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from fx_importer import UsageError
+from fx_importer.llm import import_model, load
+from fx_importer.llm.sampling import Sampling
+from tests.llm.test_architectures import expected
+from tests.llm.tiny_models import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Return the folder of a model, the model, and the folder that was imported."""
+    folder = tmp_path_factory.mktemp("llm")
+    model = save_tiny_model(folder / "model")
+    return folder / "model", model, import_model(folder / "model", folder / "out", batch=2, context=32)
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny):
+    return load(tiny[2])
+
+
+def test_the_folder_has_no_second_copy_of_the_weights(tiny):
+    source, _, out = tiny
+    files = {each.name for each in out.iterdir()}
+    assert {"model.mlirbc", "model.manifest.json", "llm.json", "tokenizer.json", "generation_config.json"} <= files
+    assert not any(each.endswith(".safetensors") for each in files)
+    assert json.loads((out / "llm.json").read_text())["weights"] == str(source)
+    assert (out / "model.mlirbc").stat().st_size < (source / "model.safetensors").stat().st_size
+
+
+def test_texts_stream_and_end(tiny, loaded):
+    parts: dict[int, str] = {0: "", 1: ""}
+
+    def collect(number: int, text: str) -> None:
+        parts[number] += text
+
+    whole = loaded.generate(["Hello", "A longer prompt"], max_new_tokens=12, on_text=collect)
+    assert [each.text for each in whole] == list(parts.values())
+    (tokens,) = expected(tiny[1], [loaded.tokenizer("Hello")["input_ids"]], 12)
+    assert whole[0].tokens == tuple(tokens)
+    assert whole[0].finished == "length"
+    end = whole[0].text[3:5]
+    (stopped,) = loaded.generate("Hello", max_new_tokens=12, stop=[end])
+    assert stopped.finished == "stop"
+    assert stopped.text == whole[0].text[: whole[0].text.index(end)]
+
+
+def test_the_context_ends_a_sequence(loaded):
+    assert len(list(loaded.tokens([[1] * 30], 100))) == 3  # rows 30 and 31 hold the first two
+
+
+def test_draws_are_repeatable_and_vary(loaded):
+    drawn = [loaded.generate("Hello", max_new_tokens=8, temperature=1.0, seed=seed)[0].tokens for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_sampling_draws_among_the_likely():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).expand(400, -1)
+    generator = torch.Generator().manual_seed(0)
+    assert set(Sampling(1.0, top_k=2).choose(logits, generator).tolist()) == {0, 1}
+    assert set(Sampling(1.0, top_p=0.7).choose(logits, generator).tolist()) == {0, 1}
+    assert set(Sampling(1.0).choose(logits, generator).tolist()) == {0, 1, 2, 3}
+    assert set(Sampling().choose(logits, generator).tolist()) == {0}
+
+
+def test_prompts_in_chunks_give_the_same_tokens(tiny, tmp_path):
+    """StableHLO and TOSA have static shapes."""
+    source, model, _ = tiny
+    imported = load(import_model(source, tmp_path / "out", output_type="stablehlo", context=24))
+    assert imported.settings.chunk == 8
+    prompt = [7, 99, 31, 250, 4, 1, 2, 3, 9, 12, 13]
+    tokens = [each[0] for each in imported.tokens([prompt], 12)]
+    assert [tokens] == expected(model, [prompt], 12)
+
+
+@pytest.mark.parametrize(
+    "prompts, message",
+    [([], "0 prompts: .* 1 to 2"), ([[1], [2], [3]], "3 prompts"), ([[1], []], "1, 0 tokens"), ([[1] * 33], "33 tok")],
+)
+def test_wrong_prompts_are_said(loaded, prompts, message):
+    with pytest.raises(UsageError, match=message):
+        list(loaded.tokens(prompts, 4))
+
+
+def test_wrong_folders_and_numbers_are_said(tiny, tmp_path):
+    source = tmp_path / "model"
+    source.mkdir()
+    with pytest.raises(UsageError, match=r"holds no config\.json"):
+        import_model(source, tmp_path / "out")
+    (source / "config.json").write_text((tiny[0] / "config.json").read_text())
+    with pytest.raises(UsageError, match=r"no tokenizer \(one of .*; there are no weights"):
+        import_model(source, tmp_path / "out")
+    (source / "tokenizer.json").write_text((tiny[0] / "tokenizer.json").read_text())
+    shards = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (source / "model.safetensors.index.json").write_text(json.dumps(shards))
+    with pytest.raises(UsageError, match="not there: model-1.safetensors, model-2.safetensors"):
+        import_model(source, tmp_path / "out")
+    wrong: list[tuple[str, dict[str, Any], str]] = [
+        ("model", {"context": 4096}, "a context of 4096 positions: accepted is at least 2 and at most 128"),
+        ("model", {"batch": 9}, "a batch of 9 sequences: accepted are 1 to 8"),
+        ("model", {"dtype": "int8"}, "the dtype 'int8': accepted are float32, float16, bfloat16"),
+    ]
+    for name, arguments, message in wrong:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            import_model(tiny[0].parent / name, tmp_path / "out", **arguments)
+    changed = json.loads((tiny[0] / "config.json").read_text()) | {"model_type": "unheard_of"}
+    (tmp_path / "other").mkdir()
+    for each in tiny[0].iterdir():
+        (tmp_path / "other" / each.name).write_bytes(each.read_bytes())
+    (tmp_path / "other" / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(UsageError, match="architecture 'unheard_of'"):
+        import_model(tmp_path / "other", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="is no folder that `fx-importer llm import` wrote"):
+        load(tmp_path)
+    with pytest.raises(UsageError, match="the engine 'gpu': accepted are jit, iree, xla"):
+        load(tiny[2], engine="gpu")
