@@ -19,6 +19,7 @@ from fx_importer.execution.call_signature import JIT, aliases_of, read_signature
 from fx_importer.execution.channels_last import use_channels_last
 from fx_importer.execution.compiled_cache import Entry, Program, entry_of
 from fx_importer.execution.compiled_function import CompiledFunction, InPlaceFunction
+from fx_importer.execution.empty_tensors import separate_empty_tensors
 from fx_importer.execution.engine_code import Code, EngineCode
 from fx_importer.execution.kernel_outlining import (
     SMALL_TRIP_COUNT,
@@ -147,6 +148,7 @@ class JitBackend:
             if link_weights(module, resources):
                 entry = None  # the code has elements of weights
             interchange_loops(module)
+            separate_empty_tensors(module)
         _run(bufferize, module, trace)
         relax_layout_casts(module)
         bind_library(module, kernels)

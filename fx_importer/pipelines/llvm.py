@@ -26,6 +26,7 @@ LLVM = Pipeline(
             "Tensors are buffers. The caller owns results, arguments are never written to, temporaries are freed.",
             (
                 Pass("eliminate-empty-tensors"),
+                Pass("empty-tensor-to-alloc-tensor"),  # CSE would merge empty tensors
                 on_functions("cse"),  # a body reads and writes one slice of what a loop carries
                 Pass(
                     "one-shot-bufferize",
