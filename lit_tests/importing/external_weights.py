@@ -39,7 +39,7 @@ print(lower(model, x, output_type="torch", weights="external").module)
 print(lower(model, x, output_type="linalg-on-tensors", weights="args").module)
 
 # CHECK: func.func @main(%{{.*}}: tensor<3xf32> {fx_importer.weight = "zeros"}, %[[W:.*]]: tensor<3x3xf32> {fx_importer.weight = "{{first|tied}}.weight"}, %{{.*}}: tensor<3xi1> {fx_importer.weight = "mask"}, %{{.*}}: tensor<1x3xf32> {fx_importer.name = "x"})
-# CHECK: linalg.transpose ins(%[[W]]
+# CHECK: linalg.matmul indexing_maps = {{.*}} ins(%{{.*}}, %[[W]]
 
 with torch.device("meta"):
     meta_model = Model()
