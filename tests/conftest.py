@@ -40,10 +40,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the rows that ``slow_rows`` names as slow: those of an id with a pattern in it, or without ``unless``."""
     if (mark := item.get_closest_marker("slow_rows")) is None:
         return
-    name = item.name.partition("[")[2].removesuffix("]")
+    name = _row(item)
     unless = mark.kwargs.get("unless")
     if any(re.search(each, name) for each in mark.args) or (unless and not re.search(unless, name)):
         item.add_marker(pytest.mark.slow)
+
+
+def _row(item: pytest.Item) -> str:
+    """Return the id of a row of a table."""
+    return item.name.partition("[")[2].removesuffix("]")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for test, found in rows.items():
         (mark,) = found[0].iter_markers("slow_rows")
         for pattern in mark.args:
-            if not any(re.search(pattern, item.name) for item in found):
+            if not any(re.search(pattern, _row(item)) for item in found):
                 raise pytest.UsageError(f"{test}: no row matches '{pattern}' of slow_rows")
         if not 0 < sum(item.get_closest_marker("slow") is not None for item in found) < len(found):
             raise pytest.UsageError(f"{test}: slow_rows takes all of its rows, or none")

@@ -141,6 +141,28 @@ COVERED = {
 }
 
 
+@pytest.mark.slow_rows(
+    "^max_pool2d$",
+    "^conv2d$",
+    "^var_mean$",
+    "^addmm$",
+    "^mean$",
+    "^embedding$",
+    "^sigmoid$",
+    "^iota$",
+    "^add$",
+    "^bmm$",
+    "^reciprocal$",
+    "^relu$",
+    "^sub$",
+    "^convert_element_type$",
+    "^mul$",
+    "^expand$",
+    "^exp$",
+    "^sum$",
+    "^permute$",
+    "^unsqueeze$",
+)
 @pytest.mark.parametrize("name", COVERED)
 def test_tosa_registry_covers(name: str):
     text = imported(COVERED[name], torch.linspace(0.5, 3, 24).reshape(6, 4))

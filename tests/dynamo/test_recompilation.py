@@ -24,6 +24,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 }
 
 
+@pytest.mark.slow_rows("^branches$", "^training$")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_often_as_torch(name):
     function, calls = PROGRAMS[name]

@@ -1,5 +1,6 @@
 """Attention and the layers around it."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -36,6 +37,18 @@ class Windowed(nn.Module):
         return F.scaled_dot_product_attention(x, x, x, attn_mask=(distance >= 0) & (distance < 3))
 
 
+@pytest.mark.slow_rows(
+    "^rotary-tosa$",
+    "^decoder_layer-tosa$",
+    "^encoder_layer_norm_first-tosa$",
+    "^decoder_layer-stablehlo$",
+    "^encoder_layer-stablehlo$",
+    "^encoder_layer_norm_first-stablehlo$",
+    "^encoder_layer-tosa$",
+    "^multihead-stablehlo$",
+    "^rotary-stablehlo$",
+    "^multihead-tosa$",
+)
 @table(
     Case("plain", lambda: (F.scaled_dot_product_attention, (QUERY, QUERY, QUERY))),
     Case("causal", lambda: (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (QUERY,))),

@@ -42,6 +42,16 @@ class Scales(torch.nn.Module):
         return x + 1
 
 
+@pytest.mark.slow_rows(
+    "^transposed part$",
+    "^flat$",
+    "^diagonal$",
+    "^view of a transposed base$",
+    "^steps$",
+    "^part of a row$",
+    "^transposed$",
+    "^row$",
+)
 @pytest.mark.parametrize("name", VIEWS)
 def test_mutated_views_agree_with_eager(name):
     x, by = torch.arange(24.0).reshape(4, 6), torch.tensor(-3.0)

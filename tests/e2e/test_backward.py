@@ -206,6 +206,21 @@ def exported(case: str) -> ExportedProgram:
     "determinants|volumes",
     "(average_pools|largest|bags|distances|resizing|computed_places|sampling)-tosa",
     "(resizing|losses|activations|padding|segments|computed_places|sampling|largest)-stablehlo",
+    "^segments-tosa$",
+    "^attention-tosa$",
+    "^average_pools-stablehlo$",
+    "^attention-stablehlo$",
+    "^losses-tosa$",
+    "^bags-stablehlo$",
+    "^distances-stablehlo$",
+    "^embeddings-tosa$",
+    "^activations-tosa$",
+    "^convolutions-stablehlo$",
+    "^linear_losses-tosa$",
+    "^selections-stablehlo$",
+    "^selections-tosa$",
+    "^convolutions-tosa$",
+    "^padding-tosa$",
 )
 @pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES)
@@ -251,6 +266,14 @@ def statistics(grad: Tensor, at: Tensor, x: Tensor, labels: Tensor, of: Tensor, 
     )
 
 
+@pytest.mark.slow_rows(
+    "^indices_of_dynamic_batch-stablehlo$",
+    "^indices_of_dynamic_batch-tosa$",
+    "^statistics-tosa$",
+    "^statistics-stablehlo$",
+    "^one_sample-tosa$",
+    "^indices-tosa$",
+)
 @table(
     Case("indices", lambda: (scattered, (normal(2, 3, 3, 3), X, PLACES))),
     Case(

@@ -81,6 +81,7 @@ def test_cached_module_is_equal(output_type: str):
     assert str(hit.program.graph) == str(miss.program.graph)
 
 
+@pytest.mark.slow_rows("^tosa$", "^stablehlo$")
 @pytest.mark.parametrize("output_type", RUN)
 def test_hit_with_other_weights(output_type: str):
     """An entry is valid for other parameters of the same types; the module has the model's own."""

@@ -158,7 +158,33 @@ class Model(torch.nn.Module):
 CASES = [(program, inputs, f"{program.__name__}-{i}") for program, rows in PROGRAMS for i, inputs in enumerate(rows)]
 
 
-@pytest.mark.slow_rows("-[1-9]-(tosa|stablehlo)")
+@pytest.mark.slow_rows(
+    "-[1-9]-(tosa|stablehlo)",
+    "^loop_in_a_branch-0-linalg$",
+    "^loop_in_a_loop-0-linalg$",
+    "^branches-0-linalg$",
+    "^same_start-0-linalg$",
+    "^branch_in_a_loop-0-linalg$",
+    "^swap-0-linalg$",
+    "^loop-0-linalg$",
+    "^choice-0-linalg$",
+    "^closures-0-linalg$",
+    "^several_results-0-linalg$",
+    "^scanned-0-linalg$",
+    "^true_at_first-0-linalg$",
+    "^loop_in_a_branch-0-stablehlo$",
+    "^loop_in_a_branch-0-tosa$",
+    "^mapped-0-linalg$",
+    "^number_as_predicate-0-linalg$",
+    "^branch_in_a_loop-0-tosa$",
+    "^branches-0-tosa$",
+    "^branches-0-stablehlo$",
+    "^branch_in_a_loop-0-stablehlo$",
+    "^several_results-0-tosa$",
+    "^loop_in_a_loop-0-tosa$",
+    "^choice-0-tosa$",
+    "^several_results-0-stablehlo$",
+)
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("program, inputs", [pytest.param(*row, id=name) for *row, name in CASES])
 def test_control_flow(program, inputs, dialect, lowered, caller):

@@ -41,6 +41,7 @@ def nearest(x: torch.Tensor):
     return F.interpolate(x, scale_factor=1.5), F.interpolate(x, scale_factor=1.5, mode="nearest-exact")
 
 
+@pytest.mark.slow_rows("^many_groups-tosa$")
 @table(
     Case("plain", lambda: (nn.Conv2d(4, 6, 3), (IMAGE,))),
     Case("padded", lambda: (nn.Conv2d(4, 6, 3, padding=1), (IMAGE,))),
@@ -86,6 +87,39 @@ def test_convolution(case, output_type):
 @pytest.mark.slow_rows(
     "grid_sample_of_a_volume",
     "(adaptive_average_three_axes|adaptive_max_uneven|nearest_beyond_the_end|bicubic)-stablehlo",
+    "^unbatched-tosa$",
+    "^nearest_beyond_the_end-tosa$",
+    "^adaptive_max-tosa$",
+    "^adaptive_average_uneven-tosa$",
+    "^max_ceil-tosa$",
+    "^unbatched_dynamic-stablehlo$",
+    "^adaptive_average_three_axes-tosa$",
+    "^average_three_axes-tosa$",
+    "^grid_sample-tosa$",
+    "^fractional_max-tosa$",
+    "^adaptive_max_uneven-tosa$",
+    "^bicubic-tosa$",
+    "^max_three_axes-tosa$",
+    "^average_ceil-tosa$",
+    "^trilinear_to_a_size-tosa$",
+    "^trilinear_to_a_size-stablehlo$",
+    "^unbatched_dynamic-tosa$",
+    "^max_and_where-tosa$",
+    "^max-tosa$",
+    "^grid_sample-stablehlo$",
+    "^fractional_max-stablehlo$",
+    "^max_of_integers-tosa$",
+    "^max_dilated-tosa$",
+    "^adaptive_average_uneven-stablehlo$",
+    "^bicubic_smooth-stablehlo$",
+    "^bilinear_smooth-stablehlo$",
+    "^max_one_axis-tosa$",
+    "^bilinear-stablehlo$",
+    "^bilinear_aligned-stablehlo$",
+    "^bilinear_by_scales-stablehlo$",
+    "^bilinear_aligned-tosa$",
+    "^bilinear-tosa$",
+    "^nearest_to_a_size-tosa$",
 )
 @table(
     Case("max", lambda: (nn.MaxPool2d(3, stride=2, padding=1), (IMAGE,))),

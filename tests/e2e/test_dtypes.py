@@ -122,6 +122,28 @@ OF_WHOLE_NUMBERS = {
 }
 
 
+@pytest.mark.slow_rows(
+    "^powers-tosa$",
+    "^bools-moved-linalg$",
+    "^powers-linalg$",
+    "^bools-sorted-tosa$",
+    "^bools-moved-tosa$",
+    "^running-products-stablehlo$",
+    "^bools-moved-stablehlo$",
+    "^bools-added-linalg$",
+    "^bools-sorted-linalg$",
+    "^bits-linalg$",
+    "^bools-added-tosa$",
+    "^bools-compared-stablehlo$",
+    "^bits-stablehlo$",
+    "^steps-stablehlo$",
+    "^bools-added-stablehlo$",
+    "^products-tosa$",
+    "^products-stablehlo$",
+    "^bools-sorted-stablehlo$",
+    "^batches-linalg$",
+    "^powers-stablehlo$",
+)
 @pytest.mark.parametrize("output_type", ["linalg", "tosa", "stablehlo"])
 @pytest.mark.parametrize("name", OF_WHOLE_NUMBERS)
 def test_integers_and_bools(name, output_type):

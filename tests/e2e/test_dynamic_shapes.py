@@ -64,6 +64,48 @@ def resized(x):
     return *sizes, F.pad(x, (1, 2, 0, 1), mode="circular")
 
 
+@pytest.mark.slow_rows(
+    "^resized_to_a_static_size-tosa$",
+    "^resized_to_a_static_size-stablehlo$",
+    "^encoder_layer-stablehlo$",
+    "^samples_of_an_image-stablehlo$",
+    "^products_of_halves_and_integers-tosa$",
+    "^bags_of_a_transposed_table-stablehlo$",
+    "^encoder_layer-tosa$",
+    "^fused_attention-stablehlo$",
+    "^means_of_a_batch-tosa$",
+    "^image-stablehlo$",
+    "^samples_of_an_image-tosa$",
+    "^tokens_of_a_batch-stablehlo$",
+    "^fused_attention-tosa$",
+    "^sequence-stablehlo$",
+    "^lstm-stablehlo$",
+    "^bags_of_a_transposed_table-tosa$",
+    "^batch-stablehlo$",
+    "^repeated-stablehlo$",
+    "^sequence-tosa$",
+    "^places_of_several_axes-stablehlo$",
+    "^places_of_several_axes-tosa$",
+    "^lstm-tosa$",
+    "^means_of_a_batch-stablehlo$",
+    "^axes_into_one_and_apart-stablehlo$",
+    "^split_into_a_dynamic_size-stablehlo$",
+    "^cat-stablehlo$",
+    "^sizes_as_results-stablehlo$",
+    "^embedding-stablehlo$",
+    "^parts_of_a_batch-stablehlo$",
+    "^tokens_of_a_batch-tosa$",
+    "^image_of_odd_size-stablehlo$",
+    "^batch-tosa$",
+    "^sizes_as_bounds_and_factors-tosa$",
+    "^products_of_halves_and_integers-stablehlo$",
+    "^where_of_equal_branches-stablehlo$",
+    "^reductions-stablehlo$",
+    "^slices-stablehlo$",
+    "^size_in_arithmetic-stablehlo$",
+    "^windows-stablehlo$",
+    "^image-tosa$",
+)
 @table(
     Case(
         "batch",
@@ -338,7 +380,23 @@ OPERATORS = (
 
 
 @pytest.mark.slow_rows(
-    "_(axis|batch)-stablehlo", "(pool.*|circular|kthvalue|in_two)_any-stablehlo", "pool3d_axis-linalg"
+    "_(axis|batch)-stablehlo",
+    "(pool.*|circular|kthvalue|in_two)_any-stablehlo",
+    "pool3d_axis-linalg",
+    "^roll_any-stablehlo$",
+    "^elements_of_rows_any-stablehlo$",
+    "^cumsum_any-stablehlo$",
+    "^diagonal_any-stablehlo$",
+    "^clamp_by_rows_any-stablehlo$",
+    "^empty_columns_any-stablehlo$",
+    "^products_over_nothing_any-stablehlo$",
+    "^put_by_mask_any-stablehlo$",
+    "^sort_any-stablehlo$",
+    "^positions_any-stablehlo$",
+    "^topk_any-stablehlo$",
+    "^cumsum_of_rows_any-stablehlo$",
+    "^smallest_any-stablehlo$",
+    "^sorted_rows_any-stablehlo$",
 )
 @pytest.mark.parametrize(
     "case, output_type",
@@ -352,6 +410,7 @@ def test_operators(case, output_type):
     check(case, output_type)
 
 
+@pytest.mark.slow_rows("^orders$", "^padded_tokens$")
 @pytest.mark.parametrize(
     "case",
     [

@@ -3,6 +3,7 @@
 import importlib
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -26,6 +27,9 @@ def of_constants(x: torch.Tensor) -> list[torch.Tensor]:
     return [x, *(compare(c, n) for c in constants for n in (0, 1, 1.5, -1.0, True) for compare in comparisons)]
 
 
+@pytest.mark.slow_rows(
+    "^nan_through_activations-tosa$", "^nan_through_hard_activations-tosa$", "^mish-tosa$", "^elu-tosa$"
+)
 @table(
     activation("relu", nn.ReLU()),
     activation("relu6", nn.ReLU6()),
@@ -54,6 +58,9 @@ def test_activations(case, output_type):
     check(case, output_type)
 
 
+@pytest.mark.slow_rows(
+    "^constants_compared_with_numbers-tosa$", "^constants_compared_with_numbers-stablehlo$", "^hyperbolic-tosa$"
+)
 @table(
     Case("exponentials", lambda: (lambda x: (x.exp(), x.expm1(), x.exp2(), x.sigmoid()), (EDGES,))),
     Case("logarithms", lambda: (lambda x: (x.log(), x.log1p(), x.log2(), x.log10()), (EDGES,))),
@@ -103,6 +110,14 @@ PAIR = (normal(2, 3, seed=1), normal(2, 3, seed=2))
 INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
 
 
+@pytest.mark.slow_rows(
+    "^atan2-tosa$",
+    "^divisions_by_complex_zeros-stablehlo$",
+    "^integers-tosa$",
+    "^small_integers_and_numbers-tosa$",
+    "^extremes-tosa$",
+    "^divisions_by_complex_zeros-tosa$",
+)
 @table(
     Case("arithmetic", lambda: (lambda x, y: (x + y, x - y, x * y, x / y), PAIR)),
     Case("alpha", lambda: (lambda x, y: (torch.add(x, y, alpha=2), torch.sub(x, y, alpha=0.5)), PAIR)),
@@ -161,6 +176,12 @@ def test_operators(case, output_type):
     check(case, output_type)
 
 
+@pytest.mark.slow_rows(
+    "^bits_of_dynamic_sizes-tosa$",
+    "^bits_of_dynamic_sizes-stablehlo$",
+    "^repeat_no_times-stablehlo$",
+    "^repeat_no_times-tosa$",
+)
 @table(
     Case(
         "bits_of_dynamic_sizes",

@@ -1,5 +1,6 @@
 """Fourier transforms, and programs of them."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
@@ -40,6 +41,15 @@ def arithmetic(x: Tensor) -> tuple[Tensor, ...]:
     return product.real, product.imag, product.abs(), torch.cat([a, both], 1).flip(1).imag
 
 
+@pytest.mark.slow_rows(
+    "^transform_of_a_batch_of_any_size-stablehlo$",
+    "^transform_of_a_batch_of_any_size-tosa$",
+    "^filter-tosa$",
+    "^arithmetic-tosa$",
+    "^filter-stablehlo$",
+    "^spectrogram-tosa$",
+    "^spectrogram-stablehlo$",
+)
 @table(
     Case("filter", lambda: (filtered, (normal(2, 5, 6),))),
     Case("rotation", lambda: (Rotation(), (normal(2, 5, 8),))),

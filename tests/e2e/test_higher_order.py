@@ -86,6 +86,14 @@ class Model(torch.nn.Module):
         return self.program(self, x)
 
 
+@pytest.mark.slow_rows(
+    "^branch_over_a_parameter_in_a_loop$",
+    "^carried_tensor_without_inputs$",
+    "^carried_size$",
+    "^sizes_in_branches$",
+    "^results_of_two_sizes$",
+    "^carried_number$",
+)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_agrees_with_eager_at_every_size(program):
     torch._dynamo.reset()

@@ -23,6 +23,17 @@ def write(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+@pytest.mark.slow_rows(
+    "^scatter_add-tosa$",
+    "^flat-tosa$",
+    "^index_put_of_a_number-tosa$",
+    "^scatter_reduce-tosa$",
+    "^index_fill_of_permuted-tosa$",
+    "^nonzero_static-tosa$",
+    "^index_put_accumulate-tosa$",
+    "^index_put-tosa$",
+    "^nonzero_static-stablehlo$",
+)
 @table(
     Case(
         "index_fill_of_permuted",
@@ -129,6 +140,9 @@ def bags(weight: torch.Tensor, indices: torch.Tensor, scale: torch.Tensor):
     ]
 
 
+@pytest.mark.slow_rows(
+    "^bags-tosa$", "^bags-stablehlo$", "^bag_mean-tosa$", "^bag-tosa$", "^bag_of_weighted-tosa$", "^bag_max-tosa$"
+)
 @table(
     Case("bags", lambda: (bags, (normal(10, 3), torch.tensor([1, 2, 4, 5, 4, 3, 2]), normal(7)))),
     Case("embedding", lambda: (nn.Embedding(10, 4, padding_idx=0), (TOKENS,))),
@@ -155,6 +169,7 @@ DATA_DEPENDENT = {
 }
 
 
+@pytest.mark.slow_rows("^places$", "^masked_rows$", "^unique$", "^unique_consecutive$", "^masked_elements$")
 @pytest.mark.parametrize("name", DATA_DEPENDENT)
 def test_results_of_data_dependent_size(name):
     function = DATA_DEPENDENT[name]

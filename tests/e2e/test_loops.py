@@ -62,6 +62,23 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow_rows(
+    "^cumprod_of_integers$",
+    "^nonzero$",
+    "^sort_with_nan$",
+    "^bincount$",
+    "^kthvalue$",
+    "^sort_of_rank_4$",
+    "^sort_of_ties$",
+    "^sort_of_int64$",
+    "^scatter_reduce$",
+    "^index_put_of_rank_4$",
+    "^cumprod_of_bfloat16$",
+    "^topk_in_any_order$",
+    "^sort_of_uint8$",
+    "^index_add_of_integers$",
+    "^scatter_reduce_without_self$",
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_loops(name):
     program, *inputs = PROGRAMS[name]

@@ -1,5 +1,6 @@
 """Complete small models of well-known kinds."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -105,6 +106,9 @@ class Mixer(nn.Module):
         return x + F.gelu(self.channels(self.second(x)))
 
 
+@pytest.mark.slow_rows(
+    "^speech-tosa$", "^residual-stablehlo$", "^unet-tosa$", "^speech-stablehlo$", "^language-tosa$", "^patches-tosa$"
+)
 @table(
     Case(
         "residual",

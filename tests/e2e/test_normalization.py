@@ -1,5 +1,6 @@
 """Normalizations."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,6 +17,7 @@ def trained(norm: nn.Module) -> nn.Module:
     return norm
 
 
+@pytest.mark.slow_rows("^weight_norm-tosa$", "^local_response-tosa$")
 @table(
     Case("layer", lambda: (trained(nn.LayerNorm(6)), (normal(2, 3, 6),))),
     Case("layer_over_two_axes", lambda: (trained(nn.LayerNorm([3, 6])), (normal(2, 3, 6),))),

@@ -60,6 +60,21 @@ def inside_decompositions(x: Tensor, i: Tensor):
 PROGRAMS = (integer_numbers, float_numbers, bools, operands, arguments, factors, inside_decompositions)
 
 
+@pytest.mark.slow_rows(
+    "^factors-tosa$",
+    "^factors-stablehlo$",
+    "^inside_decompositions-stablehlo$",
+    "^bools-stablehlo$",
+    "^integer_numbers-tosa$",
+    "^inside_decompositions-tosa$",
+    "^float_numbers-tosa$",
+    "^bools-tosa$",
+    "^operands-tosa$",
+    "^float_numbers-stablehlo$",
+    "^arguments-tosa$",
+    "^integer_numbers-stablehlo$",
+    "^operands-stablehlo$",
+)
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", pytest.param("tosa", marks=needs_tosa), "stablehlo"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.__name__)
 def test_numbers(program, output_type: str) -> None:

@@ -1,5 +1,6 @@
 """Recurrent layers, unrolled by torch.export."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -25,6 +26,7 @@ class Unrolled(nn.Module):
 X = normal(3, 2, 4)
 
 
+@pytest.mark.slow_rows("^unrolled-tosa$", "^unrolled-stablehlo$", "^gru-tosa$", "^lstm_stacked_both_ways-tosa$")
 @table(
     Case("lstm", lambda: (nn.LSTM(4, 3), (X,))),
     Case("lstm_stacked_both_ways", lambda: (nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True), (X,))),

@@ -1,5 +1,6 @@
 """Reductions: sums, extremes, scans and sorts."""
 
+import pytest
 import torch
 
 from .harness import Case, check, integers, normal, table
@@ -10,6 +11,7 @@ TIES = integers(3, 6, low=0, high=4)
 ROWS = normal(3, 5).sort(-1)[0]
 
 
+@pytest.mark.slow_rows("^any and all over axes-stablehlo$")
 @table(
     Case("sums", lambda: (lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True)), (X,))),
     Case("means", lambda: (lambda x: (x.mean(), x.mean(-1), x.mean((0, 1), keepdim=True)), (X,))),

@@ -69,6 +69,15 @@ class FirstAxis(State):
 MODELS = (ReturnsNewRows, ReturnsOldState, Swaps, ShiftsItself, WritesTwice, FromAnother, FirstAxis)
 
 
+@pytest.mark.slow_rows(
+    "^linalg-on-tensors-functional-FirstAxis$",
+    "^linalg-on-tensors-mutable-Swaps$",
+    "^linalg-on-tensors-mutable-FirstAxis$",
+    "^linalg-on-tensors-functional-WritesTwice$",
+    "^linalg-on-tensors-mutable-WritesTwice$",
+    "^linalg-on-tensors-functional-ReturnsOldState$",
+    "^linalg-on-tensors-functional-FromAnother$",
+)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "output_type, mutation",

@@ -478,6 +478,31 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow_rows(
+    "^modules$",
+    "^buffers$",
+    "^numbers$",
+    "^gradient-sizes$",
+    "^attention$",
+    "^gradient-broken$",
+    "^global$",
+    "^dropout-sizes$",
+    "^branch-within$",
+    "^dropout-transposed$",
+    "^rrelu$",
+    "^embedding$",
+    "^sampling$",
+    "^view-of-input$",
+    "^complex$",
+    "^checkpoint$",
+    "^sizes$",
+    "^sizes-dynamic$",
+    "^effects$",
+    "^sizes-static$",
+    "^dropout$",
+    "^gradient-of-input$",
+    "^autograd-function$",
+)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_compiled_function_agrees_with_eager(row: Row) -> None:
     check(row)
@@ -486,6 +511,15 @@ def test_compiled_function_agrees_with_eager(row: Row) -> None:
 NAMED = {row.name: row for row in ROWS}
 
 
+@pytest.mark.slow_rows(
+    "^sizes-tosa-jit$",
+    "^sizes-stablehlo-jit-False$",
+    "^dropout-sizes-stablehlo-False$",
+    "^numbers-stablehlo-jit-False$",
+    "^closure-tosa$",
+    "^print-stablehlo$",
+    "^no-grad-stablehlo-jit$",
+)
 @pytest.mark.parametrize(
     "name, options",
     [
@@ -586,6 +620,7 @@ def test_losses_of_training(name: str) -> None:
 OPTIMIZERS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 
 
+@pytest.mark.slow_rows("^Adam$", "^AdamW$")
 @pytest.mark.parametrize("kind", OPTIMIZERS, ids=lambda kind: kind.__name__)
 @pytest.mark.filterwarnings("ignore:Profiler record function", "ignore:.*torch.jit.script_method")
 def test_compiled_optimizer_step(kind: Any) -> None:
@@ -648,6 +683,7 @@ FALLS_BACK = {
 }
 
 
+@pytest.mark.slow_rows("^mutation$", "^draws-by-value$")
 @pytest.mark.parametrize("name", FALLS_BACK)
 def test_unsupported_operators_run_in_eager_pytorch(name: str) -> None:
     function, operator = FALLS_BACK[name]
@@ -674,6 +710,7 @@ def test_equal_graphs_are_compiled_once() -> None:
     assert counters["stats"]["unique_graphs"] == 6
 
 
+@pytest.mark.slow_rows("^<lambda>4$", "^<lambda>2$", "^<lambda>0$", "^<lambda>3$")
 @pytest.mark.parametrize(
     "change",
     [

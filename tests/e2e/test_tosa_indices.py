@@ -56,6 +56,19 @@ class Writes(torch.nn.Module):
         return write(x, indices, values), write(x, indices, values, True)
 
 
+@pytest.mark.slow_rows(
+    "^a middle axis, int32$",
+    "^two masks$",
+    "^axes apart$",
+    "^several axes$",
+    "^mask and index$",
+    "^infinities$",
+    "^broadcast values$",
+    "^more updates than rows, with duplicates$",
+    "^mask, axis, index$",
+    "^broadcast indices$",
+    "^rank six$",
+)
 @pytest.mark.parametrize("name", INDEX_PUT)
 def test_index_put(name):
     x, indices, values = INDEX_PUT[name]

@@ -45,6 +45,7 @@ CASES = {
 
 
 # torch 2.13 copies pytree specs in a way that torch 2.13 warns of.
+@pytest.mark.slow_rows("^images$", "^regression$")
 @pytest.mark.filterwarnings("ignore:.*isinstance\\(treespec, LeafSpec\\):FutureWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradients(case):

@@ -111,7 +111,14 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.slow_rows("images", "block-(tosa|stablehlo)", "recurrent-(linalg|stablehlo)")
+@pytest.mark.slow_rows(
+    "images",
+    "block-(tosa|stablehlo)",
+    "recurrent-(linalg|stablehlo)",
+    "^recurrent-tosa$",
+    "^adam-stablehlo$",
+    "^adam-tosa$",
+)
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # from torch, about flags of mkldnn
 @pytest.mark.parametrize("output_type", [LINALG, TOSA, STABLEHLO], ids=lambda each: each.value)
 @pytest.mark.parametrize("case", CASES)

@@ -71,6 +71,14 @@ def text(model: torch.nn.Module, output_type: str, policy: str) -> str:
     return str(lower(model, X, output_type=output_type, weights=policy).module)
 
 
+@pytest.mark.slow_rows(
+    "^linalg-on-tensors-args$",
+    "^tosa-external$",
+    "^tosa-args$",
+    "^stablehlo-external$",
+    "^torch-external$",
+    "^linalg-on-tensors-external$",
+)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", TYPES)
 def test_module_does_not_depend_on_values(output_type, policy):
@@ -80,6 +88,14 @@ def test_module_does_not_depend_on_values(output_type, policy):
     assert text(small(torch.ones_like), output_type, policy) == lowered
 
 
+@pytest.mark.slow_rows(
+    "^stablehlo-external$",
+    "^linalg-on-tensors-external$",
+    "^tosa-external$",
+    "^tosa-args$",
+    "^raw-external$",
+    "^stablehlo-args$",
+)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", TYPES)
 def test_meta_model_lowers_like_a_real_one(output_type, policy):
@@ -95,6 +111,7 @@ def test_meta_model_lowers_like_a_real_one(output_type, policy):
     assert str(lower(meta, X.to("meta"), output_type=output_type, weights=policy).module) == lowered
 
 
+@pytest.mark.slow_rows("^tosa-args$", "^tosa-external$", "^stablehlo-args$", "^stablehlo-external$")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("output_type", RUN)
 def test_weights_are_replaced_without_lowering_again(output_type, policy):
@@ -133,6 +150,7 @@ def meta_llama() -> LlamaForCausalLM:
 IDS = torch.arange(8).reshape(1, 8)
 
 
+@pytest.mark.slow_rows("^linalg-on-tensors-args$", "^stablehlo-external$")
 @pytest.mark.parametrize(
     "output_type, policy", [("linalg-on-tensors", "args"), ("stablehlo", "external"), ("tosa", "external")]
 )
@@ -150,6 +168,7 @@ def test_llama_on_the_meta_device(llama, meta_llama, output_type, policy):
     torch.testing.assert_close(found["logits"], llama(IDS).logits)
 
 
+@pytest.mark.slow_rows("^stablehlo$", "^linalg-on-tensors$")
 @pytest.mark.parametrize("output_type", RUN)
 def test_saved_and_linked(llama, meta_llama, output_type, tmp_path):
     """The module in one file, the weights in transformers' shards, and in one file of this package."""
@@ -302,6 +321,13 @@ def test_programs_of_different_models():
         lower(programs, output_type="raw", weights="external")
 
 
+@pytest.mark.slow_rows(
+    r"^raw-torch\.bfloat16$",
+    r"^tosa-torch\.bfloat16$",
+    r"^tosa-torch\.complex64$",
+    r"^raw-torch\.float8_e4m3fn$",
+    r"^raw-torch\.uint8$",
+)
 @pytest.mark.parametrize(
     "dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.uint8, torch.complex64, torch.bool], ids=str
 )

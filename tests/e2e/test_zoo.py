@@ -25,7 +25,18 @@ def exported(name: str, dynamic: bool) -> ExportedProgram:
     return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
 
 
-@pytest.mark.slow_rows("(?<!bert_small)(?<!lstm)(?<!mamba_small)-(raw|torch)")
+@pytest.mark.slow_rows(
+    "(?<!bert_small)(?<!lstm)(?<!mamba_small)-(raw|torch)",
+    "^swin_small-stablehlo$",
+    "^mamba_small-raw$",
+    "^llama_small-stablehlo$",
+    "^resnet_small-stablehlo$",
+    "^gpt2_small-stablehlo$",
+    "^vit_small-stablehlo$",
+    "^t5_encoder_tiny-stablehlo$",
+    "^unet-stablehlo$",
+    "^gru-stablehlo$",
+)
 @pytest.mark.parametrize(
     "output_type",
     [t for t in OutputType if t not in (OutputType.LINALG_ON_TENSORS, OutputType.TOSA)],
@@ -39,11 +50,15 @@ def test_lowers(name, output_type):
         assert stablehlo_no_ops(module) == {}
 
 
+@pytest.mark.slow_rows("^lstm$", "^bert_small$")
 @pytest.mark.parametrize("name", ["bert_small", "resnet_small", "lstm"])
 def test_dynamic_stablehlo_has_no_no_ops(name):
     assert stablehlo_no_ops(lower(exported(name, dynamic=True), output_type="stablehlo").module) == {}
 
 
+@pytest.mark.slow_rows(
+    "^swin_small$", "^lstm$", "^gru$", "^mamba_small$", "^resnet_small$", "^unet$", "^t5_encoder_tiny$", "^llama_small$"
+)
 @pytest.mark.parametrize("name", SMALL)
 def test_linalg_agrees_with_eager(name):
     model, args, kwargs = ZOO[name].build()
@@ -52,7 +67,19 @@ def test_linalg_agrees_with_eager(name):
     compare(lowered.run(*args, **kwargs), model, args, kwargs)
 
 
-@pytest.mark.slow_rows("(?<!bert_small)(?<!lstm)(?<!resnet_small)-narrow")
+@pytest.mark.slow_rows(
+    "(?<!bert_small)(?<!lstm)(?<!resnet_small)-narrow",
+    "^gru-default$",
+    "^unet-default$",
+    "^swin_small-default$",
+    "^lstm-narrow$",
+    "^mamba_small-default$",
+    "^bert_small-narrow$",
+    "^resnet_small-default$",
+    "^llama_small-default$",
+    "^lstm-default$",
+    "^resnet_small-narrow$",
+)
 @pytest.mark.parametrize("narrow", [False, True], ids=["default", "narrow"])
 @pytest.mark.parametrize("name", SMALL)
 def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
@@ -64,7 +91,13 @@ def test_tosa_is_valid_and_agrees_with_eager(name, narrow):
         compare(lowered.run(*args, **kwargs), model, args, kwargs, 1e-5)
 
 
-@pytest.mark.slow_rows("mamba_small|unet|swin_small|gru|vit_small|t5_encoder_tiny|whisper_encoder_small")
+@pytest.mark.slow_rows(
+    "mamba_small|unet|swin_small|gru|vit_small|t5_encoder_tiny|whisper_encoder_small",
+    "^gpt2_small$",
+    "^lstm$",
+    "^llama_small$",
+    "^convnext_small$",
+)
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
     model, args, kwargs = ZOO[name].build()

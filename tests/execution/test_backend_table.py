@@ -63,6 +63,27 @@ DTYPES = [
 ]
 
 
+@pytest.mark.slow_rows(
+    "^tosa_reference-i64$",
+    "^tosa_reference-f8E4M3FN$",
+    "^tosa_reference-f8E5M2$",
+    "^tosa_reference-i8$",
+    "^stablehlo-f8E5M2$",
+    "^tosa_reference-f32$",
+    "^tosa_reference-bf16$",
+    "^stablehlo-complex<f64>$",
+    "^stablehlo-i64$",
+    "^stablehlo-complex<f32>$",
+    "^tosa_reference-i1$",
+    "^stablehlo-bf16$",
+    "^stablehlo-f8E4M3FN$",
+    "^stablehlo-ui8$",
+    "^tosa_reference-i32$",
+    "^stablehlo-i32$",
+    "^tosa_reference-i16$",
+    "^stablehlo-f8E5M2FNUZ$",
+    "^stablehlo-ui16$",
+)
 @pytest.mark.parametrize("name, kind, element, dtypes", DTYPES)
 def test_dtypes(parse, name, kind, element, dtypes):
     value = values(dtypes[0])

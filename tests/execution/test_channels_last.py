@@ -85,6 +85,15 @@ def _transpositions(lowered) -> int:
     )
 
 
+@pytest.mark.slow_rows(
+    r"^Few-shape3-None-torch\.bfloat16$",
+    r"^Residual-shape0-1-torch\.bfloat16$",
+    r"^Residual-shape0-1-torch\.float32$",
+    r"^Few-shape3-None-torch\.float64$",
+    r"^Residual-shape0-1-torch\.float64$",
+    r"^Few-shape3-None-torch\.float32$",
+    r"^Blocks-shape2-2-torch\.bfloat16$",
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     "model, shape, count",

@@ -31,6 +31,33 @@ def _arguments(shapes, dtype):
     return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
 
 
+@pytest.mark.slow_rows(
+    r"^bias-torch\.float64$",
+    r"^groups-torch\.float16$",
+    r"^groups-torch\.bfloat16$",
+    r"^batches-torch\.float32$",
+    r"^accumulation-torch\.float64$",
+    r"^bias-torch\.float16$",
+    r"^bias-torch\.bfloat16$",
+    r"^one axis-torch\.float16$",
+    r"^batches-torch\.float16$",
+    r"^three axes-torch\.bfloat16$",
+    r"^tiles of columns-torch\.float32$",
+    r"^convolution-torch\.float16$",
+    r"^groups-torch\.float32$",
+    r"^one axis-torch\.bfloat16$",
+    r"^tiles of columns-torch\.float16$",
+    r"^one axis-torch\.float32$",
+    r"^three axes-torch\.float32$",
+    r"^bias-torch\.float32$",
+    r"^depthwise-torch\.float32$",
+    r"^tiles of rows-torch\.float32$",
+    r"^three axes-torch\.float64$",
+    r"^accumulation-torch\.float32$",
+    r"^depthwise-torch\.float64$",
+    r"^accumulation-torch\.float16$",
+    r"^tiles of rows-torch\.float16$",
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_compute_what_the_operations_do(name, dtype):

@@ -41,6 +41,21 @@ func.func @main(%a: tensor<?x{t}>, %b: tensor<?x{t}>) -> tensor<?x{t}> {{
 """
 
 
+@pytest.mark.slow_rows(
+    r"^torch\.int32-ceildivui$",
+    r"^torch\.int32-ceildivsi$",
+    r"^torch\.int32-divui$",
+    r"^torch\.int64-remsi$",
+    r"^torch\.int64-ceildivsi$",
+    r"^torch\.int8-remui$",
+    r"^torch\.int8-ceildivui$",
+    r"^torch\.int8-ceildivsi$",
+    r"^torch\.int64-floordivsi$",
+    r"^torch\.int8-divsi$",
+    r"^torch\.int8-remsi$",
+    r"^torch\.int32-remui$",
+    r"^torch\.int32-divsi$",
+)
 @pytest.mark.parametrize("op", ["divsi", "divui", "remsi", "remui", "floordivsi", "ceildivsi", "ceildivui"])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64], ids=str)
 def test_division_by_zero(jit, op, dtype):

@@ -58,6 +58,18 @@ def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     return torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8))
 
 
+@pytest.mark.slow_rows(
+    "^complex<f64>$",
+    "^f32$",
+    "^i64$",
+    "^i16$",
+    "^complex<f16>$",
+    "^f64$",
+    "^f8E5M2FNUZ$",
+    "^i32$",
+    "^f8E4M3FN$",
+    "^complex<f32>$",
+)
 @pytest.mark.parametrize("element_type", DTYPES)
 def test_constants_are_bit_exact(element_type):
     dtype = DTYPES[element_type][0]

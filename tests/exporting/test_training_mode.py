@@ -10,6 +10,7 @@ import torch
 import fx_importer
 
 
+@pytest.mark.slow_rows("^rrelu$", "^attention$")
 @pytest.mark.parametrize(
     "layer, operator",
     [

@@ -25,6 +25,7 @@ def expected(model, prompts: list[list[int]], steps: int) -> list[list[int]]:
     return found
 
 
+@pytest.mark.slow_rows("^gpt2$", "^gemma2$")
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_tokens_are_those_of_generate(kind, tmp_path):
     """Prompts of two lengths in one batch, past the sliding window of those that have one."""

@@ -110,6 +110,7 @@ def wrong_topk(x, k, dim=-1, largest=True, sorted=True):
     return values.narrow(dim, 0, k), indices.narrow(dim, 1, k)
 
 
+@pytest.mark.slow_rows("^branches-rule3-cond$", "^in_place-rule1-relu_$")
 @pytest.mark.parametrize(
     "function, rule, node",
     [

@@ -112,7 +112,18 @@ def test_torch_mlir_decompositions_are_covered_by_tables_or_dialect(table) -> No
     assert not [key for key in theirs if key not in table and key.name().replace("::", ".") not in DIALECT]
 
 
-@pytest.mark.slow_rows("(?<!bert_small)(?<!lstm)-stablehlo", "(mamba|swin)_small-linalg")
+@pytest.mark.slow_rows(
+    "(?<!bert_small)(?<!lstm)-stablehlo",
+    "(mamba|swin)_small-linalg",
+    "^t5_encoder_tiny-linalg$",
+    "^gru-linalg$",
+    "^llama_small-linalg$",
+    "^unet-linalg$",
+    "^lstm-stablehlo$",
+    "^gpt2_small-linalg$",
+    "^resnet_small-linalg$",
+    "^lstm-linalg$",
+)
 @pytest.mark.parametrize("table", ["linalg", "stablehlo"])
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.filterwarnings("ignore:The tensor attributes .* were assigned during export:UserWarning")

@@ -239,6 +239,7 @@ class Decoder(nn.Module):
         return F.softmax(x @ self.keys.mT, -1) @ self.values, self.count, scratch.sum()
 
 
+@pytest.mark.slow_rows("^tosa$", "^linalg$")
 @pytest.mark.parametrize("table", [{}, LINALG, TOSA, STABLEHLO], ids=["nothing", "linalg", "tosa", "stablehlo"])
 def test_mutated_buffers_and_inputs_are_results(table: Any) -> None:
     inputs = torch.randn(1, 1, 4), torch.tensor([3]), torch.ones(3)

@@ -122,6 +122,7 @@ SORT_THEN_CUSTOM_OP = f"""
 """
 
 
+@pytest.mark.slow_rows("^--backend-types-replay1$", "^--stablehlo-replay$", "^--backend-types-replay0$")
 @pytest.mark.parametrize(
     "into, given, stage, tool",
     [
