@@ -10,7 +10,8 @@ import torch
 
 from fx_importer.api.held_tensors import weight_values
 from fx_importer.errors import UsageError
-from fx_importer.execution import STUB_BACKEND, Backend, Caller, EagerBackend, backend_named
+from fx_importer.execution import STUB_BACKEND, Backend, Caller, EagerBackend, JitBackend, backend_named
+from fx_importer.execution.backend import Loaded
 from fx_importer.execution.iree import IreeBackend
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
@@ -45,8 +46,42 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         module = lowered.linked
     loaded = {name: backend.load(module, name) for name in lowered.manifest.functions}
     initial = lowered.initial_state()
+    if isinstance(backend, JitBackend):
+        read = [
+            tensor
+            for program in lowered.exported.values()
+            for name, tensor in {**program.constants, **program.state_dict}.items()
+            if name not in initial and isinstance(tensor, torch.Tensor) and not tensor.is_inference()
+        ]
+        loaded = {name: _with_same_weights(function, read) for name, function in loaded.items()}
     weights = {name: tensor for name, tensor in initial.items() if name not in lowered.manifest.state}
     return Caller(lowered.manifest, loaded, initial if state is None else {**weights, **state})
+
+
+def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loaded:
+    """Return ``function``, which reads some of ``weights`` in their memory and others in copies, with a check of them.
+
+    It raises `UsageError` after a change in place, by the counters that PyTorch has for autograd; ``.data`` has none.
+    """
+    if not weights:
+        return function
+    versions = [each._version for each in weights]
+
+    def checked(call: Loaded) -> Loaded:
+        def checked_call(*arguments: Any) -> tuple[Any, ...]:
+            if [each._version for each in weights] != versions:
+                raise UsageError(
+                    "weights of the model were changed in place since the JIT loaded it: lower the model again, or "
+                    "with weights='args', which takes them in each call"
+                )
+            return call(*arguments)
+
+        return checked_call
+
+    result: Any = checked(function)
+    if (keep_state := getattr(function, "keep_state", None)) is not None:
+        result.keep_state = checked(keep_state)
+    return result
 
 
 def verify_lowered(

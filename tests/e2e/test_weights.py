@@ -400,3 +400,13 @@ def test_functions_without_the_option_weights():
         compiled(X)
     with pytest.raises(UsageError, match="has no option 'weights'"):
         import_function(small(), X, weights="args")
+
+
+def test_weights_that_change_after_loading_are_an_error():
+    model, x = torch.nn.Linear(64, 64), torch.ones(2, 64)
+    lowered = lower(model, x, output_type="linalg-on-tensors")
+    torch.testing.assert_close(lowered.run(x), model(x))
+    with torch.no_grad():
+        model.weight.mul_(2)
+    with pytest.raises(UsageError, match="changed in place since the JIT loaded it: lower the model again"):
+        lowered.run(x)
