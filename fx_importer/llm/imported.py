@@ -47,7 +47,11 @@ class Settings:
         path = folder / SETTINGS
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**found | {"stop_tokens": tuple(found["stop_tokens"])})
+            settings = cls(**found | {"stop_tokens": tuple(found["stop_tokens"])})
+            numbers = (settings.batch, settings.context, settings.chunk or 1, *settings.stop_tokens)
+            if not all(type(each) is int for each in numbers) or not isinstance(settings.weights, str):
+                raise ValueError("an entry is of another type")
+            return settings
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"'{folder}' is no folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"

@@ -57,6 +57,17 @@ class Windowed(nn.Module):
     Case("heads_of_no_elements", lambda: (F.scaled_dot_product_attention, (QUERY[..., :0], QUERY[..., :0], QUERY))),
     Case("windowed", lambda: (Windowed(), (QUERY,))),
     Case(
+        "grouped_keys_and_values",
+        lambda: (
+            lambda q, k, v: (
+                F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+                F.scaled_dot_product_attention(q, v, k, enable_gqa=True),
+                F.scaled_dot_product_attention(q, q, k, enable_gqa=True),
+            ),
+            (QUERY, QUERY[:, :2], QUERY[:, 1:2]),
+        ),
+    ),
+    Case(
         "grouped_queries",
         lambda: (lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), (QUERY, QUERY[:, :2])),
     ),

@@ -121,5 +121,8 @@ def test_wrong_folders_and_numbers_are_said(tiny, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="is no folder that `fx-importer llm import` wrote"):
         load(tmp_path)
+    (tmp_path / "llm.json").write_text(json.dumps({**json.loads((tiny[2] / "llm.json").read_text()), "batch": "2"}))
+    with pytest.raises(UsageError, match="an entry is of another type"):
+        load(tmp_path)
     with pytest.raises(UsageError, match="the engine 'gpu': accepted are jit, iree, xla"):
         load(tiny[2], engine="gpu")

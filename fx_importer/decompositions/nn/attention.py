@@ -33,15 +33,13 @@ def scaled_dot_product_attention(
     dtype = query.dtype
     if dtype in (torch.float16, torch.bfloat16):
         query, key, value = query.float(), key.float(), value.float()
-    if enable_gqa and query.shape[-3] == key.shape[-3]:
-        enable_gqa = False
     if enable_gqa and key.shape[-3] != value.shape[-3]:
         key, value = (repeat_heads(each, query.shape[-3] // each.shape[-3]) for each in (key, value))
-        enable_gqa = False
-    weights = attention_weights(query, key, attn_mask, is_causal, scale, grouped=enable_gqa)
+    grouped = enable_gqa and query.shape[-3] != key.shape[-3]
+    weights = attention_weights(query, key, attn_mask, is_causal, scale, grouped=grouped)
     if dropout_p > 0.0:
         weights = torch.dropout(weights, dropout_p, True)
-    if not enable_gqa:
+    if not grouped:
         return matmul(weights, value).to(dtype)
     return matmul(_by_key_head(weights, value), value).reshape(*weights.shape[:-1], value.shape[-1]).to(dtype)
 
@@ -86,7 +84,7 @@ def attention_weights(
     If ``grouped``, a head of ``key`` serves several heads of ``query``.
     """
     weights = torch.softmax(_scores(query, key, attn_mask, is_causal, scale, grouped=grouped), -1)
-    return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
+    return _without_masked_rows(weights, attn_mask)
 
 
 def attention_weights_of(
@@ -95,7 +93,7 @@ def attention_weights_of(
     """Return `attention_weights`, given the logarithm of each row's sum of exponentials: (…, L)."""
     scores = _scores(query, key, attn_mask, is_causal, scale)
     weights = torch.exp(scores - logsumexp.to(scores.dtype).unsqueeze(-1))
-    return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
+    return _without_masked_rows(weights, attn_mask)
 
 
 def _scores(
@@ -129,6 +127,11 @@ def scale_factor(query: Tensor, scale: float | None) -> float:
         return scale
     width = query.shape[-1]
     return 1.0 if statically_known_true(width == 0) else width**-0.5
+
+
+def _without_masked_rows(weights: Tensor, attn_mask: Tensor | None) -> Tensor:
+    """Return ``weights`` with zeros in rows of which ``attn_mask`` leaves nothing."""
+    return weights if attn_mask is None else weights.masked_fill(_masked_out(attn_mask).all(-1, keepdim=True), 0.0)
 
 
 def _masked_out(attn_mask: Tensor) -> Tensor:
