@@ -76,6 +76,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
+def pytest_sessionfinish() -> None:
+    """Exclude all objects from the five collections with which pytest ends."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the seconds of each file too, where ``--durations`` asks for those of tests."""
     if not (shown := config.getoption("durations")):
