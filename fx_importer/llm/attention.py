@@ -1,0 +1,87 @@
+"""The attention function and the masks that models of transformers take from its registries, for `cache_layers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from fx_importer.errors import UsageError
+
+ATTENTION = "fx_importer"
+"""The name of our attention function in transformers' registries."""
+
+
+def attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Return attention of (B, H, n, D) over (B, Hkv, L, D), as (B, n, H, D): transformers' signature.
+
+    With ``softcap`` c, scores s are c * tanh(s / c).
+    """
+    if any(others.get(name) is not None for name in ("s_aux", "position_bias")):
+        raise UsageError(f"{type(module).__name__} attends with sinks or a bias, which fx_importer.llm does not handle")
+    grouped = query.shape[1] != key.shape[1]
+    if softcap is None:
+        result = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attention_mask, scale=scaling, enable_gqa=grouped
+        )
+    else:
+        result = _capped_attention(query, key, value, attention_mask, scaling, softcap)
+    return result.transpose(1, 2).contiguous(), None
+
+
+def _capped_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
+) -> Tensor:
+    batch, heads, steps, width = query.shape
+    groups, length = key.shape[1:3]
+    rows = (batch, groups, heads // groups * steps)  # the heads that share a key, one below the other
+    scores = torch.matmul(query.reshape(*rows, width), key.transpose(2, 3)).float()
+    scores = scores * (width**-0.5 if scaling is None else scaling)
+    scores = (torch.tanh(scores / softcap) * softcap).reshape(batch, heads, steps, length)
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), -torch.inf)
+    weights = torch.softmax(scores, -1)
+    if mask is not None:  # a row of padding sees nothing
+        weights = weights.masked_fill(mask.any(-1, keepdim=True).logical_not(), 0.0)
+    attended = torch.matmul(weights.to(value.dtype).reshape(*rows, length), value)
+    return attended.reshape(batch, heads, steps, value.shape[3])
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Tensor | int,
+    kv_offset: Tensor | int,
+    mask_function: Callable[..., Tensor],
+    **others: Any,
+) -> Tensor:
+    """Return the mask of a kind of layer, [B, 1, n, L], true where a query sees a key: transformers' signature.
+
+    ``kv_offset`` is what `CacheLayer.get_mask_sizes` returns: the positions of keys, [B, L], which also say what is
+    padding. So ``mask_function`` of numbers of sequences, heads, queries and keys need not know of a ring. Other caches
+    give the position of the first key.
+    """
+    if not isinstance(kv_offset, Tensor):
+        kv_offset = (kv_offset + torch.arange(kv_length)).expand(batch_size, -1)
+    sequences = torch.arange(batch_size).reshape(-1, 1, 1, 1)
+    queries = (q_offset + torch.arange(q_length)).reshape(1, 1, -1, 1)
+    keys = kv_offset.reshape(batch_size, 1, 1, kv_length)
+    seen = mask_function(sequences, torch.zeros_like(sequences), queries, keys)
+    return seen.expand(batch_size, -1, q_length, kv_length)
+
+
+AttentionInterface.register(ATTENTION, attention)
+AttentionMaskInterface.register(ATTENTION, mask)

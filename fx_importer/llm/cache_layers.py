@@ -1,0 +1,144 @@
+"""The layers of the cache, as transformers' models write and read them: all rows, or a ring of those in a window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, DynamicCache
+
+from fx_importer.errors import UsageError
+
+
+class Steps:
+    """The tokens of one call: n of each sequence, at the positions ``first``, ``first + 1``, ….
+
+    Args:
+        first: int64 [].
+        number: n; symbolic if it is dynamic.
+        padding: int64 [B], how many positions at the start of each sequence are padding.
+        last: int64 [], the index of the last token; those behind it only fill up. By default all are tokens.
+    """
+
+    def __init__(self, first: Tensor, number: int, padding: Tensor, last: Tensor | None):
+        self.first, self.number, self.padding = first, number, padding
+        self.positions = first + torch.arange(number)
+        self.end = first + (number if last is None else last + 1)
+        """The position behind the last token, int64 []."""
+
+    def seen(self, positions: Tensor) -> Tensor:
+        """Return ``positions`` [L] of keys for each sequence, [B, L]; behind all queries for those that nobody sees."""
+        hidden = (positions < self.padding.unsqueeze(1)) | (positions < 0)
+        return torch.where(hidden, self.first + self.number, positions)
+
+
+class CacheLayer(CacheLayerMixin):
+    """A layer that holds all positions: position p in row p. New rows are written, and the whole is read.
+
+    Args:
+        buffers: with the buffers ``key`` and ``value``, [B, Hkv, L, D].
+        steps: what is written.
+    """
+
+    is_compileable = True
+    is_sliding = False
+
+    def __init__(self, buffers: torch.nn.Module, steps: Steps):
+        super().__init__()
+        self._key, self._value = self.keys, self.values = buffers.get_buffer("key"), buffers.get_buffer("value")
+        self.rows = self._key.shape[2]
+        self.steps = steps
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Do nothing: buffers hold the cache."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write new keys and values, [B, Hkv, n, D], and return those that queries attend to."""
+        return self._updated(self._key, key_states), self._updated(self._value, value_states)
+
+    def _updated(self, buffer: Tensor, new: Tensor) -> Tensor:
+        return buffer.index_copy_(2, self.steps.positions, new.to(buffer.dtype))
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
+        """Return the number of keys that `update` returns, and their positions for each sequence: `attention.mask`."""
+        return self.rows, self.steps.seen(torch.arange(self.rows))
+
+    def get_seq_length(self) -> Any:
+        """Return the position of the first new row, a tensor."""
+        return self.steps.first
+
+    def get_max_length(self) -> int:
+        """Return the number of rows."""
+        return self.rows
+
+
+class SlidingCacheLayer(CacheLayer):
+    """A layer that holds the last W positions, those of a window: position p in row p modulo W.
+
+    One token is written to its row, over the position that left the window with it, and the ring is read. Several see
+    rows that they overwrite: they attend to the old ring and to themselves, and the ring is made anew of both.
+    """
+
+    is_sliding = True
+
+    def _updated(self, buffer: Tensor, new: Tensor) -> Tensor:
+        new = new.to(buffer.dtype)
+        if self._is_one():
+            return buffer.index_copy_(2, self.steps.positions % self.rows, new)
+        both = torch.cat((buffer, new), 2)
+        position = self._positions(self.steps.end)
+        old = position < self.steps.first
+        source = torch.where(old, torch.arange(self.rows), self.rows + position - self.steps.first)
+        buffer.copy_(both.index_select(2, source))
+        return both
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
+        """Return the number of keys that `update` returns, and their positions for each sequence."""
+        if self._is_one():
+            return self.rows, self.steps.seen(self._positions(self.steps.end))
+        positions = torch.cat((self._positions(self.steps.first), self.steps.positions))
+        return self.rows + self.steps.number, self.steps.seen(positions)
+
+    def _is_one(self) -> bool:
+        return isinstance(self.steps.number, int) and self.steps.number == 1
+
+    def _positions(self, end: Tensor) -> Tensor:
+        """Return the position in each row, [W], when ``end`` positions were written; negative where there is none."""
+        return end - 1 - (end - 1 - torch.arange(self.rows)) % self.rows
+
+
+def cache_buffers(model: PreTrainedModel, batch: int, context: int) -> torch.nn.ModuleList:
+    """Return a module for each layer, with zeros in the buffers ``key`` and ``value``, [B, Hkv, L, D].
+
+    L is ``context``, or the window of the layer if that is shorter. Sizes are those of a call on nothing.
+
+    Raises:
+        UsageError: for layers that do not keep keys and values.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+        model(input_ids=torch.zeros(1, 1, dtype=torch.int64), past_key_values=cache, use_cache=True)
+    buffers = torch.nn.ModuleList()
+    for each in cache.layers:
+        keys, values = getattr(each, "keys", None), getattr(each, "values", None)
+        if not isinstance(keys, Tensor) or not isinstance(values, Tensor):
+            raise UsageError(
+                f"{type(model).__name__} has layers without keys and values ({type(each).__name__}), which "
+                "fx_importer.llm does not handle: accepted are models that only attend"
+            )
+        layer = torch.nn.Module()
+        rows = min(context, getattr(each, "sliding_window", context))
+        for name, states in (("key", keys), ("value", values)):
+            layer.register_buffer(name, torch.zeros(batch, states.shape[1], rows, states.shape[3], dtype=model.dtype))
+        buffers.append(layer)
+    return buffers
+
+
+def cache_layer(buffers: torch.nn.Module, context: int, steps: Steps) -> CacheLayer:
+    """Return the layer with ``buffers``: sliding if it has fewer rows than there are positions."""
+    slides = buffers.get_buffer("key").shape[2] < context
+    return SlidingCacheLayer(buffers, steps) if slides else CacheLayer(buffers, steps)
