@@ -9,7 +9,9 @@ import typer
 
 from fx_importer.output_types import OutputType
 
-llm = typer.Typer(no_args_is_help=True, help="Import a language model of Hugging Face, and generate text with it.")
+llm = typer.Typer(
+    no_args_is_help=True, help="Import a language model of Hugging Face, and generate or score text with it."
+)
 
 
 @llm.command("import")
@@ -30,7 +32,7 @@ def llm_import(
         str | None, typer.Option(metavar="float32|float16|bfloat16", help="Default: the dtype of the weights.")
     ] = None,
 ) -> None:
-    """Write a module with prefill and decode, which reads the weights where they are."""
+    """Write a module with prefill, decode and score, which reads the weights where they are."""
     from fx_importer.cli.commands.llm import import_language_model
 
     import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype)
@@ -52,3 +54,15 @@ def llm_run(
     from fx_importer.cli.commands.llm import run_language_model
 
     run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or ())
+
+
+@llm.command("score")
+def llm_score(
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    text: Annotated[list[str], typer.Option(help="What to score. May be repeated, up to the batch.")],
+    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+) -> None:
+    """Print the perplexity of texts, and the number of their tokens."""
+    from fx_importer.cli.commands.llm import score_texts
+
+    score_texts(folder, text, engine)

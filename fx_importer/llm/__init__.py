@@ -15,4 +15,5 @@ if not is_installed("transformers"):
 from fx_importer.llm.imported import import_model as import_model
 from fx_importer.llm.language_model import Completion as Completion
 from fx_importer.llm.language_model import LanguageModel as LanguageModel
+from fx_importer.llm.language_model import Score as Score
 from fx_importer.llm.language_model import load as load

@@ -35,8 +35,15 @@ class Decoder(torch.nn.Module):
         self.context = context
         self.cache = cache_buffers(model, batch, context)
 
-    def forward(self, tokens: Tensor, position: Tensor, padding: Tensor, last: Tensor | None = None) -> Tensor:
-        """Append ``tokens`` to the sequences, and return the logits after one of them.
+    def forward(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        padding: Tensor,
+        last: Tensor | None = None,
+        targets: Tensor | None = None,
+    ) -> Tensor:
+        """Append ``tokens`` to the sequences, and return the logits after one of them, or what they say of ``targets``.
 
         Args:
             tokens: int64 [B, n].
@@ -44,9 +51,11 @@ class Decoder(torch.nn.Module):
             padding: int64 [B], how many positions at the start of each sequence are padding.
             last: int64 [], the index of the token after which logits are wanted, behind which there are no others; by
                 default that of the last one.
+            targets: int64 [B, n], a token for each of ``tokens``.
 
         Returns:
-            The logits, [B, vocabulary].
+            The logits, [B, vocabulary]; with ``targets``, float32 [B, n], the logarithm of the probability of each
+            after its token.
         """
         steps = Steps(position, tokens.shape[1], padding, last)
         logits = self._model(
@@ -55,6 +64,8 @@ class Decoder(torch.nn.Module):
             position_ids=(steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
             past_key_values=Cache(layers=[cache_layer(each, self.context, steps) for each in self.cache]),
             use_cache=True,
-            logits_to_keep=1 if last is None else last.reshape(1),
+            logits_to_keep=0 if targets is not None else 1 if last is None else last.reshape(1),
         ).logits
-        return logits.squeeze(1)
+        if targets is None:
+            return logits.squeeze(1)
+        return logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)

@@ -1,4 +1,4 @@
-"""Import of a language model: from a folder of Hugging Face to a folder with a module of two functions."""
+"""Import of a language model: from a folder of Hugging Face to a folder with a module of three functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Settings:
     batch: int
     context: int
     chunk: int | None
-    """The number of tokens that each call of ``prefill`` takes; None if any number."""
+    """The number of tokens that each call of ``prefill`` and ``score`` takes; None if any number."""
     weights: str
     """The safetensors file, or the folder of such, with the weights; relative to the file, or absolute."""
     stop_tokens: tuple[int, ...]
@@ -67,7 +67,7 @@ def import_model(
     context: int | None = None,
     dtype: str | None = None,
 ) -> Path:
-    """Write a module with the functions ``prefill`` and ``decode`` of a language model, and what running it needs.
+    """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
     Args:
         folder: with config.json, tokenizer and safetensors, as `save_pretrained` writes it.
@@ -131,18 +131,22 @@ def _export(model: Any, batch: int, context: int, chunk: int | None) -> dict[str
 
     decoder = Decoder(model, batch, context).eval()
     length = chunk or min(7, context)
-    dynamic = None
-    if chunk is None:
-        steps = torch.export.Dim("steps", min=1, max=context)
-        dynamic = {"tokens": {1: steps}, "position": None, "padding": None, "last": None}
     zero, padding = torch.tensor(0), torch.zeros(batch, dtype=torch.int64)
     tokens = torch.zeros(batch, length, dtype=torch.int64)
+    arguments = {"tokens": tokens, "position": zero, "padding": padding, "last": torch.tensor(length - 1)}
+    # Not the same tensor twice: torch.export takes that for one argument.
+    several: dict[str, dict[str, torch.Tensor]] = {
+        "prefill": arguments,
+        "score": {**arguments, "targets": tokens.clone()},
+    }
+    dynamic = None if chunk else {1: torch.export.Dim("steps", min=1, max=context)}
+    programs: dict[str, torch.export.ExportedProgram] = {}
     with torch.no_grad():
-        prefill = torch.export.export(
-            decoder, (tokens, zero, padding, torch.tensor(length - 1)), dynamic_shapes=dynamic
-        )
-        decode = torch.export.export(decoder, (tokens[:, :1], zero, padding))
-    return {"prefill": prefill, "decode": decode}
+        for name, given in several.items():
+            shapes = {each: dynamic if each in ("tokens", "targets") else None for each in given}
+            programs[name] = torch.export.export(decoder, tuple(given.values()), dynamic_shapes=shapes)
+        programs["decode"] = torch.export.export(decoder, (tokens[:, :1], zero, padding))
+    return programs
 
 
 def _save(lowered: Lowered, source: Path, target: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +14,15 @@ from typing import Any
 import torch
 
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
-from fx_importer.execution import IreeBackend, backend_named
+from fx_importer.execution import IreeBackend, Loaded, backend_named
 from fx_importer.llm.imported import MODULE, Settings
 from fx_importer.llm.sampling import Sampling
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.weights import as_passed
 
 ENGINES = ("jit", "iree", "xla")
+_SCORED = 256
+"""The number of tokens of which the probabilities of the whole vocabulary are in memory."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,20 @@ class Completion:
     """The new tokens, without the one that ended them."""
     finished: str
     """``"stop"``, at a token or a string that ends it; ``"length"``, at the number of tokens or the context."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a text."""
+
+    tokens: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+    """The natural logarithm of the probability of each token but the first, after those before it."""
+
+    @property
+    def perplexity(self) -> float:
+        """The reciprocal of the geometric mean of the probabilities."""
+        return math.exp(-sum(self.log_probabilities) / len(self.log_probabilities))
 
 
 class LanguageModel:
@@ -98,18 +116,9 @@ class LanguageModel:
         Raises:
             UsageError: as `generate` does.
         """
-        batch, context = self.settings.batch, self.settings.context
-        if not 1 <= len(prompts) <= batch:
-            raise UsageError(f"{len(prompts)} prompts: the module was imported for 1 to {batch}, its batch")
-        longest = max(map(len, prompts))
-        if not all(prompts) or longest > context:
-            raise UsageError(
-                f"prompts of {', '.join(str(len(each)) for each in prompts)} tokens: accepted is 1 to {context}, the "
-                "context that the module was imported with"
-            )
-        rows = [*prompts, *[prompts[0]] * (batch - len(prompts))]  # the rest of the batch is computed, and dropped
-        tokens = torch.tensor([[0] * (longest - len(each)) + list(each) for each in rows])
-        padding = torch.tensor([longest - len(each) for each in rows])
+        context = self.settings.context
+        tokens, padding = self._rows(prompts, "prompts")
+        longest = tokens.shape[1]
         generator = torch.Generator().manual_seed(seed)
         choice = sampling or Sampling()
         start = time.perf_counter()
@@ -125,17 +134,68 @@ class LanguageModel:
             self.seconds_of_decode += time.perf_counter() - start
             self.steps += 1
 
+    def score(self, texts: str | Sequence[str]) -> list[Score]:
+        """Return how likely the model finds each text, in one batch. The first token of each is given.
+
+        Raises:
+            UsageError: for too many texts, one of a single token, or one that is longer than the context.
+        """
+        rows = [self.tokenizer(each)["input_ids"] for each in ([texts] if isinstance(texts, str) else texts)]
+        if any(len(each) == 1 for each in rows):
+            raise UsageError("a text of one token: the model says how likely a token is after others")
+        tokens, padding = self._rows(rows, "texts")
+        targets = tokens.roll(-1, 1)
+        parts = self._in_chunks(self.caller["score"], tokens, padding, targets, most=_SCORED)
+        found = torch.cat(list(parts), 1)[:, : tokens.shape[1] - 1]
+        return [
+            Score(tuple(each), tuple(found[number, found.shape[1] - len(each) + 1 :].tolist()))
+            for number, each in enumerate(rows)
+        ]
+
+    def _rows(self, sequences: Sequence[Sequence[int]], what: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the batch of the module, [B, n], with zeros before the shorter ``sequences``, and their numbers, [B].
+
+        Raises:
+            UsageError: for too many sequences, an empty one, or one that is longer than the context.
+        """
+        batch, context = self.settings.batch, self.settings.context
+        if not 1 <= len(sequences) <= batch:
+            raise UsageError(f"{len(sequences)} {what}: the module was imported for 1 to {batch}, its batch")
+        longest = max(map(len, sequences))
+        if not all(sequences) or longest > context:
+            raise UsageError(
+                f"{what} of {', '.join(str(len(each)) for each in sequences)} tokens: accepted is 1 to {context}, the "
+                "context that the module was imported with"
+            )
+        rows = [*sequences, *[sequences[0]] * (batch - len(sequences))]  # the rest is computed, and dropped
+        padding = [longest - len(each) for each in rows]
+        tokens = [[0] * zeros + list(each) for zeros, each in zip(padding, rows, strict=True)]
+        return torch.tensor(tokens), torch.tensor(padding)
+
     def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """Return the logits after the last of ``tokens`` [B, n]. Chunks of a fixed length are filled up behind it."""
-        prefill, length = self.caller["prefill"], tokens.shape[1]
-        chunk = self.settings.chunk or length
-        tokens = torch.nn.functional.pad(tokens, (0, -length % chunk))
-        logits = torch.empty(0)
-        for start in range(0, length, chunk):
-            last = min(chunk, length - start) - 1
-            part = tokens[:, start : start + chunk].contiguous()
-            logits = prefill(part, torch.tensor(start), padding, torch.tensor(last))
+        """Return the logits after the last of ``tokens`` [B, n]."""
+        *_, logits = self._in_chunks(self.caller["prefill"], tokens, padding, most=tokens.shape[1])
         return logits
+
+    def _in_chunks(
+        self,
+        function: Callable[..., Any],
+        tokens: torch.Tensor,
+        padding: torch.Tensor,
+        *others: torch.Tensor,
+        most: int,
+    ) -> Iterator[torch.Tensor]:
+        """Call ``function`` with parts of ``tokens`` and of ``others`` [B, n], ``most`` or as many as it takes.
+
+        Parts of a fixed length are filled up behind the tokens.
+        """
+        length, chunk = tokens.shape[1], self.settings.chunk
+        size = chunk or most
+        for start in range(0, length, size):
+            given = min(size, length - start)
+            parts = [each[:, start : start + given] for each in (tokens, *others)]
+            first, *rest = [torch.nn.functional.pad(each, (0, chunk - given if chunk else 0)) for each in parts]
+            yield function(first.contiguous(), torch.tensor(start), padding, torch.tensor(given - 1), *rest)
 
 
 class _Writer:
@@ -181,8 +241,21 @@ def _overlap(text: str, stop: str) -> int:
     return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
 
 
+class _Later:
+    """A function of a module that is compiled when it is first used."""
+
+    def __init__(self, load: Callable[[], Loaded]):
+        self._loaded = functools.cache(load)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loaded(), name)
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        return self._loaded()(*arguments)
+
+
 def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageModel:
-    """Load a folder that `import_model` wrote, and compile its functions.
+    """Load a folder that `import_model` wrote, and compile its functions; ``score`` when it is first used.
 
     Args:
         folder: the folder.
@@ -215,6 +288,7 @@ def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageMode
         backend, module = IreeBackend(parameters=passed), read_untrusted_module(path / MODULE)
     else:
         backend, module = backend_named(engine), link(path / MODULE, source, manifest)
-    functions = {name: backend.load(module, name) for name in manifest.functions}
+    functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
+    functions["score"] = _Later(functools.partial(backend.load, module, "score"))
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     return LanguageModel(Caller(manifest, functions, state), settings, tokenizer)

@@ -79,6 +79,10 @@ def test_prompts_in_chunks_give_the_same_tokens(tiny, tmp_path):
     prompt = [7, 99, 31, 250, 4, 1, 2, 3, 9, 12, 13]
     tokens = [each[0] for each in imported.tokens([prompt], 12)]
     assert [tokens] == expected(model, [prompt], 12)
+    (score,) = imported.score("Once upon a time")
+    ids = torch.tensor([score.tokens])
+    with torch.no_grad():
+        assert score.perplexity == pytest.approx(float(model(ids, labels=ids).loss.exp()))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +92,22 @@ def test_prompts_in_chunks_give_the_same_tokens(tiny, tmp_path):
 def test_wrong_prompts_are_said(loaded, prompts, message):
     with pytest.raises(UsageError, match=message):
         list(loaded.tokens(prompts, 4))
+
+
+def test_scores_are_those_of_the_model(tiny, loaded):
+    """Texts of two lengths in one batch; the perplexity is that of eager PyTorch."""
+    texts = ["Once upon a time", "A somewhat longer text"]
+    for text, score in zip(texts, loaded.score(texts), strict=True):
+        ids = torch.tensor([loaded.tokenizer(text)["input_ids"]])
+        with torch.no_grad():
+            logits = tiny[1](ids).logits[0, :-1].log_softmax(-1)
+        expected_scores = logits.gather(1, ids[0, 1:, None]).squeeze(1)
+        torch.testing.assert_close(torch.tensor(score.log_probabilities), expected_scores)
+        assert score.perplexity == pytest.approx(float(torch.exp(-expected_scores.mean())))
+        assert score.tokens == tuple(ids[0].tolist())
+    for wrong, message in (("a", "of one token"), ("a" * 33, "texts of 33 tokens"), (["ab"] * 3, "3 texts")):
+        with pytest.raises(UsageError, match=message):
+            loaded.score(wrong)
 
 
 def test_wrong_folders_and_numbers_are_said(tiny, tmp_path):

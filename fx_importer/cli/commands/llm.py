@@ -1,4 +1,4 @@
-"""``fx-importer llm import`` and ``fx-importer llm run``."""
+"""``fx-importer llm import``, ``fx-importer llm run`` and ``fx-importer llm score``."""
 
 from __future__ import annotations
 
@@ -60,6 +60,12 @@ def run_language_model(
     count = sum(len(each.tokens) for each in found)
     rate = f", {len(prompts) * model.steps / model.seconds_of_decode:.1f} tokens per second" if model.steps else ""
     print(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
+
+
+def score_texts(folder: Path, texts: Sequence[str], engine: str) -> None:
+    """Print the perplexity of each text."""
+    for each in _quiet_llm().load(folder, engine=engine).score(texts):
+        print(f"perplexity {each.perplexity:.4f}, {len(each.tokens)} tokens")
 
 
 def _quiet_llm():
