@@ -40,7 +40,7 @@ def measure(load: Load, engines: Sequence[Engine], threads: int, turns: int, lim
     for run in counted(runs, "engines"):
         run.start(Loading(load, run.engine, threads, scratch.path / "results"), limits)
         if run is runs[0] and run.problem:
-            raise UsageError(f"the model does not run in eager PyTorch: {run.problem}")
+            raise UsageError(f"the model does not load and run in eager PyTorch: {run.problem}")
     for _ in counted(range(turns), "turns"):
         for run in runs:
             run.turn(limits)
