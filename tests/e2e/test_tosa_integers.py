@@ -55,6 +55,19 @@ def test_positions_of_extrema_that_are_equal_as_floats(dtype):
         assert torch.equal(result, expected)
 
 
+def test_positions_in_32_bits():
+    x = torch.randn(3, 4)
+
+    def program(x):
+        place = torch.argmin(x, 1)
+        return place.int(), place.int() + 1, place
+
+    lowered = lower(program, x, output_type="tosa")
+    for result, expected in zip(lowered.run(x), program(x), strict=True):
+        assert result.dtype is expected.dtype
+        assert torch.equal(result, expected)
+
+
 def test_small_integers_wrap_around_as_in_eager():
     x, y = (torch.tensor([100, -100, sign], dtype=torch.int8) for sign in (7, 3))
 

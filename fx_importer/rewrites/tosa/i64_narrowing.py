@@ -170,7 +170,11 @@ class _Narrowing:
             source = self._as_i32(source) if self._fits(source) else self._as_i64(source)
         emit = TosaOps.before(op)
         if result not in self._i64_values:
-            result.replace_all_uses_with(cast(emit, source, result.type))
+            made = cast(emit, source, result.type)
+            if made == source:  # it has 64 bits elsewhere: the cast stays, from i32 to i32, until it is folded
+                op.operands[0] = source
+                return
+            result.replace_all_uses_with(made)
             op.erase()
             return
         narrow = self._fits(result)
