@@ -90,6 +90,8 @@ def _true_along(before: fx.Node, x: fx.Node, axis: int) -> fx.Node:
     for other in reversed(range(value_of(x).dim())):
         if other != axis:
             x = emit(before, aten.select.int, x, other, 0)
+    if value_of(x).dtype in (torch.int8, torch.int16):  # TOSA compares 32 bits
+        x = emit(before, aten._to_copy.default, x, dtype=torch.int32)
     if value_of(x).dtype != torch.bool:
         x = emit(before, aten.eq.Tensor, x, x)
     return emit(before, aten.logical_or.default, x, emit(before, aten.full.default, [1], True, dtype=torch.bool))

@@ -48,11 +48,16 @@ def _sizes(part: fx.Node) -> list[Any]:
 
 
 def _drop_empty_operands(cat: fx.Node) -> None:
-    """Drop empty operands of ``cat``, unless one of them determines its dtype."""
+    """Drop operands of ``cat`` that add nothing along its axis, unless one of them determines its dtype."""
     tensors, *axis = cat.args
-    kept = [each for each in tensors if not is_empty(value_of(each))]  # type: ignore[union-attr]
+    kept = [each for each in tensors if not _adds_nothing(value_of(each), *axis)]  # type: ignore[union-attr, arg-type]
     if any(value_of(each).dtype == value_of(cat).dtype for each in kept):
         cat.args = (kept, *axis)
+
+
+def _adds_nothing(x: Tensor, axis: int = 0) -> bool:
+    """Return whether ``x`` has no elements along ``axis``: empty along another one, it adds to the sizes."""
+    return is_empty(x) and (x.dim() == 1 or x.shape[axis] == 0)
 
 
 def _fold_empty_axis(cat: fx.Node) -> None:

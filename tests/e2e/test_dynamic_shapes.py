@@ -58,6 +58,14 @@ def products(x, n):
     return *halves, n.t() @ n, (n.byte() % 8).max(1, keepdim=True), n.short().t() @ n.short()
 
 
+def written(x, index, source, places):
+    """Write and add at a dynamic number of places, of which several are equal, in a part of the columns."""
+    rows = x.T.index_add(1, index[:, 0], source.T)
+    written = x.scatter(0, index, source), x.scatter_reduce(0, index, source, "amax", include_self=False)
+    put = (x.index_put((places,), source), x.index_put((places,), source, True))
+    return *written, *put, rows, x.short().argsort(1), torch.isnan(x.short())
+
+
 def resized(x):
     """Resize from a dynamic size, or pad it."""
     sizes = F.interpolate(x, (3, 6), mode="bilinear"), F.interpolate(x, (6, 2), mode="bicubic", align_corners=True)
@@ -342,6 +350,12 @@ def variants(name: str, f: Callable[..., Any], shape: tuple[int, ...], *others: 
 
 CEIL = {"stride": 2, "padding": 1, "ceil_mode": True}
 OPERATORS = (
+    Case(
+        "pad_of_no_rows",
+        lambda: (lambda x: F.pad(x, (1, 0, 1, 0), value=3.25), (normal(0, 7),)),
+        dynamic_shapes=({1: ANY},),
+        others=lambda: [(normal(0, 3),)],
+    ),
     *variants("max_pool2d", lambda x: F.max_pool2d(x, 2, **CEIL), (2, 2, 7, 8), (3, 2, 6, 5)),
     *variants("max_pool2d_dilated", lambda x: F.max_pool2d(x, 2, 3, dilation=2), (2, 2, 7, 8), (3, 2, 6, 5)),
     *variants(
@@ -441,6 +455,14 @@ def test_operators(case, output_type):
             ),
             dynamic_shapes=({0: ANY, 1: ANY},),
             others=lambda: [(integers(2, 7, low=0, high=2),)],
+        ),
+        Case(
+            "writes",
+            lambda: (written, (normal(3, 5), integers(4, 5, low=0, high=3), normal(4, 5), integers(4, low=-3, high=3))),
+            dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY, 1: ANY}, {0: ANY, 1: ANY}, {0: ANY}),
+            others=lambda: [
+                (normal(4, 7), integers(6, 2, low=0, high=4), normal(6, 7), integers(6, low=-4, high=4, seed=3))
+            ],
         ),
     ],
     ids=lambda case: case.name,

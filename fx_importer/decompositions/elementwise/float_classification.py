@@ -36,8 +36,10 @@ def isinf_floats(x: Tensor) -> Tensor:
 
 @decomposes(aten.isnan.default)
 def isnan(x: Tensor) -> Tensor:
-    """Return whether ``x != x``."""
-    return x != x if x.is_floating_point() else NotImplemented
+    """Return whether ``x != x``; no integer is NaN."""
+    if x.is_complex():
+        return NotImplemented
+    return x != x if x.is_floating_point() else torch.zeros_like(x, dtype=torch.bool)
 
 
 FLOAT_CLASSIFICATION: tuple[Decomposition, ...] = (isfinite, isinf)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import sympy
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from fx_importer.decompositions.engine.local.rule_tracing import has_symbolic_sizes, inferring_result_type
 from fx_importer.decompositions.engine.table import LayeredRule
@@ -79,7 +79,12 @@ def _is_unrelated_to_guards(record: logging.LogRecord) -> bool:
 
 
 def _holds_for_all_sizes(condition: sympy.Basic, value: sympy.Basic) -> bool:
-    """Return whether ``condition`` is ``value`` for all sizes >= 2, or equates two sizes, as operators check."""
+    """Return whether ``condition`` is ``value`` for all sizes >= 2, or equates two sizes, as operators check.
+
+    What is true of data-dependent sizes is checked when the program runs: torch decides no branch by it.
+    """
+    if value == sympy.true and free_unbacked_symbols(condition):
+        return True
     from_two = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 2 for symbol in condition.free_symbols}
     simplified = condition.xreplace(from_two)
     agree = isinstance(simplified, sympy.Eq) and all(each.free_symbols for each in simplified.args)

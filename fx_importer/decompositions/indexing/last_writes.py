@@ -12,35 +12,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.indexing import index_put_of_leading_axes
 from fx_importer.decompositions.indexing.masked import put_by_mask
-from fx_importer.decompositions.indexing.pairwise_masks import (
-    MAX_MASK_ELEMENTS,
-    count,
-    fits,
-    masked_row_sums,
-    positions,
-)
-from fx_importer.decompositions.indexing.scatter_reduce import leading_slice, replace_leading_slice
+from fx_importer.decompositions.indexing.pairwise_masks import chunks, count, fits, masked_row_sums, positions
+from fx_importer.decompositions.indexing.scatter_reduce import aligned, gathered, leading_slice, replace_leading_slice
 from fx_importer.fx_graph.operators import aten
-
-_MAX_CHUNKS = 16
-"""Largest number of chunks of a mask that would be too large as a whole."""
 
 Indices = Sequence[Tensor | None]
 
 
 @decomposes(aten.index_put.default)
 def index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Any:
-    """Write or add rows at static sizes: of masks, too, and of indices of any axes."""
+    """Write or add rows: of masks, too, and of indices of any axes."""
     tensors = [each for each in indices if each is not None]
-    if not tensors or not is_static(x, values, *tensors):
+    if not tensors:
         return index_put_of_leading_axes(x, indices, values, accumulate)
-    if not x.numel() or not values.numel() or not all(each.numel() for each in tensors):
+    if any(is_empty(each) for each in (x, values, *tensors)):
         return x.clone()
     if [each.dtype for each in tensors] == [torch.bool] and tensors[0].dim():
         return _put_at_mask(x, indices, values, accumulate)
@@ -82,15 +74,21 @@ class _Places:
 
     @classmethod
     def of(cls, x: Tensor, indices: Indices, values: Tensor) -> _Places | None:
-        """Return the places of ``indices``; None if there is a mask of rank zero, or too large a one beside others."""
+        """Return the places of ``indices``.
+
+        None if there is a mask of rank zero, or one beside others that is too large or of dynamic sizes.
+        """
         kinds = [0 if each is None else each.dim() if each.dtype is torch.bool else 1 for each in indices]
         if any(each is not None and not kind for each, kind in zip(indices, kinds, strict=True)):
+            return None
+        masked = any(each is not None and each.dtype is torch.bool for each in indices)
+        if masked and not is_static(x, values, *(each for each in indices if each is not None)):
             return None
         starts = [sum(max(kind, 1) for kind in kinds[:number]) for number in range(len(kinds))]
         axes = tuple(axis for start, kind in zip(starts, kinds, strict=True) for axis in range(start, start + kind))
         adjacent = axes == tuple(range(axes[0], axes[-1] + 1))
         trailing = x.dim() - (axes[-1] + 1 if adjacent else len(axes))
-        length = values.shape[-1 - trailing] if values.dim() > trailing else 1
+        length = values.shape[-1 - trailing] if masked and values.dim() > trailing else 1
         found: list[Tensor] = []
         active = torch.ones((), dtype=torch.bool)
         for start, each in zip(starts, indices, strict=True):
@@ -163,75 +161,61 @@ def _true_places(mask: Tensor, length: int) -> list[Tensor] | None:
     return found
 
 
-def _chunks(size: int, number: int, width: int = 1) -> range | None:
-    """Return the starts of chunks of ``number`` whose masks of ``size`` rows fit; None if there are too many."""
-    share = MAX_MASK_ELEMENTS // max(size * width, 1)
-    return None if share * _MAX_CHUNKS < number else range(0, number, share)
-
-
 def _write_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
     """Return ``x`` [m, k] with ``rows`` [n, k] written at ``places`` [n], the last one where several are equal."""
     size, number = x.shape[0], rows.shape[0]
-    if number == 1:
+    if statically_known_true(number == 1):
         return torch.where((positions(size) == places).unsqueeze(1), rows, x)
-    chunks = _chunks(size, number)
-    if chunks is None:
+    parts = chunks(number, size)
+    if parts is None:
         return None
     last = torch.full((), -1, dtype=torch.int32)
-    for start in chunks:
-        some = torch.arange(start, min(start + chunks.step, number), dtype=torch.int32)
-        hits = positions(size).unsqueeze(1) == places[start : start + chunks.step].unsqueeze(0)
+    for start, end in parts:
+        some = torch.arange(start, end, dtype=torch.int32)
+        hits = positions(size).unsqueeze(1) == places[start:end].unsqueeze(0)
         found = torch.amax(torch.where(hits, some, torch.full((), -1, dtype=torch.int32)), 1)
         last = torch.maximum(last, found) if start else found
-    taken = _gathered(rows, 0, torch.clamp(last, min=0))
+    taken = gathered(rows, 0, torch.clamp(last, min=0))
     return torch.where((last >= 0).unsqueeze(1), taken, x)
-
-
-def _gathered(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Return rows of ``x``, or with an index of its rank, elements along ``dim``; TOSA gathers no bools."""
-    wide = x.to(torch.int8) if x.dtype is torch.bool else x
-    place = index.long()
-    found = wide.index_select(dim, place) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, place)
-    return found != 0 if x.dtype is torch.bool else found
 
 
 def _add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor | None:
     """Return ``x`` [m, k] with ``rows`` [n, k] added at ``places`` [n]."""
-    width = 1 if x.is_floating_point() else x.shape[1]
-    chunks = _chunks(x.shape[0], rows.shape[0], width)
-    for start in chunks or ():
-        part = slice(start, start + chunks.step if chunks else None)
-        hits = positions(x.shape[0]).unsqueeze(1) == places[part].unsqueeze(0)
-        x = x + masked_row_sums(hits, rows[part])
-    return None if chunks is None else x
+    parts = chunks(rows.shape[0], x.shape[0] * (1 if x.is_floating_point() else x.shape[1]))
+    for start, end in parts or ():
+        hits = positions(x.shape[0]).unsqueeze(1) == places[start:end].unsqueeze(0)
+        x = x + masked_row_sums(hits, rows[start:end])
+    return None if parts is None else x
 
 
 @decomposes(aten.scatter.src, aten.scatter.value)
 def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float) -> Any:
     """Write the elements of ``source``, or a number, to the positions along ``dim`` that ``index`` has."""
-    if not is_static(x, index) or x.is_complex():
+    if x.is_complex():
         return NotImplemented
+    if is_empty(index) or is_empty(x):
+        return x.clone()
     if not x.dim():
         source = source.reshape(1) if isinstance(source, Tensor) else source
-        found = scatter(x.reshape(1), 0, index.reshape(1) if index.numel() else index, source)
+        found = scatter(x.reshape(1), 0, index.reshape(1), source)
         return found if found is NotImplemented else found.reshape(())
-    if not index.numel():
-        return x.clone()
     dim = dim % x.dim()
     if not index.dim():
         index, source = index.reshape(1), source.reshape(1) if isinstance(source, Tensor) else source
     size = x.shape[dim]
-    if not fits(index.numel(), size):
+    if not fits(*index.shape, size):
         return NotImplemented
+    index, sources, active = aligned(x, dim, index, *([source] if isinstance(source, Tensor) else []))
     number = index.shape[dim]
     shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
     target = leading_slice(x, shape).movedim(dim, -1)
     hits = index.movedim(dim, -1).unsqueeze(-2) == positions(size).unsqueeze(-1)  # [..., size, number]
+    hits = hits if active is None else hits & active.movedim(dim, -1).unsqueeze(-2)
     if not isinstance(source, Tensor):
         written = torch.where(torch.any(hits, -1), torch.full((), source, dtype=x.dtype), target)
         return replace_leading_slice(x, written.movedim(-1, dim))
     last = torch.amax(torch.where(hits, positions(number), torch.full((), -1, dtype=torch.int32)), -1)
-    taken = _gathered(leading_slice(source, index.shape).movedim(dim, -1), -1, torch.clamp(last, min=0))
+    taken = gathered(leading_slice(sources[0], index.shape).movedim(dim, -1), -1, torch.clamp(last, min=0))
     return replace_leading_slice(x, torch.where(last >= 0, taken, target).movedim(-1, dim))
 
 

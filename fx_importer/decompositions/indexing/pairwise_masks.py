@@ -1,7 +1,7 @@
 """Pairwise masks: order, counts and accumulation for targets that lack a sort or a scatter.
 
-The mask has the product of both sides' elements, at most `MAX_MASK_ELEMENTS`. A rule whose mask would be larger, or
-whose sizes are dynamic, keeps the operator.
+The mask has the product of both sides' elements, at most `MAX_MASK_ELEMENTS`, of which dynamic sizes count as one. A
+rule whose mask would be larger keeps the operator.
 """
 
 from __future__ import annotations
@@ -14,10 +14,26 @@ from torch import Tensor
 MAX_MASK_ELEMENTS = 1 << 24
 """The number of elements of the largest mask."""
 
+_MAX_CHUNKS = 16
+"""Largest number of chunks of a mask that would be too large as a whole."""
+
 
 def fits(*sizes: int) -> bool:
     """Return whether a mask of ``sizes`` is within the limit; dynamic sizes do not count."""
     return math.prod(size for size in sizes if isinstance(size, int)) <= MAX_MASK_ELEMENTS
+
+
+def chunks(number: int, others: int) -> list[tuple[int, int]] | None:
+    """Return the bounds of chunks of ``number`` whose masks beside ``others`` fit; None if there are too many.
+
+    A dynamic ``number`` is one chunk, and dynamic ``others`` count as one.
+    """
+    if not isinstance(number, int):
+        return [(0, number)]
+    share = MAX_MASK_ELEMENTS // max(others if isinstance(others, int) else 1, 1)
+    if share * _MAX_CHUNKS < number:
+        return None
+    return [(start, min(start + share, number)) for start in range(0, number, share)]
 
 
 def positions(size: int) -> Tensor:

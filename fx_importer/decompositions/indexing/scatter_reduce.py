@@ -12,21 +12,12 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
-from fx_importer.decompositions.indexing.pairwise_masks import (
-    MAX_MASK_ELEMENTS,
-    count,
-    fits,
-    masked_row_sums,
-    positions,
-)
+from fx_importer.decompositions.indexing.pairwise_masks import chunks, count, fits, masked_row_sums, positions
 from fx_importer.fx_graph.operators import aten
 
 Number = int | float
 
 _REDUCTIONS = {"add": "sum", "multiply": "prod"}
-
-_MAX_CHUNKS = 16
-"""Largest number of chunks of a mask that would be too large as a whole."""
 
 
 def _neutral_element(kind: str, dtype: torch.dtype) -> Number:
@@ -103,21 +94,51 @@ def _scatter_by_mask(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     if index.dim() == 0:
         index, source = index.reshape(1), source.reshape(1)
     size = x.shape[dim]
-    if not fits(index.numel(), size):
+    if not fits(*index.shape, size):
         return NotImplemented
+    index, (source,), active = aligned(x, dim, index, source)
     source = leading_slice(source, index.shape).movedim(dim, -1)
     shape = [size if axis == dim else length for axis, length in enumerate(index.shape)]
     hits = index.movedim(dim, -1).unsqueeze(-1) == positions(size)
+    hits = hits if active is None else hits & active.movedim(dim, -1).unsqueeze(-1)
     target = leading_slice(x, shape).movedim(dim, -1)
     result = masked_reduce(hits, source.unsqueeze(-1), target, reduce, include_self)
     return replace_leading_slice(x, result.movedim(-1, dim))
 
 
+def aligned(x: Tensor, dim: int, index: Tensor, *sources: Tensor) -> tuple[Tensor, list[Tensor], Tensor | None]:
+    """Return ``index`` and ``sources`` of a scatter in the sizes of ``x`` beside ``dim``, where one is dynamic.
+
+    Also returned is where the index is given, in a shape that broadcasts to that of ``index``; None for everywhere.
+    The rest of ``x``, which may be empty, is then no slice.
+    """
+    active: Tensor | None = None
+    parts = [leading_slice(each, index.shape) for each in sources]
+    for axis, (size, given) in enumerate(zip(x.shape, index.shape, strict=True)):
+        if axis == dim or (isinstance(size, int) and isinstance(given, int)) or statically_known_true(size == given):
+            continue
+        places = positions(size)
+        taken = torch.where(places < given, places, torch.full((), given - 1, dtype=torch.int32))
+        index, *parts = (gathered(each, axis, taken) for each in (index, *parts))
+        inside = (places < given).reshape([-1 if each == axis else 1 for each in range(x.dim())])
+        active = inside if active is None else active & inside
+    return index, parts, active
+
+
+def gathered(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Return slices of ``x``, or with an index of its rank, elements along ``dim``; TOSA gathers no bools."""
+    wide = x.to(torch.int8) if x.dtype is torch.bool else x
+    place = index.long()
+    found = wide.index_select(dim, place) if index.dim() == 1 != x.dim() else torch.gather(wide, dim, place)
+    return found != 0 if x.dtype is torch.bool else found
+
+
 def leading_slice(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the leading slice of ``x`` with ``shape``."""
+    """Return the leading slice of ``x`` with ``shape``; a dynamic number of elements is gathered."""
     for axis, size in enumerate(shape):
-        if not statically_known_true(size == x.shape[axis]):
-            x = aten.slice.Tensor(x, axis, 0, size)
+        if statically_known_true(size == x.shape[axis]):
+            continue
+        x = aten.slice.Tensor(x, axis, 0, size) if isinstance(size, int) else gathered(x, axis, positions(size))
     return x
 
 
@@ -146,8 +167,8 @@ def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor)
     same = [axis for axis in range(x.dim()) if axis != dim and index.stride(axis) == 0 and index.shape[axis] > 1]
     others = [axis for axis in range(x.dim()) if axis != dim and axis not in same]
     size, number, lengths = x.shape[dim], index.shape[dim], [index.shape[axis] for axis in others]
-    share = MAX_MASK_ELEMENTS // max(math.prod(lengths) * size, 1)
-    if not same or share * _MAX_CHUNKS < number:
+    parts = chunks(number, math.prod(lengths) * size)
+    if not same or parts is None:
         return None
     order = [*others, dim, *same]
     rows = leading_slice(source, index.shape).permute(order).reshape(*lengths, number, -1)
@@ -156,10 +177,9 @@ def _scatter_rows_by_product(x: Tensor, dim: int, index: Tensor, source: Tensor)
         index = index.narrow(axis, 0, 1)
     places = index.permute(order).reshape(*lengths, 1, number)
     added: list[Tensor] = []
-    for start in range(0, number, share):
-        some = min(share, number - start)
-        hits = places.narrow(-1, start, some) == positions(size).unsqueeze(-1)
-        added.append(masked_row_sums(hits, rows.narrow(-2, start, some)))
+    for start, end in parts:
+        hits = places[..., start:end] == positions(size).unsqueeze(-1)
+        added.append(masked_row_sums(hits, rows[..., start:end, :]))
     total = sum(added[1:], start=added[0]).reshape([shape[axis] for axis in order])
     return replace_leading_slice(
         x, leading_slice(x, shape) + total.permute([order.index(axis) for axis in range(x.dim())])
@@ -194,16 +214,16 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     source = source if alpha == 1 else source * alpha
     if x.dim() == 0:
         return x + torch.sum(source, dtype=x.dtype)
-    if not is_static(x, index, source) or x.is_complex() or x.dtype == torch.bool:
+    if x.is_complex() or x.dtype == torch.bool:
         return NotImplemented
     if source.dim() == 0:
         source = source.reshape(1)
     size = x.shape[dim]
     rows = source.movedim(dim, 0)
     flat = rows.reshape(rows.shape[0], -1)
-    if not fits(size, index.numel(), 1 if flat.is_floating_point() else flat.shape[1]):
+    if not fits(size, *index.shape, 1 if flat.is_floating_point() else flat.shape[1]):
         return NotImplemented
-    if x.numel() == 0 or flat.numel() == 0:
+    if is_empty(x) or is_empty(flat):
         return x.clone()
     hits = positions(size).unsqueeze(-1) == index.reshape(1, -1)
     added = masked_row_sums(hits, flat).reshape(size, *rows.shape[1:]).movedim(0, dim)

@@ -60,7 +60,7 @@ def _converted(emit: TosaSizeOps, x: ir.Value, target: str) -> ir.Value:
     source = emit.element(x)
     if target == "i1" and source != "i1":
         x = _widened(emit, x)
-        dtype = _DTYPES[emit.element(x)] if source in _FLOATS else np.dtype(f"int{source[1:]}")
+        dtype = _DTYPES[emit.element(x)] if source in _FLOATS else np.dtype(f"int{emit.element(x)[1:]}")
         zero = emit.const_array(np.zeros([1] * len(emit.shape(x)), dtype))
         bools = with_element(x.type, "i1")
         return emit.value("tosa.logical_not", bools, emit.value("tosa.equal", bools, x, zero))
@@ -74,8 +74,9 @@ def _converted(emit: TosaSizeOps, x: ir.Value, target: str) -> ir.Value:
 
 
 def _widened(emit: TosaSizeOps, x: ir.Value) -> ir.Value:
-    """Return half precision in f32; numpy has no bf16 for constants."""
-    return emit.cast_element(x, "f32") if emit.element(x) in ("f16", "bf16") else x
+    """Return half precision in f32, as numpy has no bf16, and narrow integers in i32, as TOSA compares."""
+    wide = {"f16": "f32", "bf16": "f32", "i8": "i32", "i16": "i32"}.get(emit.element(x))
+    return emit.cast_element(x, wide) if wide else x
 
 
 def _towards_zero(emit: TosaSizeOps, x: ir.Value) -> ir.Value:

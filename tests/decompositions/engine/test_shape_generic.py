@@ -54,6 +54,19 @@ def test_rule_that_branches_on_a_size_is_not_applied_or_logged(caplog):
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+def test_check_of_a_data_dependent_size_is_no_branch():
+    class Model(torch.nn.Module):
+        def forward(self, x, mask):
+            return torch.sin(x[mask])
+
+    def checked(x):
+        torch._check(x.shape[0] == 3)
+        return torch.cos(x)
+
+    program = torch.export.export(Model(), (torch.randn(4), torch.tensor([True, True, False, True])))
+    assert aten.cos.default in operators(decompose(program, {aten.sin.default: checked}))
+
+
 def test_comparison_with_one_adds_no_guard():
     def by_rank(x):
         return torch.cos(x) if x.shape[0] != 1 and x.shape[1] > 0 else torch.tan(x)
