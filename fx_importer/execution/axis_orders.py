@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import attributes_of
+from fx_importer.mlir.emit import attributes_of, is_used
 from fx_importer.mlir.emit_linalg import LinalgOps
 
 Order = tuple[int, ...]
 """For each axis of a tensor, the axis of another tensor that it is."""
+
+
+class Layouts:
+    """Which tensors of a block are transpositions of others.
+
+    A subclass replaces operations by others on the tensors that their operands are transpositions of, and results by
+    transpositions: these sink, until nothing uses them or an operation needs the layout of the program.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[ir.Value, tuple[ir.Value, Order]] = {}
+        """What a tensor is the transposition of, and its axes there."""
+
+    def visit(self, block: ir.Block, visitors: Mapping[str, Callable[[ir.Operation], None]]) -> None:
+        """Visit the operations of ``block`` of static sizes in order; then erase the transpositions without a use."""
+        for op in [each.operation for each in block]:
+            if op.name in visitors and all(map(_is_static, (*op.operands, *op.results))):
+                visitors[op.name](op)
+        for value in reversed(self.sources):
+            if not is_used(value):
+                value.owner.erase()
+
+
+def _is_static(value: ir.Value) -> bool:
+    return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
 def groups_of(op: ir.Operation) -> list[list[int]]:

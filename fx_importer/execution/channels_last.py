@@ -7,9 +7,10 @@ operations that work in any layout, until it meets one that undoes it or one tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fx_importer.execution.axis_orders import (
+    Layouts,
     Order,
     consecutive_groups,
     groups_of,
@@ -45,16 +46,10 @@ def use_channels_last(module: ir.Module) -> None:
                 _Layouts().rewrite(block)
 
 
-class _Layouts:
-    """Which tensors of a block are transpositions of others."""
-
-    def __init__(self) -> None:
-        self.sources: dict[ir.Value, tuple[ir.Value, Order]] = {}
-        """What a tensor is the transposition of, and its axes there."""
-
+class _Layouts(Layouts):
     def rewrite(self, block: ir.Block) -> None:
         """Visit all operations of ``block`` in order."""
-        visitors: dict[str, Callable[[ir.Operation], None]] = {
+        visitors = {
             **dict.fromkeys(_CONVOLUTIONS, self._convolution),
             **dict.fromkeys(_POOLINGS, self._pooling),
             "linalg.generic": self._generic,
@@ -62,12 +57,7 @@ class _Layouts:
             "tensor.pad": self._pad,
             "tensor.collapse_shape": self._collapse,
         }
-        for op in [each.operation for each in block]:
-            if op.name in visitors and all(map(_is_static, (*op.operands, *op.results))):
-                visitors[op.name](op)
-        for value in reversed(self.sources):
-            if not is_used(value):
-                value.owner.erase()
+        self.visit(block, visitors)
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -187,10 +177,6 @@ class _Layouts:
         if producer(value) == "linalg.broadcast":
             return _broadcast(emit, value.owner, order)
         return transposed(emit, value, inverse(order))
-
-
-def _is_static(value: ir.Value) -> bool:
-    return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
 def _numbers(op: ir.Operation, name: str) -> list[int]:

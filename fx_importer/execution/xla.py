@@ -14,10 +14,12 @@ from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.memref import dense
-from fx_importer.execution.module_functions import check_dialects, extract_function
+from fx_importer.execution.module_functions import check_dialects, extract_function, functions_of
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
+from fx_importer.execution.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.state import OnDevice
+from fx_importer.execution.weight_preparation import split_preparation
 from fx_importer.mlir.bindings import func_d, ir, portable_artifact
 
 XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
@@ -52,9 +54,17 @@ class XlaBackend:
         client = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu")
         device = client.local_devices()[0]
         kept = _put(jax, device, weights)
+        prepared: dict[str, list[Any]] = {}
 
         def compiled(module: ir.Module, static: Signature) -> _Function:
-            return _Function(static, jax, device, _compiled(module, client, device), kept)
+            use_layouts_of_convolutions(module)
+            preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
+            if preparation is None:
+                return _Function(static, jax, device, _compiled(module, client, device), kept)
+            text = str(preparation)  # specializations for other sizes prepare the weights alike
+            if text not in prepared:
+                prepared[text] = _execute(_compiled(preparation, client, device), kept)
+            return _Function(static, jax, device, _compiled(module, client, device), prepared[text])
 
         return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
 
@@ -85,6 +95,11 @@ def _compiled(module: ir.Module, client: Any, device: Any) -> Any:
     with Trace().stage("xla-compile"):
         xla_client = imported("xla", "xla", "jaxlib.xla_client")
         return client.compile_and_load(artifact, xla_client.DeviceList((device,)), xla_client.CompileOptions())
+
+
+def _execute(executable: Any, arrays: Sequence[Any]) -> list[Any]:
+    returned = executable.execute_sharded(list(arrays))
+    return [each[0] for each in returned.disassemble_into_single_device_arrays()]
 
 
 def _put(jax: Any, device: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
@@ -127,8 +142,7 @@ class _Function:
             if isinstance(each, torch.Tensor | _Array)
         ]
         with Trace().stage("xla"), self.jax.enable_x64(True):
-            returned = self.executable.execute_sharded([*inputs, *self.weights])
-            arrays = [each[0] for each in returned.disassemble_into_single_device_arrays()]
+            arrays = _execute(self.executable, [*inputs, *self.weights])
         kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
         results = [_Array(array, kind.dtypes[0]) for array, kind in zip(arrays, kinds, strict=True)]
         return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))

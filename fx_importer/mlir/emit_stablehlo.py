@@ -48,6 +48,14 @@ class StablehloOps(Emitter):
         """Emit ``tensors`` one behind the other along ``axis``."""
         return self.op("stablehlo.concatenate", [type_], tensors, {"dimension": self.i64(axis)}).result
 
+    def permute(self, x: ir.Value, order: Sequence[int]) -> ir.Value:
+        """Return ``x`` with its axes ``order``."""
+        if list(order) == sorted(order):
+            return x
+        sizes = self.shape(x)
+        type_ = self.tensor([sizes[axis] for axis in order], self.element(x))
+        return self.op("stablehlo.transpose", [type_], [x], {"permutation": self.array(order)}).result
+
     def dimension_size(self, x: ir.Value, axis: int) -> ir.Value:
         """Emit the size of ``x`` along ``axis``, as a ``tensor<i32>``."""
         return self.op("stablehlo.get_dimension_size", ["tensor<i32>"], [x], {"dimension": self.i64(axis)}).result
@@ -62,3 +70,60 @@ class StablehloOps(Emitter):
         block = self.add_block(region, kinds)
         inside = self.inside(block)
         inside.op("stablehlo.return", [], body(inside, *block.arguments))
+
+
+ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "abs",
+        "add",
+        "and",
+        "atan2",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+        "cosine",
+        "count_leading_zeros",
+        "divide",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "imag",
+        "is_finite",
+        "log",
+        "log_plus_one",
+        "logistic",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "power",
+        "real",
+        "reduce_precision",
+        "remainder",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "rsqrt",
+        "select",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+        "tanh",
+        "xor",
+    )
+)
+"""Operations that compute each element of their result from the elements of their operands at the same place.
+
+Bounds of ``clamp`` and the condition of ``select`` may have rank 0.
+"""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit import producer
+from fx_importer.mlir.emit_stablehlo import ELEMENTWISE
 from fx_importer.rewrites.stablehlo.scalar_values import Scalars
 from fx_importer.rewrites.stablehlo.size_polynomials import Atoms, DimensionSize, Polynomial, constant
 
@@ -199,57 +200,8 @@ def _first_operand(sizes: DimensionSizes, op: ir.Operation, axis: int) -> Polyno
     return sizes.along(op.operands[0], axis)
 
 
-_ELEMENTWISE = (
-    "abs",
-    "add",
-    "and",
-    "atan2",
-    "cbrt",
-    "ceil",
-    "clamp",
-    "compare",
-    "complex",
-    "convert",
-    "cosine",
-    "count_leading_zeros",
-    "divide",
-    "exponential",
-    "exponential_minus_one",
-    "floor",
-    "imag",
-    "is_finite",
-    "log",
-    "log_plus_one",
-    "logistic",
-    "maximum",
-    "minimum",
-    "multiply",
-    "negate",
-    "not",
-    "or",
-    "popcnt",
-    "power",
-    "real",
-    "remainder",
-    "reverse",
-    "round_nearest_afz",
-    "round_nearest_even",
-    "rsqrt",
-    "select",
-    "shift_left",
-    "shift_right_arithmetic",
-    "shift_right_logical",
-    "sign",
-    "sine",
-    "sqrt",
-    "subtract",
-    "tan",
-    "tanh",
-    "xor",
-)
-
 _RULES: dict[str, SizeRule] = {
-    **{f"stablehlo.{name}": _elementwise for name in _ELEMENTWISE},
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.convolution": _convolution,
@@ -262,6 +214,7 @@ _RULES: dict[str, SizeRule] = {
     "stablehlo.real_dynamic_slice": _slice,
     "stablehlo.reduce": _reduce,
     "stablehlo.reduce_window": _reduce_window,
+    "stablehlo.reverse": _elementwise,
     "stablehlo.scatter": _first_operand,
     "stablehlo.sort": _first_operand,
     "stablehlo.transpose": _transpose,
