@@ -62,7 +62,8 @@ class CallPlan:
         ]
         arguments = [(each.kind, each.leaf, each.passed_as) for each in function.arguments]
         in_order = arguments == [("input", i, None) for i in range(len(function.inputs.leaves))]
-        self._takes_leaves = in_order and not scalars_are_tensors
+        numbers = scalars_are_tensors and not all(each.type.shape for each in function.arguments)
+        self._takes_leaves = in_order and not numbers
         """Whether the arguments are the leaves of the inputs."""
         self._arguments = [_read(each, held, scalars_are_tensors, keeps is not None) for each in function.arguments]
         self._results: list[Store] = [_store(each, held) for each in function.results]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded, Value
-from fx_importer.execution.call_signature import IN_STABLEHLO, CallingConvention, Signature, TensorKind, read_signature
+from fx_importer.execution.call_signature import Signature, TensorKind, read_signature
 from fx_importer.execution.constant_arguments import take_resources
-from fx_importer.execution.memref import dense
+from fx_importer.execution.dense_arguments import DenseArguments
 from fx_importer.execution.module_functions import check_dialects, extract_function, functions_of
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.state import OnDevice
 from fx_importer.execution.weight_preparation import split_preparation
-from fx_importer.mlir.bindings import func_d, ir, portable_artifact
-
-XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
+from fx_importer.execution.xla_program import XLA, as_array, as_tensor, compile_program, put
+from fx_importer.mlir.bindings import ir
 
 
 @dataclass(frozen=True)
@@ -47,105 +46,82 @@ class XlaBackend:
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, XLA)
         check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
-        _donate(function, signature)
         jax = imported(self.name, "xla", "jax")
+        device = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu").local_devices()[0]
         with Trace().stage("constants"):
-            weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
-        client = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu")
-        device = client.local_devices()[0]
-        kept = _put(jax, device, weights)
-        prepared: dict[str, list[Any]] = {}
+            weights = [put(jax, device, each) for each in take_resources(function, "stablehlo.constant", XLA.dtypes)]
+        prepared: dict[str, Sequence[Any]] = {}
 
         def compiled(module: ir.Module, static: Signature) -> _Function:
             use_layouts_of_convolutions(module)
             preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
-            if preparation is None:
-                return _Function(static, jax, device, _compiled(module, client, device), kept)
-            text = str(preparation)  # specializations for other sizes prepare the weights alike
-            if text not in prepared:
-                prepared[text] = _execute(_compiled(preparation, client, device), kept)
-            return _Function(static, jax, device, _compiled(module, client, device), prepared[text])
+            kept = weights
+            if preparation is not None:
+                text = str(preparation)  # specializations for other sizes prepare the weights alike
+                if text not in prepared:
+                    with jax.enable_x64(True):
+                        prepared[text] = compile_program(preparation, device)(*weights)
+                kept = prepared[text]
+            return _Function(static, jax, device, compile_program(module, device, _donated(static)), kept)
 
         return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
 
 
-def _donate(function: func_d.FuncOp, signature: Signature) -> None:
-    """Let new values of state be in the memory of the old ones, as jax spells it: the arguments are always copies."""
-    given = (
-        [dict(each) for each in map(_named, ir.ArrayAttr(function.attributes["arg_attrs"]))]
-        if signature.aliases
-        else []
-    )
-    for result, argument in signature.aliases.items():
-        if signature.results[result] == signature.arguments[argument]:
-            i32 = ir.IntegerType.get_signless(32, function.context)
-            given[argument]["tf.aliasing_output"] = ir.IntegerAttr.get(i32, result)
-    if given:
-        attributes = [ir.DictAttr.get(each, function.context) for each in given]
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes, function.context)
+def _donated(signature: Signature) -> frozenset[int]:
+    """Return the positions of arguments whose memory can be that of new values of state."""
+    kinds = signature.arguments, signature.results
+    return frozenset(at for new, at in signature.aliases.items() if kinds[0][at] == kinds[1][new])
 
 
-def _named(attributes: ir.Attribute) -> list[tuple[str, ir.Attribute]]:
-    return [(each.name, each.attr) for each in ir.DictAttr(attributes)]
-
-
-def _compiled(module: ir.Module, client: Any, device: Any) -> Any:
-    with Trace().stage("artifact"):
-        artifact = portable_artifact(module)
-    with Trace().stage("xla-compile"):
-        xla_client = imported("xla", "xla", "jaxlib.xla_client")
-        return client.compile_and_load(artifact, xla_client.DeviceList((device,)), xla_client.CompileOptions())
-
-
-def _execute(executable: Any, arrays: Sequence[Any]) -> list[Any]:
-    returned = executable.execute_sharded(list(arrays))
-    return [each[0] for each in returned.disassemble_into_single_device_arrays()]
-
-
-def _put(jax: Any, device: Any, tensors: Sequence[torch.Tensor]) -> list[Any]:
-    with jax.enable_x64(True):  # without it, 64 bits become 32
-        return [jax.device_put(_array(each), device) for each in tensors]
-
-
-def _array(tensor: torch.Tensor) -> Any:
-    """Return a copy of ``tensor`` as an array. ``ml_dtypes`` has the dtypes that numpy lacks, under torch's names."""
-    if tensor.dtype in _IN_NUMPY:
-        return dense(tensor).numpy().copy()
-    types = imported("xla", "xla", "ml_dtypes")
-    name = str(tensor.dtype).removeprefix("torch.")
-    return dense(tensor).view(_BITS[tensor.dtype.itemsize]).numpy().copy().view(getattr(types, name))
-
-
-_BITS = {1: torch.int8, 2: torch.int16}
-_IN_NUMPY = {dtypes[0] for name, dtypes in IN_STABLEHLO.items() if not name.startswith(("bf", "f8"))}
-
-
-@dataclass(frozen=True)
 class _Function:
     """Compiled code and its weights."""
 
-    signature: Signature
-    jax: Any
-    device: Any
-    executable: Any
-    weights: Sequence[Any]
+    def __init__(
+        self,
+        signature: Signature,
+        jax: Any,
+        device: Any,
+        program: Callable[..., Sequence[Any]],
+        weights: Sequence[Any],
+    ):
+        self.signature = signature
+        self._program = program
+        self._weights = weights
+        self._enable_x64 = jax.enable_x64
+        self._arguments = DenseArguments(signature)
+        kept = {at: at in _donated(signature) for at in signature.aliases.values()}
+        self._passed: list[Callable[[Any], Any]] = [
+            partial(_state, jax, device, kept[at]) if at in kept else as_array for at in range(len(signature.arguments))
+        ]
+        """What passes an argument to the program."""
+        self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
+        return tuple(as_tensor(*each) for each in zip(self._run(arguments), self._results, strict=True))
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
-        self.signature.check(arguments)
-        inputs = [
-            each.array if isinstance(each, _Array) else _put(self.jax, self.device, [each])[0]
-            for each in arguments
-            if isinstance(each, torch.Tensor | _Array)
-        ]
-        with Trace().stage("xla"), self.jax.enable_x64(True):
-            arrays = _execute(self.executable, [*inputs, *self.weights])
-        kinds = [kind for kind in self.signature.results if isinstance(kind, TensorKind)]
-        results = [_Array(array, kind.dtypes[0]) for array, kind in zip(arrays, kinds, strict=True)]
+        results = [_Array(*each) for each in zip(self._run(arguments), self._results, strict=True)]
         return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))
+
+    def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        given = [passed(each) for passed, each in zip(self._passed, self._arguments(arguments), strict=True)]
+        with self._enable_x64(True):
+            try:
+                results = self._program(*given, *self._weights)
+                for each in results[:1]:  # arguments are read in place: nobody may write to them before
+                    each.block_until_ready()
+            except Exception:
+                with Trace().stage("xla"):  # which says what failed
+                    raise
+        return results
+
+
+def _state(jax: Any, device: Any, donated: bool, value: Any) -> Any:
+    """Return state as an array; a copy that may be written if it is donated."""
+    if isinstance(value, _Array):
+        return value.array
+    return put(jax, device, value) if donated else as_array(value)
 
 
 @dataclass(frozen=True)
@@ -160,10 +136,4 @@ class _Array(OnDevice):
         return self.type
 
     def tensor(self) -> torch.Tensor:
-        return _tensor(np.array(self.array), self.type)
-
-
-def _tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
-    if dtype not in _IN_NUMPY:
-        array = array.view(f"i{dtype.itemsize}")
-    return torch.from_numpy(array).view(dtype)
+        return as_tensor(self.array, self.type)
