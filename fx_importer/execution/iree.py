@@ -27,6 +27,7 @@ from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.execution.specialization import Specialized, is_dynamic
+from fx_importer.execution.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.state import OnDevice
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import terminator
@@ -92,6 +93,8 @@ class IreeBackend:
 
 
 def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mapping[str, torch.Tensor]) -> _Function:
+    if kind == "stablehlo":
+        use_layouts_of_convolutions(module)
     unchanged = _unchanged(functions_of(module)["main"])
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
