@@ -21,6 +21,7 @@ from fx_importer.execution.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.state import OnDevice
 from fx_importer.execution.weight_preparation import split_preparation
 from fx_importer.execution.xla_program import XLA, as_array, as_tensor, compile_program, put
+from fx_importer.execution.xla_row_writes import make_row_writes_conditional
 from fx_importer.mlir.bindings import ir
 
 
@@ -54,6 +55,7 @@ class XlaBackend:
 
         def compiled(module: ir.Module, static: Signature) -> _Function:
             use_layouts_of_convolutions(module)
+            make_row_writes_conditional(functions_of(module)["main"], _donated(static))
             preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
             kept = weights
             if preparation is not None:

@@ -1,14 +1,18 @@
 """Language models of transformers' own code: tokens are those of ``model.generate``."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from fx_importer.execution.optional_packages import is_installed
 from fx_importer.llm import import_model, load
 from tests.llm.tiny_models import CONFIGS, END, save_tiny_model
 
 QUICK = ("llama", "gemma2", "gpt2")
 KINDS = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CONFIGS]
 STEPS = 24
+PROMPTS = [[7, 99, 31, 250, 4], [12, 5, 77, 140, 201, 33, 90, 2, 61, 18, 40], [1, 2, 3]]
 
 
 def expected(model, prompts: list[list[int]], steps: int) -> list[list[int]]:
@@ -25,14 +29,39 @@ def expected(model, prompts: list[list[int]], steps: int) -> list[list[int]]:
     return found
 
 
+def reference(folder: Path, kind: str, prompts: list[list[int]]) -> list[list[int]]:
+    """Write a tiny model to ``folder``, and return its tokens: of a seed with which they vary, others say little."""
+    seeds = (expected(save_tiny_model(folder, kind, seed), prompts, STEPS) for seed in range(8))
+    return next(each for each in seeds if all(len(set(tokens)) >= 8 for tokens in each))
+
+
+def greedy(folder: Path, engine: str, prompts: list[list[int]]) -> list[list[int]]:
+    """Return the tokens of the model that was imported to ``folder``."""
+    return [list(each) for each in zip(*load(folder, engine=engine).tokens(prompts, STEPS), strict=True)]
+
+
 @pytest.mark.slow_rows("^gpt2$", "^gemma2$")
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_tokens_are_those_of_generate(kind, tmp_path):
     """Prompts of two lengths in one batch, past the sliding window of those that have one."""
-    prompts = [[7, 99, 31, 250, 4], [12, 5, 77, 140, 201, 33, 90, 2, 61, 18, 40]]
-    seeds = (expected(save_tiny_model(tmp_path / "model", kind, seed), prompts, STEPS) for seed in range(8))
-    reference = next(each for each in seeds if all(len(set(tokens)) >= 8 for tokens in each))  # others say little
+    tokens = reference(tmp_path / "model", kind, PROMPTS[:2])
     import_model(tmp_path / "model", tmp_path / "out", batch=2, context=48)
-    imported = load(tmp_path / "out")
-    tokens = list(imported.tokens(prompts, STEPS))
-    assert [list(each) for each in zip(*tokens, strict=True)] == reference
+    assert greedy(tmp_path / "out", "jit", PROMPTS[:2]) == tokens
+
+
+ENGINES = {"iree": "iree.compiler", "xla": "jax"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    "engine, output_type", [("iree", "linalg-on-tensors"), ("iree", "stablehlo"), ("xla", "stablehlo")]
+)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_greedy_tokens_on_other_engines(kind, engine, output_type, batch, tmp_path):
+    """Alone and in a batch of three lengths; StableHLO takes prompts in chunks longer than the window."""
+    if not is_installed(ENGINES[engine]):
+        pytest.skip(f"the extra '{engine}' is not installed")
+    tokens = reference(tmp_path / "model", kind, PROMPTS[:batch])
+    import_model(tmp_path / "model", tmp_path / "out", batch=batch, context=48, output_type=output_type)
+    assert greedy(tmp_path / "out", engine, PROMPTS[:batch]) == tokens
