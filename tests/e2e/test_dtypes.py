@@ -64,6 +64,7 @@ OF_BYTES = {
     "convolutions": lambda x, y: torch.conv1d(y[None, None], y[None, None, 1:], padding=1),
     "ranges": lambda x, y: (torch.arange(3, dtype=torch.int8) + y, torch.arange(3.7, 0.2, -1.4, dtype=torch.uint8)),
     "numbers-cut": lambda x, y: torch.addmv(y[:1], y[None], y, alpha=2.9, beta=0.2),
+    "mixed-parts": lambda x, y: (torch.cat([x, y]), torch.stack([y.view(torch.uint8), x]), torch.cat([y, x])),
     "mixed-bounds": lambda x, y: (torch.clamp(x, y.half(), x), torch.clamp(y.long(), y.float() / 2, y)),
 }
 

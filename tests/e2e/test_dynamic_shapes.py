@@ -457,6 +457,20 @@ def test_operators(case, output_type):
             others=lambda: [(integers(2, 7, low=0, high=2),)],
         ),
         Case(
+            "windows",
+            lambda: (
+                lambda x: (
+                    F.max_pool2d(x, 2),
+                    F.avg_pool2d(x, 2, count_include_pad=False),
+                    torch.arange(0, x.shape[2] * x.shape[3], x.shape[3]),
+                ),
+                (normal(2, 3, 7, 8),),
+            ),
+            dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
+            others=lambda: [(normal(1, 3, 8, 9),)],
+            tolerance=(1e-5, 1e-5),
+        ),
+        Case(
             "writes",
             lambda: (written, (normal(3, 5), integers(4, 5, low=0, high=3), normal(4, 5), integers(4, low=-3, high=3))),
             dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY, 1: ANY}, {0: ANY, 1: ANY}, {0: ANY}),

@@ -6,6 +6,8 @@ float64 in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -76,5 +78,15 @@ def where(condition: Tensor, a: Tensor, b: Tensor) -> Any:
     return torch.where(condition, a.to(dtype), b.to(dtype))
 
 
+@decomposes(aten.cat.default)
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    """Convert all parts to the promoted dtype; the C++ lowering of a bool beside 8-bit integers crashes."""
+    dtypes = {each.dtype for each in tensors}
+    if len(dtypes) < 2 or any(each.is_complex for each in dtypes):
+        return NotImplemented
+    dtype = reduce(torch.promote_types, dtypes)
+    return torch.cat([each.to(dtype) for each in tensors], dim)
+
+
 _ALL = dict.fromkeys((*_ARITHMETIC, *_OF_TENSORS, *_OF_FLOATS))
-PROMOTIONS: tuple[Decomposition, ...] = (*map(_promote, overloads(_ALL)), where)
+PROMOTIONS: tuple[Decomposition, ...] = (*map(_promote, overloads(_ALL)), where, cat)

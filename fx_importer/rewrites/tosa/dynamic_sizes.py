@@ -206,12 +206,14 @@ def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Count ``start + step * i``, of integers."""
     found = tensor_type_of(op.results[0])
     start, end, step = (emit.size_of(each) for each in list(op.operands)[:3])
-    if found is None or start is None or end is None or not isinstance(step, int) or step == 0:
+    if found is None or start is None or end is None or step is None or step == 0:
         return None
-    distance = emit.compute("sub", end, start) if step > 0 else emit.compute("sub", start, end)
-    counted = emit.positions(emit.compute("div_ceil", distance, abs(step)))
+    backwards = isinstance(step, int) and step < 0
+    distance = emit.compute("sub", start, end) if backwards else emit.compute("sub", end, start)
+    counted = emit.positions(emit.compute("div_ceil", distance, abs(step) if isinstance(step, int) else step))
     if step != 1:
-        counted = emit.product(counted.type, counted, emit.const_array(np.array([step], np.int64)))
+        factor = emit.const_array(np.array([step], np.int64)) if isinstance(step, int) else emit.number_of(step)
+        counted = emit.product(counted.type, counted, factor)
     if start != 0:
         counted = emit.value("tosa.add", counted.type, counted, emit.number_of(start))
     return counted if found[1] == "i64" else emit.cast_element(counted, found[1])
