@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
-from fx_importer.mlir.emit import Size
+from fx_importer.mlir.emit import Size, producer, replace
 from fx_importer.mlir.emit_torch import constant_of
 from fx_importer.mlir.emit_torch_tosa import list_of, tensor_type_of
 from fx_importer.mlir.emit_tosa_sizes import TosaSizeOps
@@ -18,23 +18,62 @@ _CEIL_MODES = {"torch.aten.max_pool2d": 5, "torch.aten.avg_pool2d": 4}
 
 @rewrite("fx-importer-crop-to-windows", ops=(_CONVOLUTION, *_CEIL_MODES), emitter=TosaSizeOps)
 def crop_to_windows(op: ir.Operation, emit: TosaSizeOps) -> None:
-    """Slice the end of dynamic axes off that no window of a convolution or pool reaches."""
+    """Slice the end of dynamic axes off that no window of a convolution or pool reaches.
+
+    The C++ lowering takes the height of a convolution with strides for zero if it is dynamic: that one is lowered here.
+    """
     x, windows = emit.builtin(op.operands[0]), _windows(op)
     if x is None or windows is None:
         return
+    if op.name == _CONVOLUTION:
+        sizes = emit.shape(x)[2:]
+        if any(size is None and step > 1 for size, (_, step, _) in zip(sizes, windows, strict=True)):
+            found = _convolution(op, emit, x, windows)
+            if found is not None:
+                replace(op, emit.value("torch_c.from_builtin_tensor", op.results[0].type, found))
+        return
     cropped = x
     for axis, (length, step, pad) in enumerate(windows, start=len(emit.shape(x)) - len(windows)):
-        if emit.shape(x)[axis] is None and step > 1:
-            cropped = emit.range_of(cropped, axis, 0, _reached(emit, emit.dim(x, axis), length, step, pad))
+        if emit.shape(x)[axis] is None and step > 1 and not pad:  # the C++ lowering drops a padding at the end
+            cropped = emit.range_of(cropped, axis, 0, _reached(emit, emit.dim(x, axis), length, step))
     if cropped != x:
         op.operands[0] = emit.value("torch_c.from_builtin_tensor", op.operands[0].type, cropped)
 
 
-def _reached(emit: TosaSizeOps, size: Size, length: int, step: int, pad: int) -> Size:
-    """Return how many elements windows of ``length`` reach, behind a padding that is not counted."""
-    last = emit.compute("div_floor", emit.compute("sub", emit.compute("add", size, 2 * pad), length), step)
-    end = emit.compute("add", emit.compute("mul", last, step), length)
-    return emit.compute("sub", end, 2 * pad) if pad else end
+def _convolution(
+    op: ir.Operation, emit: TosaSizeOps, x: ir.Value, windows: Sequence[tuple[int, int, int]]
+) -> ir.Value | None:
+    """Return a convolution of float32 images, in one group: padded, cropped, with channels last."""
+    weight, found, dilation = emit.builtin(op.operands[1]), tensor_type_of(op.results[0]), _constants(op, 5)
+    biased = producer(op.operands[2]) != "torch.constant.none"
+    zero = emit.const(emit.attribute("dense<0.0> : tensor<1xf32>"))
+    bias = emit.builtin(op.operands[2]) if biased else zero
+    if weight is None or found is None or dilation is None or bias is None or constant_of(op.operands[8]) != 1:
+        return None
+    if len(windows) != 2 or emit.element(x) != "f32":
+        return None
+    image = emit.transpose(x, [0, 2, 3, 1])
+    widths = [width for _, _, pad in windows for width in (pad, pad)]
+    image = emit.pad_with_zeros(image, [0, 0, *widths, 0, 0]) if any(widths) else image
+    for axis, (length, step, _) in enumerate(windows, start=1):
+        image = emit.range_of(image, axis, 0, _reached(emit, emit.dim(image, axis), length, step))
+    batch, channels, *sizes = found[0]
+    steps = ", ".join(str(step) for _, step, _ in windows)
+    apart = ", ".join(str(each) for each in (dilation * 2)[:2])
+    settings = {"pad": "array<i64: 0, 0, 0, 0>", "stride": f"array<i64: {steps}>", "dilation": f"array<i64: {apart}>"}
+    result = emit.op(
+        "tosa.conv2d",
+        [emit.tensor([batch, *sizes, channels], "f32")],
+        [image, emit.transpose(weight, [0, 2, 3, 1]), bias, zero, zero],
+        {name: emit.attribute(text) for name, text in {**settings, "acc_type": "f32"}.items()},
+    ).result
+    return emit.transpose(result, [0, 3, 1, 2])
+
+
+def _reached(emit: TosaSizeOps, size: Size, length: int, step: int) -> Size:
+    """Return how many elements windows of ``length`` reach."""
+    last = emit.compute("div_floor", emit.compute("sub", size, length), step)
+    return emit.compute("add", emit.compute("mul", last, step), length)
 
 
 def _windows(op: ir.Operation) -> list[tuple[int, int, int]] | None:
