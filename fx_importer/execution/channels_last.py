@@ -208,9 +208,9 @@ def _product(emit: LinalgOps, image: ir.Value, weight: ir.Value, begin: ir.Value
     groups = [[0, 1, 2], [3]]
     left = emit.collapse_shape(image, groups, emit.tensor([pixels, channels], element))
     to = emit.collapse_shape(begin, groups, emit.tensor([pixels, filters], element))
-    (product,) = emit.structured(
-        "matmul", [left, weight], [to], _multiply_add, {"operandSegmentSizes": emit.segments(2, 1)}
-    )
+    maps = [emit.select_axes(3, axes) for axes in ((0, 2), (2, 1), (0, 1))]  # IREE 3.13 crashes without them
+    attributes = {"operandSegmentSizes": emit.segments(2, 1), "indexing_maps": emit.affine_maps(maps)}
+    (product,) = emit.structured("matmul", [left, weight], [to], _multiply_add, attributes)
     return emit.expand_shape(product, groups, list(result.shape))
 
 

@@ -22,6 +22,7 @@ from fx_importer.execution.call_signature import (
     TensorKind,
     read_signature,
 )
+from fx_importer.execution.channels_last import use_channels_last
 from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
@@ -95,6 +96,8 @@ class IreeBackend:
 def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mapping[str, torch.Tensor]) -> _Function:
     if kind == "stablehlo":
         use_layouts_of_convolutions(module)
+    elif kind == "none":
+        use_channels_last(module)
     unchanged = _unchanged(functions_of(module)["main"])
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
