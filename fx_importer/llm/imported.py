@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower, read_weights
 from fx_importer.llm.model_folder import TOKENIZER_FILES, ModelFolder, check_batch
+from fx_importer.weights import stored_in
 
 if TYPE_CHECKING:
     from fx_importer import Lowered
@@ -94,7 +96,8 @@ def import_model(
     model_folder = ModelFolder.read(source)
     positions = model_folder.checked_context(context)
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
-    model = _loaded(model_folder, dtype)
+    stored = {name: each.read(each.type) for name, each in stored_in(source).items() if each.type is not None}
+    model = _loaded(model_folder, stored, dtype)
     try:
         programs = _export(model, batch, positions, chunk)
     except UserError:  # its code depends on the length of the prompt
@@ -103,7 +106,7 @@ def import_model(
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
     try:
         target.mkdir(parents=True, exist_ok=True)
-        weights = _save(lowered, source, target)
+        weights = _save(lowered, source, stored, target)
         settings = Settings(batch, positions, chunk, weights, _stop_tokens(model))
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         for name in (*TOKENIZER_FILES, "generation_config.json", "config.json"):
@@ -114,13 +117,17 @@ def import_model(
     return target
 
 
-def _loaded(folder: ModelFolder, dtype: str | None) -> Any:
-    from transformers import AutoModelForCausalLM
+def _loaded(folder: ModelFolder, stored: Mapping[str, torch.Tensor], dtype: str | None) -> Any:
+    """Return the model of ``folder``, with weights in the memory of ``stored`` where it has them so."""
+    from transformers import GenerationConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder.path, config=folder.config, dtype=_DTYPES.get(dtype or "", "auto"), local_files_only=True
-        )
+        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(folder.config)]
+        wanted = _DTYPES.get(dtype or "", "auto")
+        model = kind.from_pretrained(None, config=folder.config, state_dict=dict(stored), dtype=wanted)
+        if (folder.path / "generation_config.json").is_file():
+            model.generation_config = GenerationConfig.from_pretrained(folder.path, local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UsageError(f"transformers cannot load '{folder.path}': {type(error).__name__}: {error}") from error
     return model.eval()
@@ -149,12 +156,12 @@ def _export(model: Any, batch: int, context: int, chunk: int | None) -> dict[str
     return programs
 
 
-def _save(lowered: Lowered, source: Path, target: Path) -> str:
+def _save(lowered: Lowered, source: Path, stored: Mapping[str, torch.Tensor], target: Path) -> str:
     """Write the module, and the weights unless ``source`` has them as they are; return where they are."""
     held = lowered.held(lowered.manifest.weights_by_name)
     try:
-        found = read_weights(lowered.manifest, source)
-        same = all(torch.equal(_bits(found[name]), _bits(tensor)) for name, tensor in held.items())
+        found = read_weights(lowered.manifest, stored)
+        same = all(_is_same(found[name], tensor) for name, tensor in held.items())
     except UsageError:  # other names, types or shapes
         same = False
     if same:
@@ -165,8 +172,12 @@ def _save(lowered: Lowered, source: Path, target: Path) -> str:
     return WEIGHTS
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().view(torch.uint8) if tensor.dim() else tensor
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors of one type have the same bits. The same memory is not read: it may be mapped."""
+    if one.data_ptr() == other.data_ptr() and one.stride() == other.stride():
+        return True
+    one, other = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
+    return torch.equal(one, other)
 
 
 def _stop_tokens(model: Any) -> tuple[int, ...]:
