@@ -65,6 +65,11 @@ OF_BYTES = {
     "ranges": lambda x, y: (torch.arange(3, dtype=torch.int8) + y, torch.arange(3.7, 0.2, -1.4, dtype=torch.uint8)),
     "numbers-cut": lambda x, y: torch.addmv(y[:1], y[None], y, alpha=2.9, beta=0.2),
     "mixed-parts": lambda x, y: (torch.cat([x, y]), torch.stack([y.view(torch.uint8), x]), torch.cat([y, x])),
+    "signs": lambda x, y: (
+        torch.sign(torch.full((2,), 1.0)),
+        torch.sign(y),
+        torch.sign(y.view(torch.uint8).float() - 9),
+    ),
     "mixed-bounds": lambda x, y: (torch.clamp(x, y.half(), x), torch.clamp(y.long(), y.float() / 2, y)),
 }
 

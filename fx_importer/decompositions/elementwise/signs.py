@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,6 +50,14 @@ def heaviside(x: Tensor, at_zero: Tensor) -> Tensor:
     return torch.where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 
-SIGNS: tuple[Decomposition, ...] = (*_sign_rules(_signbit_by_bits), heaviside)
+@decomposes(aten.sign.default)
+def sign(x: Tensor) -> Any:
+    """Return ``(x > 0) - (x < 0)``; the C++ canonicalization folds that of a constant to -1."""
+    if x.is_complex() or x.dtype is torch.bool:
+        return NotImplemented
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+SIGNS: tuple[Decomposition, ...] = (*_sign_rules(_signbit_by_bits), heaviside, sign)
 TOSA_SIGNS: tuple[Decomposition, ...] = (*_sign_rules(_signbit_by_reciprocal), heaviside)
 """TOSA cannot read the sign of NaN."""
