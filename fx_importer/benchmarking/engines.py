@@ -14,7 +14,7 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.errors import UsageError
 from fx_importer.execution import backend_named
-from fx_importer.execution.optional_packages import require
+from fx_importer.execution.optional_packages import check_installed
 from fx_importer.importing import FxImporter
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
@@ -77,9 +77,6 @@ def _compiler_is_there() -> None:
 EAGER = Engine("eager", _eager, _nothing)
 INDUCTOR = Engine("inductor", _inductor, _compiler_is_there)
 
-_PACKAGES = {"jit": (), "iree": ("iree.compiler", "iree.runtime"), "xla": ("jax", "jaxlib")}
-"""The packages of the extras, which are named like the backends."""
-
 
 def _lowered(backend: str, options: Options, example: Example) -> Callable[..., Any]:
     call = (example.model, tuple(example.args), dict(example.kwargs))
@@ -90,7 +87,7 @@ def _lowered(backend: str, options: Options, example: Example) -> Callable[..., 
 def lowered_engine(backend: str, output_type: OutputType, options: Options = Options()) -> Engine:  # noqa: B008 - it is frozen
     """Return the engine that lowers to ``output_type``, otherwise with ``options``, and runs that on ``backend``."""
     prepare = partial(_lowered, backend, replace(options, output_type=output_type))
-    return Engine(f"{backend}:{output_type.value}", prepare, partial(require, backend, backend, *_PACKAGES[backend]))
+    return Engine(f"{backend}:{output_type.value}", prepare, partial(check_installed, backend))
 
 
 DEFAULT_OUTPUT_TYPES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from fx_importer.api.keywords import KEYWORDS
 from fx_importer.errors import UsageError
 from fx_importer.execution import Backend, backend_named
+from fx_importer.execution.optional_packages import check_installed
 from fx_importer.output_types import OutputType
-from fx_importer.targets import target_for
+from fx_importer.targets import EXECUTABLE, target_for
 
 _NOT_HERE = frozenset(
     (
@@ -25,6 +27,13 @@ LOWERING = frozenset(KEYWORDS) - _NOT_HERE
 """Options of `lower` that also apply to graphs."""
 
 
+DEFAULT_ENGINE = "jit"
+"""The engine of graphs: the fastest in the mean of what was measured on CPUs (docs/engines.md), and always there."""
+
+_OWN = ("engine", "output_type", "dynamic_shapes", "cache")
+_MODES = (None, "default", "max-autotune")
+
+
 @dataclass(frozen=True)
 class Settings:
     """The compile options of a graph.
@@ -32,41 +41,47 @@ class Settings:
     Raises `UsageError` for invalid values.
     """
 
+    engine: str | Backend = DEFAULT_ENGINE
+    """What runs the module: a name in `BACKENDS`, ``"eager"``, or a user-defined backend."""
     output_type: OutputType = OutputType.LINALG_ON_TENSORS
-    execution: str | Backend | None = None
-    """The backend that runs the module: a name in `BACKENDS`, ``"eager"``, or a user-defined backend. None is the
-    default of the output type."""
     dynamic_shapes: bool = True
     """Whether a graph with symbolic sizes becomes one function for all of them. Otherwise each set of sizes is compiled
     to a function on its first call."""
     cache: bool = True
     """Whether graphs already compiled with the same options, for any model, are reused."""
+    autotune: bool = False
+    """Whether the first call of a graph tries other engines, and keeps the fastest."""
     lowering: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of `lower`."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None) -> Settings:
-        """Return the settings of `torch.compile`'s options. Raise `UsageError` for an option that is not accepted."""
+    def of(cls, options: Mapping[str, Any] | None, mode: str | None = None) -> Settings:
+        """Return the settings of `torch.compile`'s options and mode. Raise `UsageError` for what is not accepted."""
+        if mode not in _MODES:
+            raise UsageError(
+                f"mode={mode!r} is Inductor's: backend 'fx_importer' accepts 'default', and 'max-autotune', which "
+                "tries engines on the first call and keeps the fastest"
+            )
         given = {} if options is None else options
         if not isinstance(given, Mapping):
             raise UsageError(f"options is a dictionary of options by name, not {given!r}")
-        own = ("output_type", "execution", "dynamic_shapes", "cache")
-        if unknown := [name for name in given if name not in (*own, *LOWERING)]:
+        given = _renamed(given)
+        if unknown := [name for name in given if name not in (*_OWN, *LOWERING)]:
             raise UsageError(
                 f"backend 'fx_importer' has no option {', '.join(map(repr, unknown))}: accepted are "
-                f"{', '.join(map(repr, own))}, and of those of `fx_importer.lower` "
+                f"{', '.join(map(repr, _OWN))}, and of those of `fx_importer.lower` "
                 f"{', '.join(map(repr, sorted(LOWERING)))}"
             )
-        output_type = OutputType.get(given.get("output_type", cls.output_type))
+        engine = given.get("engine")
+        output_type = OutputType.get(given.get("output_type", output_type_for(engine)))
         dynamic = given.get("dynamic_shapes", target_for(output_type).dynamic_shapes)
         cache = given.get("cache", True)
         for name, value in (("dynamic_shapes", dynamic), ("cache", cache)):
             if not isinstance(value, bool):
                 raise UsageError(f"option '{name}' is True or False, not {value!r}")
-        execution = given.get("execution")
-        _check_runs(execution, output_type)
+        _check_runs(engine, output_type)
         lowering = {name: value for name, value in given.items() if name in LOWERING}
-        return cls(output_type, execution, dynamic, cache, lowering)
+        return cls(engine or DEFAULT_ENGINE, output_type, dynamic, cache, mode == "max-autotune", lowering)
 
     @property
     def falls_back(self) -> bool:
@@ -77,25 +92,39 @@ class Settings:
     def key(self) -> tuple[Any, ...]:
         """A key equal for settings that compile alike. It is valid while the settings are alive."""
         lowering = sorted((name, _hashable(value)) for name, value in self.lowering.items())
-        return (self.output_type, _hashable(self.execution), self.dynamic_shapes, *lowering)
+        return (_hashable(self.engine), self.output_type, self.dynamic_shapes, self.autotune, *lowering)
 
 
-def _check_runs(execution: Any, output_type: OutputType) -> None:
-    target = target_for(output_type)
-    runs = (*target.backends, "eager")
+def _renamed(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options with ``engine`` by its current name."""
+    if "execution" not in given:
+        return given
+    warnings.warn("the option 'execution' is deprecated: it is called 'engine' now", DeprecationWarning, stacklevel=2)
+    return {"engine" if name == "execution" else name: value for name, value in given.items()}
+
+
+def output_type_for(engine: Any) -> OutputType:
+    """Return the first output type that ``engine`` runs; linalg on tensors for one of the user."""
+    return next((each for each in EXECUTABLE if engine in target_for(each).backends), Settings.output_type)
+
+
+def _check_runs(engine: Any, output_type: OutputType) -> None:
+    runs = (*target_for(output_type).backends, "eager")
     text = ", ".join(map(repr, runs))
-    if execution is None:
-        if target.default_backend is None:
+    if engine is None:
+        if DEFAULT_ENGINE not in runs:
             raise UsageError(
-                f"nothing runs {output_type.value} by itself: pass the option 'execution', which for it may be {text}"
+                f"the default engine, '{DEFAULT_ENGINE}', does not run {output_type.value}: pass the option 'engine', "
+                f"which for it may be {text}"
             )
-    elif isinstance(execution, str):
-        if execution != "eager":
-            backend_named(execution)
-        if execution not in runs:
-            raise UsageError(f"'{execution}' does not run {output_type.value}: option 'execution' may be {text}")
-    elif not callable(getattr(execution, "load", None)):
-        raise UsageError(f"option 'execution' is {text}, or a backend of your own, which has `load`; not {execution!r}")
+    elif isinstance(engine, str):
+        if engine != "eager":
+            backend_named(engine)
+        if engine not in runs:
+            raise UsageError(f"'{engine}' does not run {output_type.value}: option 'engine' may be {text}")
+        check_installed(engine)
+    elif not callable(getattr(engine, "load", None)):
+        raise UsageError(f"option 'engine' is {text}, or a backend of your own, which has `load`; not {engine!r}")
 
 
 def _hashable(value: Any) -> Any:

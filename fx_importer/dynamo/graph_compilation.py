@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -15,17 +15,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fx_importer.api.keywords import options_of
 from fx_importer.api.lower import lower
-from fx_importer.compiler.driver import compile_programs
 from fx_importer.dynamo.aot_graphs import Computed, Drawn, Given, Graph
 from fx_importer.dynamo.aot_programs import symbolic
 from fx_importer.dynamo.backend_options import Settings
 from fx_importer.dynamo.eager_parts import Run, in_parts
+from fx_importer.dynamo.fastest_engine import fastest, lower_quietly
 from fx_importer.dynamo.graph_fingerprint import fingerprint
 from fx_importer.errors import EagerFallbackWarning, FxImporterError, UsageError
-from fx_importer.importing import FxImporter
-from fx_importer.options import Options, PrintOptions
 
 COMPILED: dict[Hashable, tuple[Settings, Run]] = {}
 """The cache of compiled graphs of this process, by settings and fingerprint. The settings are kept alive because keys
@@ -72,7 +69,8 @@ def _compiled(module: fx.GraphModule, settings: Settings) -> Run:
             raise
         return _in_parts(module, settings, error)
     (name,) = lowered.manifest.functions
-    return _Function(graph, lowered.caller(backend=settings.execution).unwrapped(name))
+    function = lowered.caller(backend=settings.engine).unwrapped(name)
+    return _Function(graph, fastest(graph.program, lowered, function, settings) if settings.autotune else function)
 
 
 def _nothing() -> list[Any]:
@@ -96,21 +94,14 @@ def _is_refused(part: fx.GraphModule, settings: Settings) -> bool:
     """Return whether a graph cannot be lowered. Nothing is reported, and the answer is kept."""
     key = (settings.key, fingerprint(part))
     if key not in _REFUSED:
-        options = options_of({"output_type": settings.output_type, **settings.lowering})
         try:
             graph = Graph.of(part)
             if graph.program is not None:
-                call = {options.importing.func_name: (graph.program, (), {})}
-                compile_programs(call, FxImporter(), _quiet(options), report=False)
+                lower_quietly(graph.program, settings, settings.output_type)
             _REFUSED[key] = settings, False
         except FxImporterError:
             _REFUSED[key] = settings, True
     return _REFUSED[key][1]
-
-
-def _quiet(options: Options) -> Options:
-    running = replace(options.running, dump_ir=None, cache=False)
-    return replace(options, printing=PrintOptions(), running=running)
 
 
 class _Function:

@@ -15,7 +15,6 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from fx_importer.dynamo.backend_options import Settings
 from fx_importer.dynamo.graph_compilation import compiled, forget
 from fx_importer.dynamo.random_numbers import RULES
-from fx_importer.errors import UsageError
 
 NAME = "fx_importer"
 
@@ -35,18 +34,16 @@ def backend(
     Args:
         module: the graph.
         inputs: example values of its inputs.
-        options: ``output_type``, by default linalg-on-tensors; ``execution``, the name of the backend, or a `Backend`;
-            ``dynamic_shapes``, False for a function for each set of sizes; ``cache``, False to recompile graphs that
-            have been compiled; and options of `fx_importer.lower`.
-        mode: Inductor's option; not accepted.
+        options: ``engine``, the name of a backend, or a `Backend`, by default the JIT; ``output_type``, by default
+            the first that the engine runs; ``dynamic_shapes``, False for a function for each set of sizes; ``cache``,
+            False to recompile graphs that have been compiled; and options of `fx_importer.lower`.
+        mode: ``"max-autotune"`` to try engines on the arguments of a graph's first call, and keep the fastest.
 
     Raises:
-        UsageError: for an unknown option.
+        UsageError: for an unknown option or mode, and an engine that is not installed.
         FxImporterError: as `lower` does.
     """
-    if mode is not None:
-        raise UsageError(f"mode={mode!r} is Inductor's: backend 'fx_importer' has options={{...}} alone")
-    settings = Settings.of(options)
+    settings = Settings.of(options, mode)
 
     def compile_graph(graph: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
         run = compiled(graph, settings)

@@ -26,7 +26,7 @@ from fx_importer.execution.channels_last import use_channels_last
 from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
-from fx_importer.execution.optional_packages import imported, require
+from fx_importer.execution.optional_packages import check_installed, imported
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.state import OnDevice
@@ -80,7 +80,7 @@ class IreeBackend:
             UsageError: if there is no such function, or it takes or returns anything but tensors.
             StageFailed: if IREE cannot compile it, with its errors.
         """
-        require(self.name, "iree", "iree.compiler", "iree.runtime")
+        check_installed(self.name)
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, IREE)
         there = dialects_of(copy)

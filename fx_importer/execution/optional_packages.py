@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from types import ModuleType
 
 from fx_importer.errors import NotInstalledError
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "tosa_reference": ("tosa", "tosa_reference_model"),
+    "iree": ("iree", "iree.compiler", "iree.runtime"),
+    "xla": ("xla", "jax", "jaxlib"),
+}
+"""The extra of each backend that has one, and its packages by import name."""
+
+
+def check_installed(backend: str) -> None:
+    """Raise `NotInstalledError` unless all packages of the extra of ``backend``, if it has one, are installed."""
+    if backend in EXTRAS:
+        require(backend, *EXTRAS[backend])
 
 
 def require(backend: str, extra: str, *packages: str) -> None:

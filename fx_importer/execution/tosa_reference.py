@@ -18,7 +18,7 @@ from fx_importer.execution.backend import EVALUATION, Loaded, Value
 from fx_importer.execution.call_signature import CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.memref import DTYPES, dense
 from fx_importer.execution.module_functions import check_dialects, extract_function, inline_calls
-from fx_importer.execution.optional_packages import require
+from fx_importer.execution.optional_packages import check_installed
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.tosa_reference_child import run_model
 from fx_importer.execution.tosa_specialization import specialize_tosa
@@ -57,7 +57,7 @@ class TosaReferenceBackend:
             UsageError: if there is no such function, or it takes or returns anything but tensors, or has operations of
                 other dialects, or is invalid for `TARGET`, with all errors of the validator.
         """
-        require(self.name, "tosa", "tosa_reference_model")
+        check_installed(self.name)
         copy, function = extract_function(module, func_name)
         inline_calls(copy)
         signature = read_signature(function, TOSA)

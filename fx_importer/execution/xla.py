@@ -15,7 +15,7 @@ from fx_importer.execution.call_signature import Signature, TensorKind, read_sig
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.dense_arguments import DenseArguments
 from fx_importer.execution.module_functions import check_dialects, extract_function, functions_of
-from fx_importer.execution.optional_packages import imported, require
+from fx_importer.execution.optional_packages import check_installed, imported
 from fx_importer.execution.specialization import Specialized, is_dynamic
 from fx_importer.execution.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.state import OnDevice
@@ -43,7 +43,7 @@ class XlaBackend:
                 has operations of other dialects.
             StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
         """
-        require(self.name, "xla", "jax", "jaxlib")
+        check_installed(self.name)
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, XLA)
         check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)

@@ -8,6 +8,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,10 +24,11 @@ from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-from fx_importer import StageFailed, UsageError
-from fx_importer.dynamo import backend
+from fx_importer import NotInstalledError, StageFailed, UsageError
+from fx_importer.dynamo import backend, fastest_engine
 from fx_importer.dynamo.graph_compilation import COMPILED
 from fx_importer.errors import EagerFallbackWarning
+from fx_importer.execution import JitBackend, backend_table, optional_packages
 from tests.e2e.harness import assert_same, integers, normal
 from tests.execution.test_backend_table import needs_iree, needs_tosa, needs_xla
 
@@ -516,27 +518,27 @@ NAMED = {row.name: row for row in ROWS}
     "^sizes-stablehlo-jit-False$",
     "^dropout-sizes-stablehlo-False$",
     "^numbers-stablehlo-jit-False$",
-    "^closure-tosa$",
+    "^closure-tosa_reference$",
     "^print-stablehlo$",
     "^no-grad-stablehlo-jit$",
 )
 @pytest.mark.parametrize(
     "name, options",
     [
-        *(("print", {"output_type": "stablehlo"}), ("no-grad", {"output_type": "stablehlo", "execution": "jit"})),
+        *(("print", {"output_type": "stablehlo"}), ("no-grad", {"output_type": "stablehlo", "engine": "jit"})),
         *(
-            (name, {"output_type": "stablehlo", "execution": "jit", "dynamic_shapes": False})
+            (name, {"output_type": "stablehlo", "engine": "jit", "dynamic_shapes": False})
             for name in ("sizes", "numbers")
         ),
-        ("complex", {"output_type": "stablehlo", "execution": "jit"}),
-        ("dropout-sizes", {"output_type": "stablehlo", "dynamic_shapes": False}),
-        *((name, {"output_type": "tosa", "execution": "jit"}) for name in ("sizes", "complex", "keywords")),
-        ("gradient-of-input", {"output_type": "tosa", "execution": "jit"}),
-        *((name, {"execution": "eager", "output_type": "torch"}) for name in ("sizes", "dropout", "aliases")),
-        pytest.param("closure", {"output_type": "tosa"}, marks=needs_tosa),
-        *(pytest.param(name, {"execution": "iree"}, marks=needs_iree) for name in ("sizes", "gradient-of-input")),
-        pytest.param("closure", {"output_type": "torch", "execution": "iree"}, marks=needs_iree),
-        pytest.param("input", {"output_type": "stablehlo", "execution": "xla"}, marks=needs_xla),
+        ("complex", {"output_type": "stablehlo", "engine": "jit"}),
+        ("dropout-sizes", {"engine": "stablehlo", "dynamic_shapes": False}),
+        *((name, {"output_type": "tosa", "engine": "jit"}) for name in ("sizes", "complex", "keywords")),
+        ("gradient-of-input", {"output_type": "tosa", "engine": "jit"}),
+        *((name, {"engine": "eager", "output_type": "torch"}) for name in ("sizes", "dropout", "aliases")),
+        pytest.param("closure", {"engine": "tosa_reference"}, marks=needs_tosa),
+        *(pytest.param(name, {"engine": "iree"}, marks=needs_iree) for name in ("sizes", "gradient-of-input")),
+        pytest.param("closure", {"output_type": "torch", "engine": "iree"}, marks=needs_iree),
+        pytest.param("input", {"engine": "xla"}, marks=needs_xla),
     ],
     ids=lambda each: "-".join(map(str, each.values())) if isinstance(each, dict) else each,
 )
@@ -800,12 +802,15 @@ def test_name_is_found_without_an_import() -> None:
 @pytest.mark.parametrize(
     "options, expected",
     [
-        ({"outputtype": "tosa"}, "backend 'fx_importer' has no option 'outputtype': accepted are 'output_type', "),
+        ({"outputtype": "tosa"}, "backend 'fx_importer' has no option 'outputtype': accepted are 'engine', "),
         ({"output_type": "llvm"}, "unknown output type 'llvm': accepted are 'raw', "),
-        ({"output_type": "torch"}, "nothing runs torch by itself: pass the option 'execution', which for it may be"),
-        ({"output_type": "tosa", "execution": "stablehlo"}, "'stablehlo' does not run tosa: option 'execution' may be"),
-        ({"execution": "gpu"}, "unknown backend 'gpu': accepted are 'jit', "),
-        ({"execution": 3}, "or a backend of your own, which has `load`; not 3"),
+        (
+            {"output_type": "torch"},
+            "the default engine, 'jit', does not run torch: pass the option 'engine', which",
+        ),
+        ({"output_type": "tosa", "engine": "stablehlo"}, "'stablehlo' does not run tosa: option 'engine' may be"),
+        ({"engine": "gpu"}, "unknown backend 'gpu': accepted are 'jit', "),
+        ({"engine": 3}, "or a backend of your own, which has `load`; not 3"),
         ({"cache": "no"}, "option 'cache' is True or False, not 'no'"),
         ({"contract": "ignore"}, "unknown contract policy 'ignore': accepted are 'error', 'warn'"),
         (["tosa"], "options is a dictionary of options by name, not ['tosa']"),
@@ -818,9 +823,59 @@ def test_invalid_options(options: Any, expected: str) -> None:
     assert expected in str(caught.value)
 
 
-def test_mode_is_an_error() -> None:
-    with pytest.raises(BackendCompilerFailed, match="mode='max-autotune' is Inductor's"):
-        torch.compile(lambda x: x + 1, backend="fx_importer", mode="max-autotune")(normal(3))
+def test_other_modes_are_errors() -> None:
+    with pytest.raises(BackendCompilerFailed, match="mode='reduce-overhead' is Inductor's.* 'max-autotune'"):
+        torch.compile(lambda x: x + 1, backend="fx_importer", mode="reduce-overhead")(normal(3))
+
+
+def test_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optional_packages, "is_installed", lambda _: False)
+    with pytest.raises(BackendCompilerFailed, match="needs iree.compiler and .*fx-importer.iree.") as caught:
+        torch.compile(lambda x: x + 1, backend="fx_importer", options={"engine": "iree"})(normal(3))
+    assert isinstance(caught.value.inner_exception, NotInstalledError)
+
+
+def test_the_old_name_of_the_option_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="'execution' is deprecated: it is called 'engine'"):
+        torch.compile(lambda x: x + 1, backend="fx_importer", options={"execution": "jit"})(normal(3))
+
+
+class Offset:
+    """A backend whose results are wrong by a constant, and which takes some seconds for each call."""
+
+    def __init__(self, offset: float, seconds: float):
+        self.offset, self.seconds = offset, seconds
+
+    def load(self, module: Any, func_name: str = "main") -> Any:
+        function = JitBackend().load(module, func_name)
+
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            time.sleep(self.seconds)
+            return tuple(each + self.offset for each in function(*arguments))
+
+        return call
+
+
+def test_max_autotune_runs_the_fastest_engine(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses() -> JitBackend:
+        raise UsageError("not for this one")
+
+    others = {"fast": lambda: Offset(2, 0), "slow": lambda: Offset(3, 0.01), "refuses": refuses}
+    for name, engine in others.items():
+        monkeypatch.setitem(backend_table.BACKENDS, name, engine)
+    monkeypatch.setattr(backend_table, "JitBackend", lambda **_: Offset(1, 0.01))
+    monkeypatch.setattr(fastest_engine, "JitBackend", lambda optimization: Offset(4, 0.01))
+    x = normal(64, 64)
+    torch.manual_seed(0)
+    expected = torch.nn.functional.dropout(x) + 2, torch.rand(2)
+    torch.manual_seed(0)
+    with caplog.at_level("INFO", fastest_engine.__name__):
+        compiled = torch.compile(torch.nn.functional.dropout, backend="fx_importer", mode="max-autotune")(x)
+        assert_same((compiled, torch.rand(2)), expected, (1e-5, 1e-5))
+    assert re.search(r"runs on fast: jit \d.* ms, .*fast \S+ ms", caplog.text)
+    assert "without refuses: not for this one" in caplog.text
 
 
 def test_lowering_error_has_line_and_report(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""``mode="max-autotune"``: the engine of a graph is the fastest of several on the arguments of the first call."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from fx_importer.api.keywords import options_of
+from fx_importer.api.lowered import Lowered
+from fx_importer.compiler.driver import compile_programs
+from fx_importer.dynamo.backend_options import Settings, output_type_for
+from fx_importer.errors import FxImporterError
+from fx_importer.execution import BACKENDS, ISOLATED, Backend, JitBackend, Loaded
+from fx_importer.execution.optional_packages import check_installed
+from fx_importer.importing import FxImporter
+from fx_importer.options import Options, PrintOptions
+
+_LOG = logging.getLogger(__name__)
+_ROUNDS = range(3, 30)
+_SECONDS = 0.5
+"""Each engine is called at least three times, and then at most 29 times, as long as all together take half a second."""
+
+
+class FastestFunction:
+    """A function on the engine that is fastest on the arguments of the first call.
+
+    Args:
+        engine: the name of the default engine.
+        function: the function on it.
+        others: compile the function on other engines, by name. One that raises an `FxImporterError` is left out.
+    """
+
+    def __init__(self, engine: str, function: Loaded, others: Mapping[str, Callable[[], Loaded]]):
+        self._engine, self._function, self._others = engine, function, others
+        self.kept: str | None = None
+        """The name of the engine that was kept, after the first call."""
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        if self.kept is None:
+            self._choose(arguments)
+        return self._function(*arguments)
+
+    def _choose(self, arguments: Sequence[Any]) -> None:
+        self._function(*arguments)  # an error of the program itself is raised here
+        functions = {self._engine: self._function}
+        for name, load in self._others.items():
+            try:
+                functions[name] = load()
+                functions[name](*arguments)
+            except FxImporterError as error:
+                functions.pop(name, None)
+                _LOG.info("max-autotune: without %s: %s", name, str(error).splitlines()[0])
+        seconds = _least_seconds(functions, arguments)
+        self.kept = min(seconds, key=seconds.__getitem__)
+        self._function, self._others = functions[self.kept], {}
+        times = ", ".join(f"{name} {1e3 * least:.3g} ms" for name, least in seconds.items())
+        _LOG.info("max-autotune: a graph of %d inputs runs on %s: %s", len(arguments), self.kept, times)
+
+
+def _least_seconds(functions: Mapping[str, Loaded], arguments: Sequence[Any]) -> dict[str, float]:
+    """Return the least time of a call of each function; they take turns."""
+    seconds = dict.fromkeys(functions, float("inf"))
+    begin = time.perf_counter()
+    for number in range(_ROUNDS.stop):
+        if number >= _ROUNDS.start and time.perf_counter() - begin > _SECONDS:
+            break
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function(*arguments)
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return seconds
+
+
+def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settings: Settings) -> Loaded:
+    """Return ``function``, which runs ``lowered`` on the engine of ``settings``, or another engine that is faster.
+
+    Tried are the JIT at LLVM's highest level, and all other engines of this process that are installed. A program with
+    effects runs once in each call, and so on the given engine.
+    """
+    if any(each.kind is InputKind.TOKEN for each in program.graph_signature.input_specs):
+        return function
+
+    def on_engine(engine: str) -> Loaded:
+        check_installed(engine)
+        kind = output_type_for(engine)
+        return _loaded(lowered if kind is settings.output_type else lower_quietly(program, settings, kind), engine)
+
+    others = {"jit at level 3": lambda: _loaded(lowered, JitBackend(optimization=3))}
+    others |= {each: partial(on_engine, each) for each in BACKENDS if each not in {*ISOLATED, settings.engine}}
+    return FastestFunction(str(settings.engine), function, others)
+
+
+def _loaded(lowered: Lowered, engine: str | Backend) -> Loaded:
+    (name,) = lowered.manifest.functions
+    return lowered.caller(backend=engine).unwrapped(name)
+
+
+def lower_quietly(program: ExportedProgram, settings: Settings, output_type: Any) -> Lowered:
+    """Lower ``program`` with the options of ``settings``; failures are not reported, and nothing is printed."""
+    options: Options = options_of({**settings.lowering, "output_type": output_type})
+    running = replace(options.running, dump_ir=None, cache=False)
+    options = replace(options, printing=PrintOptions(), running=running)
+    call = {options.importing.func_name: (program, (), {})}
+    return Lowered.of(compile_programs(call, FxImporter(), options, report=False))
