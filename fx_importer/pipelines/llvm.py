@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fx_importer.pipelines.pipeline import Pipeline
 from fx_importer.pipelines.stage import Pass, Stage, on_functions
+from fx_importer.rewrites import collapse_loops
 
 LLVM = Pipeline(
     "llvm",
@@ -48,8 +49,9 @@ LLVM = Pipeline(
             "Structured ops are loops over scalars. Sizes and bounds that are not static are asserted at run time.",
             (
                 Pass("generate-runtime-verification"),
+                on_functions("refback-munge-memref-copy"),  # a copy of strided memory would call a runtime library
+                collapse_loops,
                 on_functions(
-                    "refback-munge-memref-copy",  # a copy of strided memory would call a runtime library
                     "convert-linalg-to-parallel-loops",
                     "canonicalize",
                     "cse",

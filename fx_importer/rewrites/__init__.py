@@ -18,6 +18,7 @@ from fx_importer.rewrites.in_place_state import (
     values_to_memory,
 )
 from fx_importer.rewrites.linalg.bitcasts import bitcasts_to_linalg
+from fx_importer.rewrites.linalg.collapsed_loops import collapse_loops
 from fx_importer.rewrites.linalg.destination_style_loops import loops_to_destination_style
 from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
@@ -59,6 +60,7 @@ _ALL = (
     allow_inlining,
     bitcasts_to_linalg,
     boolean_sums_to_or,
+    collapse_loops,
     complex_parts_to_stablehlo,
     constants_to_stablehlo,
     constants_to_tosa,
