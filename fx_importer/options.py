@@ -68,12 +68,20 @@ class Unsupported(_Policy):
     """Replace the operator by a call of a stub: a function that the module declares and PyTorch runs."""
 
 
+class Quantized(_Policy):
+    """Arithmetic of operators between dequantize and quantize operators. Integers are for TOSA."""
+
+    FLOAT = "float"
+    INTEGER = "integer"
+
+
 @dataclass(frozen=True)
 class ExportOptions:
-    """Options of `torch.export.export`."""
+    """Options of `torch.export.export`, and of the exported program."""
 
     dynamic_shapes: Any = None
     strict: bool = False
+    quantized: Quantized = Quantized.FLOAT
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 BASE = {"errors", "output_types", "options"}
 VALUES = {"caching", "manifest", "diagnostics", "fx_graph", "mlir", "process"}
-STAGES = {"exporting", "decompositions", "canonicalization", "importing", "rewrites"}
+STAGES = {"exporting", "quantization", "decompositions", "canonicalization", "importing", "rewrites"}
 AFTER = {"execution", "probing", "reduction", "verification", "weights"}
 COMPILER = {"api", "compiler", "targets"}
 ENTRY_POINTS = {"__init__", "__main__", "cli", "installation", "dynamo", "benchmarking", "llm"}
@@ -25,7 +25,7 @@ MAY_IMPORT = {
     **dict.fromkeys(VALUES, BELOW_STAGES),
     **dict.fromkeys(STAGES, BELOW_STAGES),  # never each other
     "pipelines": BELOW_STAGES | {"rewrites"},
-    "lowerings": BELOW_STAGES | {"decompositions", "importing", "rewrites"},
+    "lowerings": BELOW_STAGES | {"decompositions", "importing", "quantization", "rewrites"},
     "execution": BELOW_STAGES | {"pipelines"},
     "probing": BELOW_STAGES | {"pipelines"},
     "verification": BELOW_STAGES | {"pipelines", "execution"},

@@ -22,6 +22,7 @@ from fx_importer.options import (
     Mutation,
     Options,
     PrintOptions,
+    Quantized,
     RunOptions,
     TosaTarget,
     Unsupported,
@@ -55,6 +56,7 @@ class Keywords(_ModelKeywords, total=False):
     fx_importer: FxImporter | None
     dynamic_shapes: Any
     strict: bool
+    quantized: str | Quantized
     mutation: str | Mutation
     weights: str | Weights
     experimental_support_mutation: bool
@@ -145,7 +147,11 @@ def options_of(keywords: Mapping[str, Any]) -> Options:
         return whole
     return Options(
         output_type=OutputType.get(keywords.get("output_type", OutputType.RAW)),
-        export=ExportOptions(keywords.get("dynamic_shapes"), keywords.get("strict", False)),
+        export=ExportOptions(
+            keywords.get("dynamic_shapes"),
+            keywords.get("strict", False),
+            Quantized.get(keywords.get("quantized", Quantized.FLOAT)),
+        ),
         decompositions=_decomposition_options(keywords),
         importing=_import_options(keywords),
         lowering=_lowering_options(keywords),

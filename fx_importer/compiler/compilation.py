@@ -11,8 +11,8 @@ from torch.export import ExportedProgram
 from fx_importer.decompositions import DecompositionTable, Overrides
 from fx_importer.errors import UsageError
 from fx_importer.importing.handlers import Handler
-from fx_importer.lowerings import Lowerings, handlers_for, layers
-from fx_importer.options import ImportOptions, Options
+from fx_importer.lowerings import INTEGER_TOSA, Lowerings, handlers_for, layers
+from fx_importer.options import ImportOptions, Options, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
 from fx_importer.targets import EXECUTABLE, Target, target_for
@@ -27,7 +27,7 @@ class Compilation:
     pipeline: Pipeline
     """The stages after the import."""
     rules: tuple[Lowerings, ...]
-    """The user's rules for operators, in order of precedence."""
+    """The rules for operators, in order of precedence: the user's, and those of integer operators."""
     handlers: Mapping[Any, Handler]
     """How the importer handles operators with rules."""
     importing: ImportOptions
@@ -42,8 +42,11 @@ class Compilation:
         """
         Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
         lowering = options.lowering
-        rules = tuple(layers(lowering.lowerings))
+        integer = options.export.quantized is Quantized.INTEGER
+        rules = (*layers(lowering.lowerings), *((INTEGER_TOSA,) if integer else ()))
         _check_fallback(options)
+        if integer:
+            _check_integer(options)
         target = target_for(options.output_type)
         handlers = handlers_for(rules, options.output_type, lowering.fallback)
         return cls(options, target, target.pipeline(lowering), rules, handlers, _importing(options, target))
@@ -85,6 +88,17 @@ def _importing(options: Options, target: Target) -> ImportOptions:
         kind = options.output_type.value
         raise UsageError(f"runtime_asserts: {kind} has no assertions; raw, torch and linalg-on-tensors have them")
     return importing if target.symbolic_shapes else replace(importing, symbolic_shapes=False)
+
+
+def _check_integer(options: Options) -> None:
+    """Raise `UsageError` unless a program in integers can be lowered with ``options``."""
+    if options.output_type.root is not OutputType.TOSA:
+        raise UsageError(f"quantized='integer' is for tosa, and not for {options.output_type.value}")
+    if options.importing.weights is not Weights.INLINE:
+        raise UsageError(
+            f"quantized='integer' computes biases, multipliers and shifts from the weights, which "
+            f"weights='{options.importing.weights.value}' leaves out of the module: pass weights='inline'"
+        )
 
 
 def _check_fallback(options: Options) -> None:

@@ -174,7 +174,7 @@ def _recompile(
     """Lower ``f`` with the options of another program; no failure is reported, and nothing printed."""
     options = replace(
         options,
-        export=ExportOptions(),
+        export=ExportOptions(quantized=options.export.quantized),
         printing=PrintOptions(),
         running=replace(options.running, dump_ir=None, cache=False),
         decompositions=decompositions or options.decompositions,

@@ -34,9 +34,10 @@ from fx_importer.fx_graph.programs import weight_names
 from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.program_results import mutated_state
-from fx_importer.options import Mutation, Weights
+from fx_importer.options import Mutation, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.process.garbage_collection import without_collections
+from fx_importer.quantization import to_integers
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 """A model and its example inputs. An exported program needs no inputs."""
@@ -50,9 +51,13 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
 
     Raises:
         ExportError: if torch.export cannot capture a model.
+        UsageError: for scales of a quantized model that are no scales, if it is to be integer.
     """
     with trace.stage("export") as record:
-        exported = {name: export_program(*call, compilation.options.export) for name, call in calls.items()}
+        options = compilation.options.export
+        exported = {name: export_program(*call, options) for name, call in calls.items()}
+        if options.quantized is Quantized.INTEGER:
+            exported = {name: to_integers(each, record.remarks.append) for name, each in exported.items()}
         trace.programs = record.programs = exported
     return exported
 

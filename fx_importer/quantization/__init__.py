@@ -1,0 +1,6 @@
+"""Quantized programs in integers: quantize and dequantize operators folded into operators on int8."""
+
+from fx_importer.quantization.folding import to_integers
+from fx_importer.quantization.operators import integer
+
+__all__ = ["integer", "to_integers"]

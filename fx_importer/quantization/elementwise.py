@@ -1,0 +1,108 @@
+"""Elementwise functions of one quantized tensor: clamps, and tables of 256 entries."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.movement import MOVEMENT
+from fx_importer.quantization.operators import integer
+from fx_importer.quantization.qdq import kind_of
+from fx_importer.quantization.scales import NoIntegerForm, Params
+from fx_importer.quantization.scope import Scope
+
+_CLAMPS = (aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default, aten.clamp_max.default)
+_WITHOUT_TAG = frozenset(
+    (
+        aten.hardswish.default,
+        aten.hardsigmoid.default,
+        aten.hardtanh.default,
+        aten.relu6.default,
+        aten.silu.default,
+        aten.mish.default,
+        aten.softplus.default,
+        aten.celu.default,
+        aten.selu.default,
+        aten.log_sigmoid.default,
+    )
+)
+"""Elementwise operators that some releases of torch do not tag as such."""
+
+
+def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
+    """Return the bounds of an operator that clamps to numbers; None for others."""
+    if node.target is aten.relu.default:
+        return 0.0, math.inf
+    if node.target is aten.relu6.default:
+        return 0.0, 6.0
+    if node.target not in _CLAMPS or node.kwargs:
+        return None
+    given = list(node.args[1:])
+    if node.target is aten.hardtanh.default:
+        given += (-1.0, 1.0)[len(given) :]
+    elif node.target is aten.clamp_max.default:
+        given = [None, *given]
+    low, high = [*given, None, None][:2]
+    if not all(each is None or isinstance(each, int | float) for each in (low, high)):
+        return None
+    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
+
+
+def table_of(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    """Emit ``node``, elementwise operators on one quantized tensor, as a table of all its values.
+
+    Raises:
+        NoIntegerForm: for other operators, and other operands.
+    """
+    order: list[fx.Node] = []
+    leaves: list[fx.Node] = []
+    _collect(scope, node, order, leaves)
+    sources = {scope.quantized(each) for each in leaves}
+    if len(sources) != 1:
+        raise NoIntegerForm(f"it is a function of {len(sources)} tensors, and tables are of one")
+    ((x, given),) = sources
+    steps = torch.arange(-128, 128).clamp(given.low, given.high)
+    values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, (steps - given.zero_point).float() * given.scale)
+    for each in order:
+        if (known := scope.constants.value(each)) is not None:
+            values[each] = known.reshape(())
+        elif each not in values:
+            args, kwargs = map_arg((each.args, each.kwargs), values.__getitem__)
+            values[each] = each.target(*args, **kwargs)  # type: ignore[operator]
+    result = values[node].float()
+    if not result.isfinite().all():
+        raise NoIntegerForm("it is not finite everywhere in the range of its operand")
+    entries = ((result / params.scale).round() + params.zero_point).clamp(params.low, params.high)
+    return scope.call(node, integer.table.default, x, scope.constants.add(entries.to(torch.int8)))
+
+
+def _collect(scope: Scope, node: fx.Node, order: list[fx.Node], leaves: list[fx.Node]) -> None:
+    """Append the operators that compute ``node`` in order, and the tensors at which they start."""
+    if node in order or node in leaves:
+        return
+    constant = scope.constants.value(node)
+    if constant is not None and constant.numel() == 1:
+        order.append(node)
+    elif kind_of(node) is not None or node.target in MOVEMENT or node.op == "placeholder":
+        leaves.append(node)
+    else:
+        if not is_elementwise(node.target):
+            raise NoIntegerForm(f"{node.target} has no integer form")
+        for each in node.all_input_nodes:
+            _collect(scope, each, order, leaves)
+        order.append(node)
+
+
+def is_elementwise(target: Any) -> bool:
+    """Return whether an operator is a function of each element, without side effects."""
+    if not isinstance(target, OpOverload) or target._schema.is_mutable:
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return False
+    return torch.Tag.pointwise in target.tags or target in _WITHOUT_TAG

@@ -1,0 +1,91 @@
+"""Constants of an exported program: values of nodes that depend on no input, and new constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx.node import map_arg
+
+from fx_importer.fx_graph.programs import fake_mode_of, held_value, with_graph
+
+_HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+class GraphConstants:
+    """Values of the nodes of ``graph``, a copy of that of ``program``, and the constants that are added to it."""
+
+    def __init__(self, program: ExportedProgram, graph: fx.Graph):
+        self._program, self._graph = program, graph
+        self._mode = fake_mode_of(graph)
+        mutated = {
+            *program.graph_signature.buffers_to_mutate.values(),
+            *program.graph_signature.parameters_to_mutate.values(),
+        }
+        self._specs: Mapping[str, InputSpec] = {
+            spec.arg.name: spec
+            for spec in program.graph_signature.input_specs
+            if spec.kind in _HELD and spec.target not in mutated
+        }
+        self._values: dict[fx.Node, Tensor | None] = {}
+        self._added: dict[str, Tensor] = {}
+        self._placeholders: dict[str, str] = {}
+
+    def value(self, node: object) -> Tensor | None:
+        """Return the value of a node that depends on no input, and None for others and for weights without values."""
+        if not isinstance(node, fx.Node):
+            return None
+        if node not in self._values:
+            self._values[node] = self._computed(node)
+        return self._values[node]
+
+    def _computed(self, node: fx.Node) -> Tensor | None:
+        if node.op == "placeholder" and (spec := self._specs.get(node.name)):
+            held = held_value(self._program, spec)
+            known = isinstance(held, Tensor) and not isinstance(held, FakeTensor) and not held.is_meta
+            return held.detach() if known else None
+        target = node.target
+        if node.op != "call_function" or not isinstance(target, OpOverload) or not node.all_input_nodes:
+            return None
+        if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
+            return None
+        values = {each: self.value(each) for each in node.all_input_nodes}
+        if any(each is None for each in values.values()):
+            return None
+        args, kwargs = map_arg((node.args, node.kwargs), lambda each: values[each])
+        with torch.no_grad():
+            found = target(*args, **kwargs)
+        return found if isinstance(found, Tensor) else None
+
+    def add(self, tensor: Tensor) -> fx.Node:
+        """Add ``tensor`` as a constant; return its placeholder."""
+        tensor = tensor.contiguous()
+        target = f"integer_{len(self._added)}"
+        self._added[target] = tensor
+        with self._graph.inserting_before(next(iter(self._graph.nodes))):
+            held = self._graph.placeholder(target)
+        held.meta["val"] = self._mode.from_tensor(tensor, static_shapes=True) if self._mode else tensor
+        self._placeholders[target] = held.name
+        self._values[held] = tensor
+        return held
+
+    def program(self) -> ExportedProgram:
+        """Return the program with the graph, and with those added constants that it uses."""
+        placeholders: dict[str, fx.Node] = {each.name: each for each in self._graph.find_nodes(op="placeholder")}
+        specs: list[InputSpec] = []
+        constants: dict[str, Any] = dict(self._program.constants)
+        for target, name in reversed(self._placeholders.items()):  # each was inserted before all others
+            if not placeholders[name].users:
+                self._graph.erase_node(placeholders[name])
+                continue
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), target))
+            constants[target] = self._added[target]
+        signature = self._program.graph_signature
+        changed = type(signature)([*specs, *signature.input_specs], signature.output_specs)
+        return with_graph(self._program, self._graph, changed, constants=constants)

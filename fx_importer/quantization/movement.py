@@ -1,0 +1,92 @@
+"""Operators that move elements or take maxima: they commute with quantization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.operators import integer
+from fx_importer.quantization.scales import NoIntegerForm, Params
+from fx_importer.quantization.scope import Scope
+from fx_importer.quantization.windows import pool_windows
+
+_SAME = (
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.unflatten.int,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.numpy_T.default,
+    aten.movedim.int,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.narrow.default,
+    aten.expand.default,
+    aten.repeat.default,
+    aten.flip.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.index_select.default,
+    aten.pixel_shuffle.default,
+    aten.channel_shuffle.default,
+)
+"""Called with integers in place of the first operand."""
+_LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
+_IDENTITIES = (aten.dropout.default, aten.dropout_.default)
+_PADS = (aten.constant_pad_nd.default, aten.pad.default)
+_POOLS = (aten.max_pool2d.default,)
+
+MOVEMENT = frozenset((*_SAME, *_LISTS, *_IDENTITIES, *_PADS, *_POOLS))
+
+
+def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params: Params | None) -> fx.Node:
+    """Emit ``node`` on ``integers`` of its operands, which are quantized with ``params`` if these are known.
+
+    Raises:
+        NoIntegerForm: for a pad of a value that is no level, and what ``integers`` raises.
+    """
+    first: Any = node.args[0]
+    if node.target in _LISTS:
+        return scope.call(node, node.target, [integers(each) for each in first], *node.args[1:], **node.kwargs)
+    if node.target in _IDENTITIES:
+        if node.args[2]:
+            raise NoIntegerForm("it drops elements at random")
+        return integers(first)
+    if node.target in _PADS:
+        x = integers(first)
+        params = params or scope.quantized(first)[1]
+        return scope.call(node, aten.constant_pad_nd.default, x, node.args[1], _pad_level(node, params))
+    if node.target in _POOLS:
+        windows = pool_windows(node)
+        return scope.call(node, integer.max_pool2d.default, integers(first), *windows)
+    keywords = {name: each for name, each in node.kwargs.items() if name != "memory_format"}
+    if node.target in (aten.clone.default, aten.contiguous.default):
+        return integers(first)
+    return scope.call(node, node.target, integers(first), *node.args[1:], **keywords)
+
+
+def _pad_level(node: fx.Node, params: Params) -> int:
+    """Return the integer of the value that a pad inserts."""
+    rest: list[Any] = list(node.args[2:])
+    if node.target is aten.pad.default:
+        mode = rest.pop(0) if rest else node.kwargs.get("mode", "constant")
+        if mode != "constant":
+            raise NoIntegerForm(f"a pad of mode '{mode}'")
+    value = rest[0] if rest else node.kwargs.get("value")
+    number = float(value or 0)  # type: ignore[arg-type]
+    level = params.quantized(number)
+    if (level - params.zero_point) * params.scale != number:
+        raise NoIntegerForm(f"it pads with {value}, which is no level of its scale")
+    return level

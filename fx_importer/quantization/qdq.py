@@ -1,0 +1,112 @@
+"""The quantize and dequantize operators of a graph, and their parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.errors import UsageError
+from fx_importer.quantization.scales import Params
+
+_PREFIX = "quantized_decomposed."
+_PER_TENSOR = {
+    f"{kind}_per_tensor.{overload}" for kind in ("quantize", "dequantize") for overload in ("default", "tensor")
+}
+
+Value = Callable[[object], "Tensor | None"]
+"""Returns the value of a node that is constant."""
+
+
+def kind_of(node: fx.Node) -> str | None:
+    """Return "quantize" or "dequantize" for such an operator, of any granularity; None for others."""
+    name = str(node.target)
+    if node.op != "call_function" or not name.startswith(_PREFIX):
+        return None
+    return next((kind for kind in ("dequantize", "quantize") if name.startswith(_PREFIX + kind)), None)
+
+
+def params_of(node: fx.Node, value: Value) -> Params | None:
+    """Return the parameters of an operator per tensor on int8; None for others, and for computed scales.
+
+    Raises:
+        UsageError: for a scale that is zero, negative or no number, and a zero point outside of the range.
+    """
+    if kind_of(node) is None or str(node.target).removeprefix(_PREFIX) not in _PER_TENSOR:
+        return None
+    scale, zero_point, low, high, dtype = (_number(each, value) for each in node.args[1:6])
+    if scale is None or zero_point is None:
+        return None
+    check_scales(node, [scale])
+    if not low <= zero_point <= high:
+        raise UsageError(f"{_place(node)}: the zero point {zero_point} is outside of the range {low} to {high}")
+    if dtype is not torch.int8 or low < -128 or high > 127:
+        return None
+    return Params(float(scale), int(zero_point), int(low), int(high))
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The integers of a quantized constant, its scales and its zero points: one, or one for each channel."""
+
+    values: Tensor
+    source: fx.Node
+    scales: Tensor
+    zero_points: Tensor
+    axis: int | None
+    """The axis of the channels; None for one scale."""
+
+
+def weight_of(node: fx.Node, value: Value) -> Weight | None:
+    """Return what a dequantize operator of a constant has; None for others.
+
+    Raises:
+        UsageError: for a scale that is zero, negative or no number.
+    """
+    if kind_of(node) != "dequantize" or (values := value(source := node.args[0])) is None:
+        return None
+    name = str(node.target).removeprefix(_PREFIX)
+    scales, zeros = (_vector(each, value) for each in node.args[1:3])
+    if scales is None or not isinstance(source, fx.Node):
+        return None
+    check_scales(node, scales.tolist())
+    zeros = torch.zeros(len(scales), dtype=torch.int64) if zeros is None else zeros.long()
+    if name in _PER_TENSOR:
+        return Weight(values, source, scales, zeros, None)
+    if name == "dequantize_per_channel.default":
+        return Weight(values, source, scales, zeros, int(node.args[3]) % values.dim())  # type: ignore[arg-type]
+    return None
+
+
+def check_scales(node: fx.Node, scales: list[float]) -> None:
+    """Raise `UsageError` unless all ``scales`` of ``node`` are positive and finite."""
+    wrong = [each for each in scales if not (math.isfinite(each) and each > 0)]
+    if wrong:
+        raise UsageError(
+            f"{_place(node)}: {'a scale' if len(scales) > 1 else 'the scale'} is {wrong[0]}; scales are positive and "
+            "finite: calibrate with inputs that are finite, and not all zero"
+        )
+
+
+def _place(node: fx.Node) -> str:
+    where = unsupported_node(node, "").where
+    return f"{node.name} = {node.target}" + (f" (at {where})" if where else "")
+
+
+def _number(given: object, value: Value) -> Any:
+    if not isinstance(given, fx.Node):
+        return given
+    found = value(given)
+    return found.item() if found is not None and found.numel() == 1 else None
+
+
+def _vector(given: object, value: Value) -> Tensor | None:
+    if isinstance(given, fx.Node):
+        found = value(given)
+        return None if found is None else found.reshape(-1).double()
+    return torch.tensor([float(given)], dtype=torch.float64) if isinstance(given, int | float) else None

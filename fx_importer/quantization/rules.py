@@ -1,0 +1,227 @@
+"""Rules of the operators that compute: their integer forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.operators import integer
+from fx_importer.quantization.qdq import Weight, weight_of
+from fx_importer.quantization.scales import ADDED_BITS, NoIntegerForm, Params, multiplier_and_shift
+from fx_importer.quantization.scope import Scope
+from fx_importer.quantization.windows import four_sides, pair, pool_windows, same_padding, shape_of
+
+Rule = Callable[[Scope, fx.Node, Params], fx.Node]
+"""Emits the float node of its second argument, quantized. Raises `NoIntegerForm`."""
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of a call by name, with defaults."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    given = {each.name: each.default_value for each in schema if each.has_default_value()}
+    given |= {each.name: value for each, value in zip(schema, node.args, strict=False)}
+    return given | dict(node.kwargs)
+
+
+def _out(params: Params) -> tuple[int, int, int]:
+    return params.zero_point, params.low, params.high
+
+
+# --- products with weights ----------------------------------------------------------------------------------------
+
+
+def _convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    given = _arguments(node)
+    if given.get("transposed") or len(shape_of(node)) != 4:
+        raise NoIntegerForm("it is no convolution over a batch and two axes")
+    x, of_x = scope.quantized(given["input"])
+    weight, bias, scales = _weighted(scope, _weight(scope, given["weight"]), given["bias"], of_x, params)
+    stride, dilation = pair(given["stride"]), pair(given["dilation"])
+    padding = given["padding"]
+    shape = shape_of(given["weight"])
+    sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
+    windows = (stride, sides, dilation, given["groups"])
+    return scope.call(node, integer.conv2d.default, x, weight, bias, *windows, of_x.zero_point, *scales, *_out(params))
+
+
+def _linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    given = _arguments(node)
+    return _product(scope, node, given["input"], _weight(scope, given["weight"]), given["bias"], params)
+
+
+def _addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    given = _arguments(node)
+    if (given["beta"], given["alpha"]) != (1, 1):
+        raise NoIntegerForm("it has factors beta and alpha")
+    return _product(scope, node, given["mat1"], _transposed(scope, given["mat2"]), given["self"], params)
+
+
+def _product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, params: Params) -> fx.Node:
+    shape_of(node)
+    source, of_x = scope.quantized(x)
+    integers, sums, scales = _weighted(scope, weight, bias, of_x, params)
+    return scope.call(node, integer.linear.default, source, integers, sums, of_x.zero_point, *scales, *_out(params))
+
+
+def _weight(scope: Scope, node: fx.Node) -> Weight:
+    found = weight_of(node, scope.constants.value)
+    if found is None:
+        raise NoIntegerForm(f"its weight {node.name} is no dequantized constant of known values")
+    return found
+
+
+def _transposed(scope: Scope, node: fx.Node) -> Weight:
+    """Return the weight of a matrix ``[K, N]`` as ``[N, K]``."""
+    if node.target in (aten.t.default, aten.permute.default, aten.transpose.int, aten.numpy_T.default):
+        return _weight(scope, node.all_input_nodes[0])
+    found = _weight(scope, node)
+    axis = None if found.axis is None else 1 - found.axis
+    turned = found.values.t().contiguous()
+    return Weight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
+
+
+def _weighted(
+    scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params
+) -> tuple[fx.Node, fx.Node, tuple[list[int], list[int]]]:
+    """Return the integers of a weight and of a bias, with multipliers and shifts, one or one per channel."""
+    if weight.values.dtype is not torch.int8:
+        raise NoIntegerForm(f"its weights are {weight.values.dtype}, and not torch.int8")
+    if int(weight.zero_points.abs().max()):
+        worst = int(weight.zero_points[weight.zero_points.abs().argmax()])
+        raise NoIntegerForm(f"its weights are asymmetric (a zero point is {worst}): quantize them symmetrically")
+    if weight.axis not in (None, 0):
+        raise NoIntegerForm(f"its weights have scales along axis {weight.axis}, and not along their output channels")
+    channels = weight.values.shape[0]
+    products = of_x.scale * weight.scales
+    sums = _bias(scope, bias, channels, products)
+    # What the accumulator of a channel can hold.
+    bounds = weight.values.double().abs().flatten(1).sum(1) * of_x.reach + sums.abs()
+    if float(bounds.max()) >= 2**31:
+        raise NoIntegerForm("its sums can exceed 32 bits")
+    ratios = (products / params.scale).tolist()
+    limits = bounds.tolist() if len(ratios) == channels else [float(bounds.max())]
+    multipliers, shifts = zip(*map(multiplier_and_shift, ratios, limits), strict=True)
+    source = weight.source if weight.source.op == "placeholder" else scope.constants.add(weight.values)
+    return source, scope.constants.add(sums.to(torch.int32)), (list(multipliers), list(shifts))
+
+
+def _bias(scope: Scope, bias: Any, channels: int, scales: Tensor) -> Tensor:
+    if bias is None:
+        return torch.zeros(channels, dtype=torch.float64)
+    values = scope.constants.value(bias)
+    if values is None or values.shape != (channels,):
+        raise NoIntegerForm("its bias is no constant of known values")
+    return (values.double() / scales).round()
+
+
+# --- arithmetic of activations ------------------------------------------------------------------------------------
+
+
+def _matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    left, right = node.args[:2]
+    shapes = shape_of(left), shape_of(right)
+    if min(map(len, shapes)) < 2 or shapes[0][:-2] != shapes[1][:-2]:
+        raise NoIntegerForm(f"its operands of sizes {shapes[0]} and {shapes[1]} are no batches of equal size")
+    (a, of_a), (b, of_b) = scope.quantized(left), scope.quantized(right)
+    bound = float(shapes[0][-1] * of_a.reach * of_b.reach)
+    scale = multiplier_and_shift(of_a.scale * of_b.scale / params.scale, bound)
+    zero_points = [of_a.zero_point, of_b.zero_point]
+    return scope.call(node, integer.matmul.default, a, b, zero_points, *scale, *_out(params))
+
+
+def _binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    kind = str(node.target).split(".")[1]
+    left, right = node.args[:2]
+    if node.kwargs.get("alpha", 1) != 1:
+        raise NoIntegerForm("it has a factor alpha")
+    (a, of_a), (b, of_b) = scope.quantized(left), scope.quantized(right)
+    shape_of(node)
+    if kind == "mul":
+        scales, out = [1.0, 1.0], of_a.scale * of_b.scale / params.scale
+        bound = float(of_a.reach * of_b.reach)
+    else:
+        common = 2 * max(of_a.scale, of_b.scale) / 2**ADDED_BITS
+        scales, out = [of_a.scale / common, of_b.scale / common], common / params.scale
+        bound = scales[0] * of_a.reach + scales[1] * of_b.reach + 2
+    parts = [multiplier_and_shift(scale, each.reach) for scale, each in zip(scales, (of_a, of_b), strict=True)]
+    multipliers, shifts = ([each[i] for each in parts] for i in (0, 1))
+    zero_points = [of_a.zero_point, of_b.zero_point]
+    scale = multiplier_and_shift(out, bound)
+    return scope.call(node, integer.binary.default, kind, a, b, zero_points, multipliers, shifts, *scale, *_out(params))
+
+
+# --- means and pools ----------------------------------------------------------------------------------------------
+
+
+def _sum(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    given = _arguments(node)
+    if given["dtype"] not in (None, torch.float32):
+        raise NoIntegerForm(f"it computes in {given['dtype']}")
+    mean = node.target is aten.mean.dim
+    return _reduced(scope, node, given["dim"], given["keepdim"], params, mean=mean)
+
+
+def _reduced(scope: Scope, node: fx.Node, axes: Any, keepdim: bool, params: Params, *, mean: bool) -> fx.Node:
+    sizes = shape_of(node.args[0])
+    axes = sorted({axis % len(sizes) for axis in ([axes] if isinstance(axes, int) else axes or range(len(sizes)))})
+    count = math.prod(sizes[axis] for axis in axes)
+    x, of_x = scope.quantized(node.args[0])
+    ratio = of_x.scale / params.scale / (count if mean else 1)
+    scale = multiplier_and_shift(ratio, float(count * of_x.reach))
+    return scope.call(node, integer.sum.default, x, axes, keepdim, of_x.zero_point, *scale, *_out(params))
+
+
+def _adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    sizes, counts = shape_of(node.args[0]), pair(node.args[1])
+    if counts == [1, 1]:
+        return _reduced(scope, node, [len(sizes) - 2, len(sizes) - 1], True, params, mean=True)
+    if len(sizes) != 4 or any(size % count for size, count in zip(sizes[2:], counts, strict=True)):
+        raise NoIntegerForm(f"its windows differ: sizes {sizes[2:]} to {counts}")
+    kernel = [size // count for size, count in zip(sizes[2:], counts, strict=True)]
+    return _averaged(scope, node, kernel, kernel, [0, 0, 0, 0], params)
+
+
+def _average_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    given = _arguments(node)
+    kernel, stride, sides = pool_windows(node)
+    if given["divisor_override"] or (given["count_include_pad"] and any(sides)):
+        raise NoIntegerForm("TOSA's avg_pool2d divides by the elements in a window, without those of the padding")
+    return _averaged(scope, node, kernel, stride, sides, params)
+
+
+def _averaged(
+    scope: Scope, node: fx.Node, kernel: list[int], stride: list[int], sides: list[int], params: Params
+) -> fx.Node:
+    x, of_x = scope.quantized(node.args[0])
+    if of_x.scale > params.scale * 1.001:  # what was rounded once would be scaled up
+        raise NoIntegerForm("its result has a finer scale than its operand: let both share one")
+    pooled = scope.call(node, integer.avg_pool2d.default, x, kernel, stride, sides, of_x.zero_point)
+    if of_x == params:
+        return pooled
+    scale = multiplier_and_shift(of_x.scale / params.scale, 255)
+    return scope.call(node, integer.rescale.default, pooled, of_x.zero_point, *scale, *_out(params))
+
+
+RULES: dict[Any, Rule] = {
+    aten.conv2d.default: _convolution,
+    aten.conv2d.padding: _convolution,
+    aten.convolution.default: _convolution,
+    aten.linear.default: _linear,
+    aten.addmm.default: _addmm,
+    aten.matmul.default: _matmul,
+    aten.mm.default: _matmul,
+    aten.bmm.default: _matmul,
+    aten.add.Tensor: _binary,
+    aten.sub.Tensor: _binary,
+    aten.mul.Tensor: _binary,
+    aten.mean.dim: _sum,
+    aten.sum.dim_IntList: _sum,
+    aten.adaptive_avg_pool2d.default: _adaptive_pool,
+    aten.avg_pool2d.default: _average_pool,
+}
+"""By operator."""

@@ -1,0 +1,71 @@
+"""Scales as the multipliers and shifts of TOSA's ``apply_scale_32``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ADDED_BITS = 20
+"""Fractional bits of the common scale of a sum: 255 steps of two operands stay below 2³⁰."""
+
+
+class NoIntegerForm(Exception):
+    """An operator stays in floating point; the message says why."""
+
+
+@dataclass(frozen=True)
+class Params:
+    """Scale, zero point and range of a quantized tensor: it stands for ``(q - zero_point) * scale``."""
+
+    scale: float
+    zero_point: int
+    low: int
+    high: int
+
+    def quantized(self, value: float) -> int:
+        """Return ``value`` quantized, an infinity as the bound of the range."""
+        if math.isinf(value):
+            return self.low if value < 0 else self.high
+        return min(max(round(value / self.scale) + self.zero_point, self.low), self.high)
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude of ``q - zero_point``."""
+        return max(abs(self.low - self.zero_point), abs(self.high - self.zero_point))
+
+
+def multiplier_and_shift(scale: float, bound: float) -> tuple[int, int]:
+    """Return ``scale`` as ``multiplier * 2 ** -shift``, with a multiplier of 31 bits and a shift in 2..62.
+
+    ``bound`` is the largest magnitude of the values to scale, which TOSA requires to be below ``2 ** (shift - 1)``.
+
+    Raises:
+        NoIntegerForm: if it is not, or the scale has no such shift.
+    """
+    mantissa, exponent = math.frexp(scale)
+    multiplier, shift = round(mantissa * 2**31), 31 - exponent
+    if multiplier == 2**31:
+        multiplier, shift = 2**30, shift - 1
+    if shift > 62:  # a product with less than 2⁻³¹
+        multiplier, shift = multiplier >> min(shift - 62, 31), 62
+    if shift < 2 or bound >= 2 ** min(shift - 1, 31):
+        raise NoIntegerForm(f"values up to {bound:.3g} times {scale:.3g} are out of the range of TOSA's rescale")
+    return multiplier, shift
+
+
+def rescaled(values: Tensor, multiplier: Tensor | int, shift: Tensor | int) -> Tensor:
+    """Return ``values``, integers, times ``multiplier * 2 ** -shift``, rounded to the nearest, halves up, as int64.
+
+    TOSA 1.0, ``apply_scale_32`` with single rounding.
+    """
+    one = torch.ones_like(values, dtype=torch.int64)
+    return (values.to(torch.int64) * multiplier + (one << (shift - 1))) >> shift
+
+
+def reciprocal(count: int) -> tuple[int, int]:
+    """Return the multiplier and the shift of the division by ``count``: TOSA 1.0, ``reciprocal_scale``."""
+    bits = (count - 1).bit_length()
+    return (((1 << 30) + 1) << bits) // count, 30 + bits

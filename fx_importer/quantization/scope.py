@@ -1,0 +1,28 @@
+"""What the rules of operators ask of the folding."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import fx
+
+from fx_importer.quantization.graph_constants import GraphConstants
+from fx_importer.quantization.scales import Params
+
+
+class Scope(Protocol):
+    """The graph that is folded. All methods raise `NoIntegerForm`."""
+
+    constants: GraphConstants
+
+    def integer(self, node: Any, params: Params) -> fx.Node:
+        """Return the float ``node`` quantized with ``params``, computed in integers."""
+        ...
+
+    def quantized(self, node: object) -> tuple[fx.Node, Params]:
+        """Return the integers and the parameters that the float ``node`` is dequantized from."""
+        ...
+
+    def call(self, at: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """Insert a call before ``at``, with its source line and an example value."""
+        ...

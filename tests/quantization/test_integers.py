@@ -1,0 +1,165 @@
+"""Quantized programs in integers: for TOSA's integer profile, bit-exact on the reference model, a step from q/dq."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx_importer import UsageError, lower
+from fx_importer.api.lowered import Lowered
+from fx_importer.quantization.scales import NoIntegerForm, multiplier_and_shift, rescaled
+
+q = torch.ops.quantized_decomposed
+INT8 = (-128, 127, torch.int8)
+PRO_INT = "version=1.0 profiles=pro_int extensions="
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def quantize(x: Tensor, scale: float = 0.05, zero_point: int = 7) -> Tensor:
+    return q.quantize_per_tensor(x, scale, zero_point, *INT8)
+
+
+def dequantize(x: Tensor, scale: float = 0.02, zero_point: int = -11) -> Tensor:
+    return q.dequantize_per_tensor(x, scale, zero_point, *INT8)
+
+
+class Weights(torch.nn.Module):
+    """A weight that is quantized per output channel, with a bias."""
+
+    def __init__(self, *shape: int, zero_point: int = 0):
+        super().__init__()
+        self.register_buffer("values", torch.randint(-127, 128, shape, dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(shape[0]) / 500 + 0.001)
+        self.register_buffer("zeros", torch.full((shape[0],), zero_point))
+        self.bias = torch.nn.Parameter(torch.randn(shape[0]) / 4)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        values: Tensor = q.dequantize_per_channel(self.values, self.scales, self.zeros, 0, -127, 127, torch.int8)
+        return values, self.bias
+
+
+class Operators(torch.nn.Module):
+    """Operators between dequantize and quantize operators, each with a result of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full, self.deep, self.groups = Weights(6, 4, 3, 3), Weights(8, 1, 3, 5), Weights(6, 2, 1, 1)
+        self.rows = Weights(5, 7)
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        a, b = dequantize(x), dequantize(y, 0.034, 3)
+        weight, bias = self.rows()
+        return {
+            "conv": quantize(F.relu6(F.conv2d(a, *self.full(), stride=2, padding=1))),
+            "conv, same": quantize(F.conv2d(a, *self.deep(), padding="same", groups=4)),
+            "conv, dilated": quantize(F.conv2d(a, *self.full(), dilation=2)),
+            "conv, groups": quantize(F.conv2d(a, *self.groups(), groups=2)),
+            "linear": quantize(F.linear(a, *self.rows())),
+            "addmm": quantize(torch.addmm(bias, a[0, 1], weight.t())),
+            "matmul": quantize(a @ b.transpose(2, 3), 0.1),
+            "add": quantize(a + b),
+            "sub": quantize(torch.relu_(a - b[:, :1])),
+            "mul": quantize(a * b, 0.03),
+            "max_pool": quantize(F.max_pool2d(a, 3, 2, 1, ceil_mode=True), 0.02, -11),
+            "avg_pool": quantize(F.avg_pool2d(a, 3, 2, 1, count_include_pad=False)),
+            "adaptive": quantize(F.adaptive_avg_pool2d(a[..., :6], (4, 3))),
+            "mean": quantize(a.mean((-1, 1)), 0.01),
+            "cat": quantize(torch.cat([a, b], 1)),
+            "pad": quantize(F.pad(a, (1, 2, 0, 1)), 0.02, -11),
+            "moved": quantize(a.permute(0, 2, 3, 1).flatten(1)[:, 3:50].clamp(-0.5, 1)),
+            "table": quantize(F.hardswish(a)),
+            "chain": quantize(torch.tanh(a * 2 + 1) * torch.sigmoid(a), 0.01),
+        }
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    x, y = torch.randint(-128, 128, (2, 1, 4, 8, 7)).to(torch.int8)
+    return x, y
+
+
+def remarks(lowered: Lowered) -> list[str]:
+    return list(lowered.trace.stages[0].remarks)
+
+
+def test_operators_in_the_integer_profile() -> None:
+    model, given = Operators(), inputs()
+    lowered = lower(model, *given, output_type="tosa", quantized="integer", tosa_target=PRO_INT)
+    assert "f32" not in str(lowered.module)
+    (summary,) = remarks(lowered)
+    assert summary.split()[1] == summary.split()[3]
+    assert lowered.verify(*given, backends=["tosa_reference"], rtol=0, atol=0)
+    results, expected = lowered.run(*given), model(*given)
+    steps = {name: (results[name].int() - each.int()).abs().max().item() for name, each in expected.items()}
+    assert all(each.unique().numel() > 5 for each in expected.values())
+    assert max(steps.values()) <= 1, steps
+    assert not any(steps[name] for name in ("max_pool", "pad", "table", "chain")), steps
+
+
+def test_float_leftovers_are_listed() -> None:
+    weights = Weights(3, 4, zero_point=2)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = weights
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            x = dequantize(quantize(x))
+            y = quantize(F.linear(x, *self.weights()))
+            return y, quantize(torch.softmax(x, -1)), torch.tanh(x), quantize(x + x[:1] * 2)
+
+    x = torch.randn(5, 4)
+    lowered = lower(Model(), x, output_type="tosa", quantized="integer")
+    assert lowered.verify(x, backends=["tosa_reference"])
+    said = remarks(lowered)
+    assert said[0] == "quantized: 0 of 6 operators are integer"
+    assert "aten.linear.default: its weights are asymmetric (a zero point is 2): quantize them symmetrically" in said[1]
+    assert "aten.softmax.int: aten.softmax.int has no integer form" in said[2]
+    assert "aten.tanh.default: its result is not quantized to int8" in said[3]
+    assert "aten.add.Tensor: its operand mul is not quantized to int8" in said[-1]
+
+
+@pytest.mark.parametrize(
+    "scale, zero_point, said",
+    [
+        (0.0, 0, "the scale is 0.0; scales are positive and finite: calibrate with inputs that are finite"),
+        (float("nan"), 0, "the scale is nan"),
+        (0.1, 300, "the zero point 300 is outside of the range -128 to 127"),
+    ],
+)
+def test_scales_that_are_none(scale: float, zero_point: int, said: str) -> None:
+    def model(x: Tensor) -> Tensor:
+        return quantize(dequantize(x, scale, zero_point))
+
+    with pytest.raises(UsageError, match=said):
+        lower(model, inputs()[0], output_type="tosa", quantized="integer")
+
+
+def test_options_that_contradict() -> None:
+    with pytest.raises(UsageError, match="computes biases, multipliers and shifts from the weights"):
+        lower(torch.relu, torch.ones(2), output_type="tosa", quantized="integer", weights="external")
+    with pytest.raises(UsageError, match="quantized='integer' is for tosa, and not for stablehlo"):
+        lower(torch.relu, torch.ones(2), output_type="stablehlo", quantized="integer")
+
+
+def test_rescale_rounds_as_tosa() -> None:
+    values = torch.tensor([-(2**29) + 1, -7, -3, -1, 0, 1, 3, 5, 2**29 - 1])
+    for scale in (0.5, 0.25, 1 / 3, 1e-4, 1.7e-9, 1e-30):
+        multiplier, shift = multiplier_and_shift(scale, 2**29)
+        assert shift in range(2, 63)
+        assert abs(multiplier / 2**shift - scale) <= max(scale * 2**-30, 2.0**-62)
+        exact = [(each * multiplier * 2 + 2**shift) // 2 ** (shift + 1) for each in values.tolist()]
+        assert rescaled(values, multiplier, shift).tolist() == exact
+
+
+@pytest.mark.parametrize("scale, bound", [(2.0**30, 1), (1.0, 2**29), (1e-6, 2**31)])
+def test_rescale_out_of_range(scale: float, bound: float) -> None:
+    with pytest.raises(NoIntegerForm, match="out of the range of TOSA's rescale"):
+        multiplier_and_shift(scale, bound)
