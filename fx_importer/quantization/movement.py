@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -47,8 +48,9 @@ _LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
 _IDENTITIES = (aten.dropout.default, aten.dropout_.default)
 _PADS = (aten.constant_pad_nd.default, aten.pad.default)
 _POOLS = (aten.max_pool2d.default,)
+_SPLITS = (aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)
 
-MOVEMENT = frozenset((*_SAME, *_LISTS, *_IDENTITIES, *_PADS, *_POOLS))
+MOVEMENT = frozenset((*_SAME, *_LISTS, *_IDENTITIES, *_PADS, *_POOLS, operator.getitem))
 
 
 def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params: Params | None) -> fx.Node:
@@ -60,6 +62,11 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
     first: Any = node.args[0]
     if node.target in _LISTS:
         return scope.call(node, node.target, [integers(each) for each in first], *node.args[1:], **node.kwargs)
+    if node.target is operator.getitem:
+        if first.target not in _SPLITS:
+            raise NoIntegerForm(f"{first.target} has no integer form")
+        parts = scope.call(node, first.target, integers(first.args[0]), *first.args[1:], **first.kwargs)
+        return scope.call(node, operator.getitem, parts, node.args[1])
     if node.target in _IDENTITIES:
         if node.args[2]:
             raise NoIntegerForm("it drops elements at random")

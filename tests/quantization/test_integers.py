@@ -72,6 +72,7 @@ class Operators(torch.nn.Module):
             "adaptive": quantize(F.adaptive_avg_pool2d(a[..., :6], (4, 3))),
             "mean": quantize(a.mean((-1, 1)), 0.01),
             "cat": quantize(torch.cat([a, b], 1)),
+            "chunk": quantize(torch.mul(*a.chunk(2, 1)), 0.03),
             "pad": quantize(F.pad(a, (1, 2, 0, 1)), 0.02, -11),
             "moved": quantize(a.permute(0, 2, 3, 1).flatten(1)[:, 3:50].clamp(-0.5, 1)),
             "table": quantize(F.hardswish(a)),
@@ -100,6 +101,34 @@ def test_operators_in_the_integer_profile() -> None:
     assert all(each.unique().numel() > 5 for each in expected.values())
     assert max(steps.values()) <= 1, steps
     assert not any(steps[name] for name in ("max_pool", "pad", "table", "chain")), steps
+
+
+class SmallNet(torch.nn.Module):
+    """Depthwise and pointwise convolutions around a residual addition, pools, and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.depthwise, self.pointwise = Weights(8, 4, 3, 3), Weights(8, 1, 3, 3), Weights(8, 8, 1, 1)
+        self.classifier = Weights(5, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def stored(y: Tensor, *params: float) -> Tensor:
+            return dequantize(quantize(y, *params), *params)  # type: ignore[arg-type]
+
+        x = stored(F.relu6(F.conv2d(dequantize(x), *self.stem(), stride=2, padding=1)), 0.04, -128)
+        y = stored(F.relu(F.conv2d(x, *self.depthwise(), padding=1, groups=8)), 0.03, -128)
+        x = stored(x + stored(F.conv2d(y, *self.pointwise()), 0.02, 4), 0.05, -9)
+        x = stored(F.hardswish(F.max_pool2d(x, 2)), 0.04, -60)
+        x = stored(F.adaptive_avg_pool2d(x, 1), 0.02, -20).flatten(1)
+        return quantize(F.linear(x, *self.classifier()), 0.01, 3)
+
+
+def test_network_in_the_integer_profile() -> None:
+    model, x = SmallNet(), torch.randint(-128, 128, (1, 4, 16, 16), dtype=torch.int8)
+    lowered = lower(model, x, output_type="tosa", quantized="integer", tosa_target=PRO_INT)
+    assert remarks(lowered) == ["quantized: 11 of 11 operators are integer"]
+    assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
+    assert (lowered.run(x).int() - model(x).int()).abs().max() <= 1
 
 
 def test_float_leftovers_are_listed() -> None:
