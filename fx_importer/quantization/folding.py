@@ -150,7 +150,7 @@ class _Folder(Scope):
             return self._rescaled(node, *self.quantized(node), params)
         if (bounds := clamp_bounds(node)) is not None:
             low, high = (params.quantized(each) for each in bounds)
-            return self.integer(node.args[0], Params(params.scale, params.zero_point, low, max(low, high)))
+            return self.integer(node.args[0], Params(params.scale, params.zero_point, min(low, high), high))
         if node.target in MOVEMENT:
             return move(self, node, lambda each: self.integer(each, params), params)
         rule = RULES.get(node.target, table_of)

@@ -71,7 +71,7 @@ class Operators(torch.nn.Module):
             "avg_pool": quantize(F.avg_pool2d(a, 3, 2, 1, count_include_pad=False)),
             "adaptive": quantize(F.adaptive_avg_pool2d(a[..., :6], (4, 3))),
             "mean": quantize(a.mean((-1, 1)), 0.01),
-            "cat": quantize(torch.cat([a, b], 1)),
+            "cat": quantize(torch.cat([a, b, b.clamp(0.5, -0.5)], 1)),
             "chunk": quantize(torch.mul(*a.chunk(2, 1)), 0.03),
             "pad": quantize(F.pad(a, (1, 2, 0, 1)), 0.02, -11),
             "moved": quantize(a.permute(0, 2, 3, 1).flatten(1)[:, 3:50].clamp(-0.5, 1)),
