@@ -189,6 +189,8 @@ def _extremes() -> Iterator[Row]:
     yield Row("max_pool_padded", lambda x: F.max_pool2d(x, 3, 2, 1), (image,), EXACT)
     yield Row("max_pool_of_minus_inf", lambda x: F.max_pool2d(x, 3, 1, 1), (torch.full((1, 1, 3, 3), -inf),), EXACT)
     yield Row("max_pool_indices", lambda x: F.max_pool2d(x, 2, return_indices=True), (image,), EXACT)
+    volume = image.reshape(1, 1, 2, -1, image.shape[-1])
+    yield Row("max_pool3d_indices", lambda x: F.max_pool3d(x, (1, 2, 2), return_indices=True), (volume,), EXACT)
     yield Row("adaptive_max_pool", lambda x: F.adaptive_max_pool2d(x, 1), (image[..., 1:],), EXACT)
     yield Row("avg_pool", lambda x: F.avg_pool2d(x, 3, 2, 1), (image,))
     yield Row("avg_pool_no_pad_count", lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (image,))

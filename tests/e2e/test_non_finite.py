@@ -30,7 +30,7 @@ TESTED = {
         "pow_i32_of_float_tensor fmod floor_divide floor_divide_signs floor_divide_i64 floor_divide_i8 fmod_by_i32_3 "
         "remainder_of_3 floor_divide_by_3 abs_neg_i64 arithmetic_wraps_i8 is isclose equal_nan compare_a_constant "
         "copysign index_i32 sum_f16 mean_of_large_f16 norm_f16 avg_pool_f16 sum_bf16 cdist_bf16 div_f16 logaddexp "
-        "gelu_of_the_largest remainder_of_the_largest max_pool_indices " + OF_ALL
+        "gelu_of_the_largest remainder_of_the_largest max_pool_indices max_pool3d_indices " + OF_ALL
     ),
     OutputType.STABLEHLO: (
         "max_dim min_dim argmax remainder_signs fmod floor_divide remainder_i32 remainder_i64 floor_divide_i64 "

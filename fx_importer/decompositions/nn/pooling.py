@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
@@ -29,25 +30,36 @@ def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dila
     return NotImplemented if any(each.has_empty for each in windows) else window_maxima(x, windows)
 
 
-@decomposes(aten.max_pool2d_with_indices.default)
-def max_pool2d(
-    x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Any:
-    """Return values by their own lowering where supported, and indices by comparison; unused ones are dropped."""
+def _with_own_values(operator: OpOverload, x: Tensor, *settings: Any) -> Any:
+    """Return the maxima by the lowering of ``operator``, and their flat indices by comparison."""
     if _max_pool_values.get() or not is_static(x):
         return NotImplemented
-    found = _max_pool(2, x, kernel, stride, padding, dilation, ceil_mode)
+    axes = 3 if operator == aten.max_pool3d_with_indices.default else 2
+    kernel, stride, padding, dilation, ceil_mode = (*settings, *((), 0, 1, False)[len(settings) - 1 :])
+    found = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
     if found is NotImplemented:
         return NotImplemented
     values, indices = found
-    small = x.is_floating_point() or x.dtype == torch.int8  # TOSA pools no larger integers
-    if small and x.dim() == 4 and not ceil_mode and set(per_axis(dilation, 2)) == {1}:
+    small = x.is_floating_point() or (axes == 2 and x.dtype == torch.int8)  # no backend pools other integers
+    if small and x.dim() == axes + 2 and not ceil_mode and set(per_axis(dilation, axes)) == {1}:
         token = _max_pool_values.set(True)
         try:
-            values = aten.max_pool2d_with_indices(x, kernel, stride, padding, dilation, ceil_mode)[0]
+            values = operator(x, *settings)[0]
         finally:
             _max_pool_values.reset(token)
     return values, indices
+
+
+@decomposes(aten.max_pool2d_with_indices.default)
+def max_pool2d(x: Tensor, *settings: Any) -> Any:
+    """Return values by their own lowering where supported, and indices by comparison; unused ones are dropped."""
+    return _with_own_values(aten.max_pool2d_with_indices.default, x, *settings)
+
+
+@decomposes(aten.max_pool3d_with_indices.default)
+def max_pool3d_with_own_values(x: Tensor, *settings: Any) -> Any:
+    """Return the same in three axes."""
+    return _with_own_values(aten.max_pool3d_with_indices.default, x, *settings)
 
 
 @decomposes(aten.max_pool3d_with_indices.default)
@@ -56,12 +68,6 @@ def max_pool3d(
 ) -> Any:
     """Return the maxima of the windows and their flat indices."""
     return _max_pool(3, x, kernel, stride, padding, dilation, ceil_mode) if is_static(x) else NotImplemented
-
-
-@decomposes(aten.max_pool3d_with_indices.default)
-def integer_max_pool3d(x: Tensor, *settings: Any) -> Any:
-    """Return the max pool of integers; no match for floats."""
-    return NotImplemented if x.is_floating_point() else max_pool3d(x, *settings)
 
 
 @decomposes(aten.avg_pool2d.default, aten.avg_pool3d.default)

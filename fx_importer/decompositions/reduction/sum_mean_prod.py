@@ -28,7 +28,7 @@ def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torc
 @decomposes(aten.mean.dim, aten.mean.default)
 def mean_of_dynamic_axes(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """Return the sum over ``dim`` divided by the number of elements, where that is dynamic."""
-    count = math.prod(x.shape[axis] for axis in (dim or range(x.dim())))
+    count = math.prod(x.shape[axis] for axis in (dim or range(x.dim())) if x.dim())
     if isinstance(count, int) or x.is_complex():
         return NotImplemented
     return torch.sum(x, dim or list(range(x.dim())), keepdim, dtype=dtype) / count

@@ -95,8 +95,10 @@ LINALG = (
     .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
     .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
     .preferring(factories.arange_int8, because="the C++ lowering crashes on 8-bit integers")
-    .preferring(pooling.integer_max_pool3d, because="the C++ lowering crashes on integers")
-    .preferring(pooling.max_pool2d, because="the C++ lowering returns index -1 for NaN")
+    .preferring(
+        *(pooling.max_pool2d, pooling.max_pool3d_with_own_values),
+        because="the C++ lowerings return index -1 for NaN, and that of three axes crashes on integers",
+    )
     .preferring(
         *(indexing.index_by_mask, masked.masked_select, nonzero.nonzero, *unique.UNIQUE),
         because="the C++ lowerings support nonzero of some ranks, and crash on the others",
