@@ -23,6 +23,7 @@ from fx_importer.execution.call_signature import (
     read_signature,
 )
 from fx_importer.execution.channels_last import use_channels_last
+from fx_importer.execution.insertion_bounds import clamp_insertions
 from fx_importer.execution.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
@@ -98,6 +99,7 @@ def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mappin
         use_layouts_of_convolutions(module)
     elif kind == "none":
         use_channels_last(module)
+        clamp_insertions(module)
     unchanged = _unchanged(functions_of(module)["main"])
     scratch = Scratch()
     source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"

@@ -35,7 +35,8 @@ def _with_own_values(operator: OpOverload, x: Tensor, *settings: Any) -> Any:
     if _max_pool_values.get() or not is_static(x):
         return NotImplemented
     axes = 3 if operator == aten.max_pool3d_with_indices.default else 2
-    kernel, stride, padding, dilation, ceil_mode = (*settings, *((), 0, 1, False)[len(settings) - 1 :])
+    defaults: tuple[Any, ...] = ((), 0, 1, False)
+    kernel, stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) - 1 :])
     found = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
     if found is NotImplemented:
         return NotImplemented
