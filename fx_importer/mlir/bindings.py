@@ -38,9 +38,16 @@ for _dialect in ("stablehlo", "chlo", "torch_c", "tm_tensor"):
         sys.modules[_module] = ModuleType(_module)
 
 
+_EMITTED = (
+    *("affine", "arith", "bufferization", "builtin", "cf", "complex", "func", "linalg", "llvm", "math", "memref"),
+    *("ml_program", "quant", "scf", "shape", "tensor", "tosa", "vector"),
+)
+"""Dialects of which Python code creates operations. Parsers and passes load others: all take five milliseconds."""
+
+
 def new_context() -> ir.Context:
     """Return a context in which the torch dialect is loaded and diagnostics arrive in `ir.MLIRError`, not on stderr."""
-    context = ir.Context()
+    context = ir.Context(load_on_create_dialects=_EMITTED)
     torch_d.register_dialect(context)
     return context
 

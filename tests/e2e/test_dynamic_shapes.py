@@ -132,7 +132,6 @@ def resized(x):
         lambda: (nn.MaxPool2d(2), (normal(2, 3, 8, 8),)),
         dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
         others=lambda: [(normal(3, 3, 9, 7),)],
-        fails={TOSA: "tosa.max_pool2d"},  # its windows divide the input
     ),
     Case(
         "sequence",
