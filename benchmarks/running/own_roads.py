@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer.benchmarking import Engine, Example
-from fx_importer.execution.iree import _FLAGS, _compile
+from fx_importer.execution.engines.iree import _FLAGS, _compile
 from fx_importer.execution.optional_packages import imported, require
 from fx_importer.process.scratch import Scratch
 

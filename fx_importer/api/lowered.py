@@ -18,8 +18,8 @@ from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.errors import warn_renamed
 from fx_importer.execution import Backend, Caller
-from fx_importer.execution.iree_parameters import SCOPE
-from fx_importer.execution.portable_artifact import Weights
+from fx_importer.execution.engines.iree_parameters import SCOPE
+from fx_importer.execution.engines.portable_artifact import Weights
 from fx_importer.lowerings import layers, stubs_of
 from fx_importer.manifest import OperatorStub
 from fx_importer.mlir.bindings import ir

@@ -7,14 +7,14 @@ from fx_importer.execution.backend_table import (
     STUB_BACKEND,
     backend_named,
 )
-from fx_importer.execution.caller import Caller
+from fx_importer.execution.calls.caller import Caller
 from fx_importer.execution.eager import EagerBackend
-from fx_importer.execution.iree import IreeBackend
+from fx_importer.execution.engines.iree import IreeBackend
+from fx_importer.execution.engines.stablehlo_interpreter import StablehloBackend
+from fx_importer.execution.engines.tosa_reference import TosaReferenceBackend
+from fx_importer.execution.engines.xla import XlaBackend
 from fx_importer.execution.isolated_backend import IsolatedBackend, Worker
-from fx_importer.execution.jit import JitBackend
-from fx_importer.execution.stablehlo_interpreter import StablehloBackend
-from fx_importer.execution.tosa_reference import TosaReferenceBackend
-from fx_importer.execution.xla import XlaBackend
+from fx_importer.execution.jit.jit_backend import JitBackend
 
 __all__ = [
     "BACKENDS",

@@ -8,11 +8,11 @@ from typing import Any
 
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Backend
-from fx_importer.execution.iree import IreeBackend
-from fx_importer.execution.jit import JitBackend
-from fx_importer.execution.stablehlo_interpreter import StablehloBackend
-from fx_importer.execution.tosa_reference import TosaReferenceBackend
-from fx_importer.execution.xla import XlaBackend
+from fx_importer.execution.engines.iree import IreeBackend
+from fx_importer.execution.engines.stablehlo_interpreter import StablehloBackend
+from fx_importer.execution.engines.tosa_reference import TosaReferenceBackend
+from fx_importer.execution.engines.xla import XlaBackend
+from fx_importer.execution.jit.jit_backend import JitBackend
 
 BACKENDS: Mapping[str, Callable[[], Backend]] = {
     "jit": JitBackend,

@@ -12,8 +12,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 
 from fx_importer.errors import UsageError
-from fx_importer.execution.argument_values import with_declared_dtype
 from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.calls.argument_values import with_declared_dtype
 from fx_importer.fx_graph.programs import held_value
 from fx_importer.manifest import Argument, Function, Manifest
 from fx_importer.mlir.bindings import ir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fx_importer.errors import UsageError
-from fx_importer.execution.call_signature import CallingConvention
+from fx_importer.execution.calls.call_signature import CallingConvention
 from fx_importer.mlir.bindings import func_d, ir, passmanager
 from fx_importer.mlir.module_contents import copy_module
 from fx_importer.mlir.walk import operations

@@ -19,7 +19,7 @@ _TABLE = 1024
 class TosaSizeOps(TorchTosaOps):
     """Emits TOSA on sizes: an int, or a ``!tosa.shape<1>`` where the size is dynamic.
 
-    Folding is the canonicalizer's: `fx_importer.execution.tosa_specialization` makes all of them constants.
+    Folding is the canonicalizer's: `fx_importer.execution.engines.tosa_specialization` makes all of them constants.
     """
 
     def sizes(self, x: ir.Value) -> list[Size]:

@@ -99,4 +99,4 @@ LLVM = Pipeline(
         ),
     ),
 )
-"""Run by `execution.jit`, with rewrites between the stages."""
+"""Run by `execution.jit.jit_backend`, with rewrites between the stages."""

@@ -8,10 +8,10 @@ from torch import nn
 
 from fx_importer import CrashedError, NotInstalledError, StageFailed, UsageError, lower
 from fx_importer.execution import BACKENDS, StablehloBackend, TosaReferenceBackend, backend_named
-from fx_importer.execution.iree import IREE
-from fx_importer.execution.stablehlo_interpreter import STABLEHLO
-from fx_importer.execution.tosa_reference import TOSA
-from fx_importer.execution.xla import XLA
+from fx_importer.execution.engines.iree import IREE
+from fx_importer.execution.engines.stablehlo_interpreter import STABLEHLO
+from fx_importer.execution.engines.tosa_reference import TOSA
+from fx_importer.execution.engines.xla import XLA
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 
 TRANSPOSE = {

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fx_importer import UsageError, link, lower
-from fx_importer.execution.iree_parameters import with_parameters
+from fx_importer.execution.engines.iree_parameters import with_parameters
 from tests.execution.test_backend_table import needs_iree
 
 

@@ -1,0 +1,1 @@
+"""Calls of loaded functions: signatures, arguments, state and sizes."""

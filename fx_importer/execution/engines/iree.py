@@ -1,0 +1,246 @@
+"""Backend that compiles every output type except raw with IREE, and runs it on the host CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import CrashedError
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.calls.call_signature import (
+    IN_STABLEHLO,
+    CallingConvention,
+    Kind,
+    Signature,
+    TensorKind,
+    read_signature,
+)
+from fx_importer.execution.calls.specialization import Specialized, is_dynamic
+from fx_importer.execution.calls.state import OnDevice
+from fx_importer.execution.engines.insertion_bounds import clamp_insertions
+from fx_importer.execution.engines.iree_parameters import SCOPE, with_parameters
+from fx_importer.execution.layouts.channels_last import use_channels_last
+from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
+from fx_importer.execution.memref import dense
+from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
+from fx_importer.execution.optional_packages import check_installed, imported
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import terminator
+from fx_importer.mlir.tensor_elements import as_array
+from fx_importer.process.one_shot import run_command
+from fx_importer.process.scratch import Scratch
+
+IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
+
+_FLAGS = (
+    "--iree-hal-target-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    "--iree-input-demote-f64-to-f32=false",  # the default demotes, and changes the type of the function
+    "--mlir-print-op-on-diagnostic=false",
+)
+_INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
+"""The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
+_ELEMENTS = {
+    torch.float64: "FLOAT_64",
+    torch.float32: "FLOAT_32",
+    torch.float16: "FLOAT_16",
+    torch.bfloat16: "BFLOAT_16",
+    torch.float8_e4m3fn: "FLOAT_8_E4M3_FN",
+    torch.float8_e5m2: "FLOAT_8_E5M2",
+    torch.float8_e4m3fnuz: "FLOAT_8_E4M3_FNUZ",
+    torch.float8_e5m2fnuz: "FLOAT_8_E5M2_FNUZ",
+    torch.complex64: "COMPLEX_64",
+    torch.complex128: "COMPLEX_128",
+    torch.bool: "BOOL_8",
+}
+"""IREE's names of element types that are not integers."""
+
+
+@dataclass(frozen=True)
+class IreeBackend:
+    """IREE, for the CPU."""
+
+    name: str = "iree"
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor], hash=False)
+    """The weights of elided resources, by their names. Compiled code reads them in place."""
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Compile the function ``func_name`` of ``module``, which does not change.
+
+        In StableHLO with dynamic sizes, a static specialization is compiled for each set of sizes.
+
+        Raises:
+            NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
+            UsageError: if there is no such function, or it takes or returns anything but tensors.
+            StageFailed: if IREE cannot compile it, with its errors.
+        """
+        check_installed(self.name)
+        copy, function = extract_function(module, func_name)
+        signature = read_signature(function, IREE)
+        there = dialects_of(copy)
+        kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
+        if kind == "torch":
+            inline_calls(copy)  # IREE 3.13 does not resolve calls in this dialect
+        if kind == "stablehlo" and is_dynamic(signature):
+            # IREE 3.13 does not lower dynamic_reshape.
+            return Specialized(signature, copy, lambda module, static: _load(module, static, kind, self.parameters))
+        return _load(copy, signature, kind, self.parameters)
+
+
+def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mapping[str, torch.Tensor]) -> _Function:
+    if kind == "stablehlo":
+        use_layouts_of_convolutions(module)
+    elif kind == "none":
+        use_channels_last(module)
+        clamp_insertions(module)
+    unchanged = _unchanged(functions_of(module)["main"])
+    scratch = Scratch()
+    source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
+    if parameters:
+        source.write_text(with_parameters(module, {key: key for key in parameters}))
+    else:
+        module.operation.write_bytecode(str(source))
+    tools = imported("iree", "iree", "iree.compiler.tools.binaries")
+    command = [tools.find_tool("iree-compile"), source, f"--iree-input-type={kind}", *_FLAGS, "-o", compiled]
+    with Trace().stage("iree-compile"):
+        _compile(command)
+    source.unlink()
+    return _Function(signature, *_loaded(compiled, parameters), scratch, unchanged)
+
+
+def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
+    """Return the positions of results that are arguments, and of these.
+
+    IREE 3.13 returns the buffer that it was given, also if it writes to it.
+    """
+    results = enumerate(terminator(function.entry_block).operands)
+    return {at: ir.BlockArgument(each).arg_number for at, each in results if isinstance(each.owner, ir.Block)}
+
+
+def _compile(command: Sequence[str | Path]) -> None:
+    try:
+        run_command("iree-compile", command)
+    except CrashedError as error:
+        found = [line.partition("error: ")[2] for line in error.output.splitlines() if "error: " in line]
+        if error.signal or not found:
+            raise
+        raise ValueError("; ".join(dict.fromkeys(found))) from error
+
+
+@functools.cache
+def _config(driver: str) -> Any:
+    """Return the configuration with the device, which all functions share: so one can take what another returned."""
+    return imported("iree", "iree", "iree.runtime").Config(driver)
+
+
+def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor]) -> tuple[Any, Any, Any]:
+    """Return the module ``iree.runtime``, the device, and the function ``main``.
+
+    The device runs on all processors, unless PyTorch has one thread.
+    """
+    runtime = imported("iree", "iree", "iree.runtime")
+    config = _config("local-sync" if torch.get_num_threads() == 1 else "local-task")
+    modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
+    if parameters:
+        index = runtime.ParameterIndex()
+        for key, tensor in parameters.items():
+            index.add_buffer(key, as_array(tensor.detach()).view(np.uint8))
+        provider = index.create_provider(SCOPE)
+        modules.insert(0, runtime.create_io_parameters_module(config.vm_instance, provider))
+    module = runtime.load_vm_modules(*modules, config=config)[-1]
+    return runtime, config.device, module["main"]
+
+
+@dataclass(frozen=True)
+class _Function:
+    signature: Signature
+    runtime: Any
+    device: Any
+    main: Any
+    scratch: Scratch
+    """The directory of the compiled code."""
+
+    unchanged: Mapping[int, int]
+    """The positions of results that are arguments, and of these."""
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device, and are taken from there."""
+        self.signature.check(arguments)
+        values = [each.array if isinstance(each, _Array) else self._pass(each) for each in arguments]
+        kept = {
+            at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
+        }
+        with Trace().stage("iree"):
+            returned = self.main(*values)
+        results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+        return tuple(
+            kept[at] if at in kept else self._taken(at, each, kind)
+            for at, (kind, each) in enumerate(zip(self.signature.results, results, strict=True))
+        )
+
+    def _taken(self, at: int, result: Any, kind: Kind) -> Any:
+        if not isinstance(kind, TensorKind):
+            return kind.python(result)
+        array = _Array(result, kind)
+        return array if at in self.signature.aliases else array.tensor()
+
+    def _pass(self, value: Any) -> Any:
+        """Return a copy of a tensor on the device. It is passed as bits, since numpy lacks some dtypes."""
+        if not isinstance(value, torch.Tensor):
+            return int(value) if isinstance(value, bool) else value
+        bits = dense(value)
+        if bits.dtype not in _BY_ITSELF:
+            bits = bits.view(_INTEGERS[bits.dtype.itemsize])
+        element = _ELEMENTS.get(value.dtype, f"SINT_{8 * value.dtype.itemsize}")
+        buffer = self.device.allocator.allocate_buffer_copy(
+            memory_type=self.runtime.MemoryType.DEVICE_LOCAL,
+            allowed_usage=self.runtime.BufferUsage.DEFAULT,
+            device=self.device,
+            buffer=bits.numpy(),
+            element_type=getattr(self.runtime.HalElementType, element),
+        )
+        return self.runtime.DeviceArray(self.device, buffer)
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BY_ITSELF = (torch.complex128, torch.complex64, torch.bool)
+
+
+def _copied(value: Any, state: bool) -> Any:
+    """Return a result that is an argument; state may stay where it is."""
+    if isinstance(value, OnDevice):
+        return value if state else value.tensor()
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+@dataclass(frozen=True)
+class _Array(OnDevice):
+    """A result on the device."""
+
+    array: Any
+    kind: TensorKind
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.kind.dtypes[0]
+
+    def tensor(self) -> torch.Tensor:
+        return _tensor(self.array.to_host(), self.kind)
+
+
+def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:
+    (dtype, *_) = kind.dtypes
+    assert array.dtype.itemsize == dtype.itemsize
+    if dtype not in _BY_ITSELF:
+        array = array.view(f"i{dtype.itemsize}")
+    return torch.from_numpy(np.array(array)).view(dtype)

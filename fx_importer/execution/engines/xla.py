@@ -1,0 +1,141 @@
+"""Backend that runs StableHLO with XLA, from the packages ``jax`` and ``jaxlib``, on the host CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.execution.backend import Loaded, Value
+from fx_importer.execution.calls.call_signature import Signature, TensorKind, read_signature
+from fx_importer.execution.calls.specialization import Specialized, is_dynamic
+from fx_importer.execution.calls.state import OnDevice
+from fx_importer.execution.constant_arguments import take_resources
+from fx_importer.execution.engines.dense_arguments import DenseArguments
+from fx_importer.execution.engines.weight_preparation import split_preparation
+from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
+from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
+from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
+from fx_importer.execution.module_functions import check_dialects, extract_function, functions_of
+from fx_importer.execution.optional_packages import check_installed, imported
+from fx_importer.mlir.bindings import ir
+
+
+@dataclass(frozen=True)
+class XlaBackend:
+    """XLA, for the CPU."""
+
+    name: str = "xla"
+
+    def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
+        """Compile the function ``func_name`` of ``module``, which does not change, from a portable artifact.
+
+        Weights become arguments: an artifact has no ``dense_resource``. With dynamic sizes, a static specialization is
+        compiled for each set of sizes.
+
+        Raises:
+            NotInstalledError: without ``jax`` and ``jaxlib``.
+            UsageError: if there is no such function, or it takes or returns anything but tensors, or
+                has operations of other dialects.
+            StageFailed: if the module cannot be serialized to an artifact, or XLA cannot compile it.
+        """
+        check_installed(self.name)
+        copy, function = extract_function(module, func_name)
+        signature = read_signature(function, XLA)
+        check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
+        jax = imported(self.name, "xla", "jax")
+        device = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu").local_devices()[0]
+        with Trace().stage("constants"):
+            weights = [put(jax, device, each) for each in take_resources(function, "stablehlo.constant", XLA.dtypes)]
+        prepared: dict[str, Sequence[Any]] = {}
+
+        def compiled(module: ir.Module, static: Signature) -> _Function:
+            use_layouts_of_convolutions(module)
+            make_row_writes_conditional(functions_of(module)["main"], _donated(static))
+            preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
+            kept = weights
+            if preparation is not None:
+                text = str(preparation)  # specializations for other sizes prepare the weights alike
+                if text not in prepared:
+                    with jax.enable_x64(True):
+                        prepared[text] = compile_program(preparation, device)(*weights)
+                kept = prepared[text]
+            return _Function(static, jax, device, compile_program(module, device, _donated(static)), kept)
+
+        return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
+
+
+def _donated(signature: Signature) -> frozenset[int]:
+    """Return the positions of arguments whose memory can be that of new values of state."""
+    kinds = signature.arguments, signature.results
+    return frozenset(at for new, at in signature.aliases.items() if kinds[0][at] == kinds[1][new])
+
+
+class _Function:
+    """Compiled code and its weights."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        jax: Any,
+        device: Any,
+        program: Callable[..., Sequence[Any]],
+        weights: Sequence[Any],
+    ):
+        self.signature = signature
+        self._program = program
+        self._weights = weights
+        self._enable_x64 = jax.enable_x64
+        self._arguments = DenseArguments(signature)
+        kept = {at: at in _donated(signature) for at in signature.aliases.values()}
+        self._passed: list[Callable[[Any], Any]] = [
+            partial(_state, jax, device, kept[at]) if at in kept else as_array for at in range(len(signature.arguments))
+        ]
+        """What passes an argument to the program."""
+        self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
+
+    def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return tuple(as_tensor(*each) for each in zip(self._run(arguments), self._results, strict=True))
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device, in the memory of the old ones."""
+        results = [_Array(*each) for each in zip(self._run(arguments), self._results, strict=True)]
+        return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))
+
+    def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        given = [passed(each) for passed, each in zip(self._passed, self._arguments(arguments), strict=True)]
+        with self._enable_x64(True):
+            try:
+                results = self._program(*given, *self._weights)
+                for each in results[:1]:  # arguments are read in place: nobody may write to them before
+                    each.block_until_ready()
+            except Exception:
+                with Trace().stage("xla"):  # which says what failed
+                    raise
+        return results
+
+
+def _state(jax: Any, device: Any, donated: bool, value: Any) -> Any:
+    """Return state as an array; a copy that may be written if it is donated."""
+    if isinstance(value, _Array):
+        return value.array
+    return put(jax, device, value) if donated else as_array(value)
+
+
+@dataclass(frozen=True)
+class _Array(OnDevice):
+    """A result on the device."""
+
+    array: Any
+    type: torch.dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.type
+
+    def tensor(self) -> torch.Tensor:
+        return as_tensor(self.array, self.type)

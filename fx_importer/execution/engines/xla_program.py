@@ -1,0 +1,110 @@
+"""Programs of StableHLO as functions that jax compiles, so that jax's path of calls, in C++, takes the arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.execution.calls.call_signature import IN_STABLEHLO, CallingConvention, TensorKind, read_signature
+from fx_importer.execution.memref import dense
+from fx_importer.execution.module_functions import functions_of
+from fx_importer.execution.optional_packages import imported
+from fx_importer.mlir.bindings import ir, portable_artifact
+
+XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
+
+
+def compile_program(module: ir.Module, device: Any, donated: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
+    """Compile the function ``main`` of ``module`` for ``device``. It takes arrays of jax or numpy, and returns jax's.
+
+    Those at the positions ``donated`` have to be jax's: results may be in their memory. It is called in ``enable_x64``.
+    """
+    jax = imported("xla", "xla", "jax")
+    signature = read_signature(functions_of(module)["main"], XLA)
+    arguments, results = (
+        [
+            jax.ShapeDtypeStruct(each.shape, _numpy_type(each.dtypes[0]))
+            for each in kinds
+            if isinstance(each, TensorKind)
+        ]
+        for kinds in (signature.arguments, signature.results)
+    )
+    with Trace().stage("artifact"):
+        parameters = {"artifact": portable_artifact(module), "results": tuple((x.shape, x.dtype) for x in results)}
+    placed = jax.sharding.SingleDeviceSharding(device)
+    with Trace().stage("xla-compile"), jax.enable_x64(True):
+        function = jax.jit(
+            lambda *arrays: _call().bind(*arrays, **parameters),
+            keep_unused=True,
+            donate_argnums=tuple(donated),
+            in_shardings=placed,
+            out_shardings=placed,
+        )
+        return function.lower(*arguments).compile()
+
+
+@functools.cache
+def _call() -> Any:
+    """Return jax's primitive that calls the function ``main`` of an artifact."""
+    jax, core = imported("xla", "xla", "jax"), imported("xla", "xla", "jax.extend.core")
+    mlir = imported("xla", "xla", "jax.interpreters.mlir")
+    primitive = core.Primitive("fx_importer_call")
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(lambda *_, results, **__: [jax.core.ShapedArray(*each) for each in results])
+    mlir.register_lowering(primitive, _lowered)
+    return primitive
+
+
+def _lowered(context: Any, *operands: Any, artifact: bytes, results: Any) -> Any:
+    """Emit the call in the module that jax makes, with the bindings of jax."""
+    del results
+    bindings, func, stablehlo = (
+        imported("xla", "xla", f"jaxlib.mlir.{each}") for each in ("ir", "dialects.func", "dialects.stablehlo")
+    )
+    mlir = imported("xla", "xla", "jax.interpreters.mlir")
+    outer = context.module_context
+    inner = stablehlo.deserialize_portable_artifact(outer.context, artifact)
+    types = bindings.SymbolTable(inner.operation)["main"].type.results
+    name = mlir.merge_mlir_modules(outer.module, "fx_importer_main", inner)
+    return func.CallOp(types, bindings.FlatSymbolRefAttr.get(name), operands).results
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+_BITS = {1: torch.int8, 2: torch.int16}
+_IN_NUMPY = {dtypes[0] for name, dtypes in IN_STABLEHLO.items() if not name.startswith(("bf", "f8"))}
+
+
+@functools.cache
+def _numpy_type(dtype: torch.dtype) -> Any:
+    """Return the dtype in numpy. ``ml_dtypes`` has those that numpy lacks, under torch's names."""
+    if dtype in _IN_NUMPY:
+        return torch.empty(0, dtype=dtype).numpy().dtype
+    return np.dtype(getattr(imported("xla", "xla", "ml_dtypes"), str(dtype).removeprefix("torch.")))
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """Return the dense ``tensor`` as an array of numpy, which shares its memory."""
+    plain = tensor.detach() if tensor.requires_grad else tensor
+    if tensor.dtype in _IN_NUMPY:
+        return plain.numpy()
+    return plain.view(_BITS[tensor.dtype.itemsize]).numpy().view(_numpy_type(tensor.dtype))
+
+
+def put(jax: Any, device: Any, tensor: torch.Tensor) -> Any:
+    """Return a copy of ``tensor`` as an array of jax on ``device``."""
+    with jax.enable_x64(True):  # without it, 64 bits become 32
+        return jax.device_put(as_array(dense(tensor)).copy(), device)
+
+
+def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a copy of an array of jax."""
+    copy = np.array(array)
+    return (
+        torch.from_numpy(copy) if dtype in _IN_NUMPY else torch.from_numpy(copy.view(f"i{dtype.itemsize}")).view(dtype)
+    )

@@ -1,0 +1,1 @@
+"""The JIT: lowering of linalg to LLVM, kernels, memory, and compiled code."""

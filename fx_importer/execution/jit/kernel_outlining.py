@@ -1,0 +1,170 @@
+"""Outlining of loops to functions, which LLVM compiles faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fx_importer.execution.jit.arena import memory_of
+from fx_importer.execution.jit.parallel_loops import (
+    DYNAMIC_PREFIX,
+    PREFIX,
+    SMALLEST_TRIP_COUNT,
+    TILES,
+    constant_bound,
+    loop_to_split,
+)
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.emit_llvm import function_hints
+from fx_importer.mlir.walk import operations
+
+_CLONED = ("arith.constant", "memref.get_global")
+"""Operations that are cloned into a kernel instead of being passed as arguments."""
+_LOOPS = ("scf.for", "scf.parallel")
+SMALL_TRIP_COUNT = 1 << 16
+"""The trip count of a loop of microseconds, which takes LLVM tens of milliseconds to unroll and vectorize."""
+
+
+def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
+    """Outline every outermost loop without results to a function; equal loops call the same function.
+
+    LLVM takes minutes for a model in one function. Functions of at most ``small_trip_count`` iterations are optimized
+    for size, which takes a tenth of the time.
+    """
+    loops: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in _LOOPS and not op.results:
+            loops.append(op)
+            return ir.WalkResult.SKIP
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    named: dict[str, str] = {}  # by text without the name
+    for number, loop in enumerate(loops):
+        with module.context, loop.location:
+            count = _trip_count(loop)
+            split = loop_to_split(loop) if count >= SMALLEST_TRIP_COUNT or TILES in loop.attributes else None
+            prefix = "" if split is None else DYNAMIC_PREFIX if count == math.inf else PREFIX
+            kernel, call = _outline(loop, f"{prefix}kernel_{number}", module, split)
+            small = count <= small_trip_count
+            hint = "optsize" if small else ("prefer-vector-width", "512")
+            # With the prefix of the dialect: attributes without one are lost in the conversion.
+            kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
+            name = kernel.name.value
+            text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
+            if named.setdefault(text, name) != name:
+                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[text])
+                kernel.erase()
+
+
+def reassociate_sums(module: ir.Module) -> None:
+    """Let LLVM split each sum of floats in memory into vectors: an ordered one adds a number at a time."""
+    for op in operations(module.operation, ("arith.addf",)):
+        uses = [use.owner for use in op.results[0].uses]
+        if len(uses) != 1 or uses[0].name != "memref.store":
+            continue
+        place = list(uses[0].operands)[1:]
+        loads = [value.owner for value in op.operands if producer(value) == "memref.load"]
+        if any(list(load.operands) == place for load in loads):
+            op.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>", op.context)
+
+
+def skip_optimization(function: func_d.FuncOp) -> None:
+    """Have LLVM not optimize ``function`` if it has no loop: what only calls kernels takes most of the time."""
+    if not any(op.name.startswith("scf.") for op in operations(function.operation)):
+        function.attributes["llvm.passthrough"] = function_hints(function.context, "optnone", "noinline")
+
+
+def _outline(
+    loop: ir.Operation, name: str, module: ir.Module, split: int | None
+) -> tuple[func_d.FuncOp, func_d.CallOp]:
+    """Outline ``loop``; the last arguments of the kernel are the bounds of the loop number ``split``, if any."""
+    bounds = [] if split is None else [split, split + len(loop.regions[0].blocks[0].arguments)]
+    inside = operations(loop)
+    defined = {value for op in inside for value in _values_of(op)}
+    captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
+    cloned = [value for value in captured if producer(value) in _CLONED]
+    passed = [value for value in captured if value not in cloned] + [loop.operands[each] for each in bounds]
+
+    with ir.InsertionPoint(module.body):
+        kernel = func_d.FuncOp(name, ([_argument_type(value.type) for value in passed], []), visibility="private")
+    if all(_is_bare_pointer(value.type) for value in passed):
+        kernel.attributes["llvm.bareptr"] = ir.UnitAttr.get()
+    entry = kernel.add_entry_block()
+    taken = list(entry.arguments)
+    replacements: dict[ir.Value, ir.Value] = {}
+    with ir.InsertionPoint(entry):
+        # Without the bounds: a dynamic one may also be captured.
+        for value, argument in zip(passed[: len(passed) - len(bounds)], taken, strict=False):
+            replacements[value] = _bitcast(argument, value.type)
+        for value in cloned:
+            replacements[value] = value.owner.clone().results[0]
+        end = func_d.ReturnOp([])
+    with ir.InsertionPoint(loop):
+        call = func_d.CallOp([], name, [_bitcast(value, _argument_type(value.type)) for value in passed])
+    loop.move_before(end)
+    for op in inside:
+        for position, value in enumerate(op.operands):
+            if value in replacements:
+                op.operands[position] = replacements[value]
+    _say_what_is_distinct(kernel, passed)
+    for bound, argument in zip(bounds, taken[len(taken) - len(bounds) :], strict=True):
+        loop.operands[bound] = argument
+    return kernel, call
+
+
+def _argument_type(value_type: ir.Type) -> ir.Type:
+    """Return the type by which a value is passed: the bits of 16-bit floats, which take a runtime library to pass."""
+    return ir.IntegerType.get_signless(16) if isinstance(value_type, ir.BF16Type | ir.F16Type) else value_type
+
+
+def _bitcast(value: ir.Value, result: ir.Type) -> ir.Value:
+    if value.type == result:
+        return value
+    return Emitter(ir.InsertionPoint.current, ir.Location.current).value("arith.bitcast", result, value)
+
+
+def _say_what_is_distinct(kernel: func_d.FuncOp, passed: Sequence[ir.Value]) -> None:
+    """Mark the buffers that share no memory with others which the kernel takes: LLVM then keeps sums in registers."""
+    if "llvm.bareptr" not in kernel.attributes:
+        return
+    owners = {i: memory_of(value) for i, value in enumerate(passed) if isinstance(value.type, ir.MemRefType)}
+    if any(each is None for each in owners.values()):
+        return
+    found = list(owners.values())
+    noalias = {"llvm.noalias": ir.UnitAttr.get()}
+    kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(
+        [ir.DictAttr.get(noalias if i in owners and found.count(owners[i]) == 1 else {}) for i in range(len(passed))]
+    )
+
+
+def _trip_count(op: ir.Operation) -> float:
+    """Return the number of iterations of the innermost bodies of a loop; infinity if it is dynamic."""
+    inner = sum(_trip_count(each) for region in op.regions for block in region for each in block if list(each.regions))
+    if op.name == "scf.if":
+        return inner
+    if op.name == "scf.parallel":
+        count = len(op.operands) // 3
+        sizes = [constant_bound(value) for value in list(op.operands)[count : 2 * count]]
+        return math.prod(math.inf if each is None else each for each in sizes) * max(inner, 1)
+    bounds = [constant_bound(value) for value in list(op.operands)[:3]] if op.name == "scf.for" else []
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) != 3:
+        return math.inf
+    start, stop, step = known
+    return max(stop - start, 0) // max(step, 1) * max(inner, 1)
+
+
+def _values_of(op: ir.Operation) -> list[ir.Value]:
+    return [*op.results, *(value for region in op.regions for block in region for value in block.arguments)]
+
+
+def _is_bare_pointer(value_type: ir.Type) -> bool:
+    """Whether the address is all that the type leaves open: bare pointers can be passed."""
+    if not isinstance(value_type, ir.MemRefType):
+        return True
+    return value_type.has_static_shape and value_type.layout == ir.AffineMapAttr.get(
+        ir.AffineMap.get_identity(value_type.rank)
+    )

@@ -1,0 +1,252 @@
+"""Outlining of matrix products and convolutions to functions, which PyTorch's kernels implement.
+
+A function's body says what it computes, so that bufferization sees what it reads and writes. Afterwards, `bind_library`
+drops the body, and compiled code calls the kernel of `execution.library_kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fx_importer.execution.jit.library_kernels import Convolution, Function, Kernel, Kernels, Product
+from fx_importer.execution.jit.native_products import define_product, define_tiles
+from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
+from fx_importer.mlir.walk import operations
+
+SMALLEST_WORK = 1 << 15
+"""The number of multiplications from which a call, of about ten microseconds, is faster than loops."""
+_FLOATS = ("f32", "f64", "f16", "bf16")
+_ATTRIBUTE = "fx_importer.library"
+_PRODUCTS = {
+    "linalg.matmul": ((0, 2), (2, 1), (0, 1)),
+    "linalg.batch_matmul": ((0, 1, 3), (0, 3, 2), (0, 1, 2)),
+}
+"""The loop that each axis of each operand runs along, without ``indexing_maps``. The last loop is the reduction."""
+_CONVOLUTIONS = {
+    "linalg.conv_1d_ncw_fcw": ("ncs", "fcs"),
+    "linalg.conv_2d_nchw_fchw": ("ncss", "fcss"),
+    "linalg.conv_2d_nhwc_fhwc": ("nssc", "fssc"),
+    "linalg.conv_2d_nhwc_hwcf": ("nssc", "sscf"),
+    "linalg.conv_3d_ncdhw_fcdhw": ("ncsss", "fcsss"),
+    "linalg.conv_2d_ngchw_gfchw": ("ngcss", "gfcss"),
+    "linalg.depthwise_conv_2d_nchw_chw": ("ncss", "css"),
+    "linalg.depthwise_conv_2d_nhwc_hwc": ("nssc", "ssc"),
+}
+"""The axes of input and weight: batch, group, channel, filter, spatial. Results have those of the input."""
+
+
+def outline_library_calls(module: ir.Module) -> dict[str, Function]:
+    """Outline the products and convolutions of ``module``, on tensors, that are worth a call; return them by name.
+
+    Integers stay loops, and so do products whose operands have other types than their result.
+    """
+    kernels: dict[str, Function] = {}
+    named: dict[tuple[Kernel, str], str] = {}
+    for op in operations(module.operation, {*_PRODUCTS, *_CONVOLUTIONS}):
+        region = _Region.of(op)
+        if region is None:
+            continue
+        kernel = _product(region) if op.name in _PRODUCTS else _convolution(region)
+        if kernel is not None:
+            name = f"fx_importer_library_{len(kernels)}"
+            function, call, taken = _outline(region, name, module)
+            text = function.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
+            if named.setdefault((kernel, text), name) == name:
+                kernels[name] = Function(kernel, *taken)
+            else:
+                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[kernel, text], module.context)
+                function.operation.erase()
+    return kernels
+
+
+def bind_library(module: ir.Module, kernels: Kernels) -> None:
+    """Replace the bodies of the outlined functions, on buffers, by calls of BLAS, or by those of C interfaces."""
+    elements: set[str] = set()
+    for op in list(module.body):
+        if not isinstance(op, func_d.FuncOp) or op.name.value not in kernels.functions or op.type.results:
+            continue
+        kernel = kernels.functions[op.name.value].kernel
+        if isinstance(kernel, Product) and (element := define_product(op, kernel)):
+            elements.add(element)
+            continue
+        with module.context, op.location, ir.InsertionPoint(op):
+            new = func_d.FuncOp(op.name.value, op.type, visibility="private")
+            new.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        op.operation.erase()
+    define_tiles(module, sorted(elements))
+
+
+class _Region:
+    """The operations of a product or convolution that one call computes: padding, zeros, itself, and rounding."""
+
+    def __init__(self, op: ir.Operation, zero: bool, rounding: ir.Operation | None):
+        self.op = op
+        self.zero = zero
+        self.rounding = rounding
+        last = rounding or op
+        begin = op.operands[2]
+        self.ops = [begin.owner, op] if zero else [op]
+        self.destination: ir.Value = begin.owner.operands[1] if zero else begin
+        if rounding is not None:
+            if producer(self.destination) == "tensor.empty":
+                self.ops.insert(0, self.destination.owner)
+            self.ops.append(rounding)
+            self.destination = rounding.operands[1]
+        self.result: ir.Value = last.results[0]
+        self.inputs: list[ir.Value] = list(op.operands)[:2]
+        axes = _CONVOLUTIONS[op.name][0] if op.name in _CONVOLUTIONS else ""
+        self.padding = _padding(op.operands[0], axes) or (0,) * axes.count("s")
+        if any(self.padding):
+            self.ops.insert(0, op.operands[0].owner)
+            self.inputs[0] = op.operands[0].owner.operands[0]
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> _Region | None:
+        """Return the region around ``op``; None if no kernel of PyTorch computes the same."""
+        left, right, result = (_element(value) for value in op.operands)
+        if left != right or left not in _FLOATS or _work(op) < SMALLEST_WORK:
+            return None
+        zero = _is_zero(op.operands[2])
+        rounding = None if left == result else _rounding(op.results[0], left)
+        if left != result and (rounding is None or not zero or result != "f32"):
+            return None  # sums of 16-bit floats in float32, which PyTorch rounds
+        if left == result and left in ("f16", "bf16"):
+            return None
+        return cls(op, zero, rounding)
+
+
+def _product(region: _Region) -> Kernel | None:
+    op = region.op
+    loops = _PRODUCTS[op.name]
+    if "indexing_maps" in op.attributes:
+        maps = [list(ir.AffineMapAttr(each).value.results) for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
+        if not all(isinstance(each, ir.AffineDimExpr) for results in maps for each in results):
+            return None
+        loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)
+    letters = "mnk" if op.name == "linalg.matmul" else "bmnk"
+    left, right, result = ("".join(letters[loop] for loop in each) for each in loops)
+    return Product(left, right, result, accumulate=not region.zero) if len(set(left)) == len(letters) - 1 else None
+
+
+def _convolution(region: _Region) -> Kernel | None:
+    op = region.op
+    axes, weight = _CONVOLUTIONS[op.name]
+    strides, dilations = (_numbers(op, name, axes.count("s")) for name in ("strides", "dilations"))
+    return Convolution(axes, weight, strides, dilations, region.padding, accumulate=not region.zero)
+
+
+def _numbers(op: ir.Operation, name: str, count: int) -> tuple[int, ...]:
+    if name not in op.attributes:
+        return (1,) * count
+    return tuple(ir.DenseIntElementsAttr(op.attributes[name]))
+
+
+def _outline(
+    region: _Region, name: str, module: ir.Module
+) -> tuple[func_d.FuncOp, func_d.CallOp, tuple[list[str], list[int], int]]:
+    """Outline ``region``; return the function, its call, and element types, ranks and indices that it takes."""
+    nested = [each for op in region.ops for each in operations(op)]
+    inside = set(nested)
+    given = [*region.inputs, region.destination]
+    captured = dict.fromkeys(
+        value for op in nested for value in op.operands if value not in given and _owner(value) not in inside
+    )
+    constants = [value for value in captured if producer(value) == "arith.constant"]
+    given += [value for value in captured if value not in constants]
+    with module.context, region.op.location:
+        with ir.InsertionPoint.at_block_begin(module.body):
+            kind = ([value.type for value in given], [region.result.type])
+            function = func_d.FuncOp(name, kind, visibility="private")
+        function.attributes["no_inline"] = ir.UnitAttr.get()
+        entry = function.add_entry_block()
+        values: dict[ir.Value, ir.Value] = dict(zip(given, entry.arguments, strict=True))
+        with ir.InsertionPoint(entry):
+            for value in constants:
+                values[value] = value.owner.clone().results[0]
+            for op in region.ops:
+                clone = op.clone()
+                for each in operations(clone):
+                    for position, operand in enumerate(each.operands):
+                        each.operands[position] = values.get(operand, operand)
+                values.update(zip(op.results, clone.results, strict=True))
+            # Says that the result is in the memory of the destination, whatever other passes make of the body.
+            written = Emitter(ir.InsertionPoint(entry), region.op.location).value(
+                "bufferization.materialize_in_destination",
+                region.result.type,
+                values[region.result],
+                values[region.destination],
+            )
+            func_d.ReturnOp([written])
+        last = region.ops[-1]
+        with ir.InsertionPoint(last):
+            call = func_d.CallOp([region.result.type], name, given)
+    region.result.replace_all_uses_with(call.results[0])
+    for op in reversed(region.ops):
+        if not any(map(is_used, op.results)):
+            op.erase()
+    tensors = [ir.RankedTensorType(value.type) for value in given if isinstance(value.type, ir.RankedTensorType)]
+    taken = [str(each.element_type) for each in tensors], [each.rank for each in tensors], len(given) - len(tensors)
+    return function, call, taken
+
+
+def _owner(value: ir.Value) -> ir.Operation:
+    """Return the operation that ``value`` is a result or an argument of."""
+    owner = value.owner.owner if isinstance(value.owner, ir.Block) else value.owner
+    return owner.operation
+
+
+def _padding(value: ir.Value, axes: str) -> tuple[int, ...] | None:
+    """Return how many zeros ``value`` has on both sides of each spatial axis; None if it is no tensor with such."""
+    if producer(value) != "tensor.pad" or len(value.owner.operands) != 1:
+        return None
+    op = value.owner
+    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{side}"])) for side in ("low", "high"))
+    added = terminator(op.regions[0].blocks[0]).operands[0]
+    if low != high or any(size for size, axis in zip(low, axes, strict=True) if axis != "s"):
+        return None
+    zero = producer(added) == "arith.constant" and ir.FloatAttr(added.owner.attributes["value"]).value == 0
+    return tuple(size for size, axis in zip(low, axes, strict=True) if axis == "s") if zero else None
+
+
+def _element(value: ir.Value) -> str:
+    return str(ir.ShapedType(value.type).element_type)
+
+
+def _work(op: ir.Operation) -> float:
+    """Return the number of multiplications of a product or convolution; infinity if a size is dynamic."""
+    operands: Sequence[ir.ShapedType] = [ir.ShapedType(value.type) for value in op.operands]
+    if not all(each.has_static_shape for each in operands):
+        return math.inf
+    left, right, result = (math.prod(each.shape) for each in operands)
+    if op.name in _CONVOLUTIONS:
+        weight = _CONVOLUTIONS[op.name][1]
+        filters = [size for size, axis in zip(operands[1].shape, weight, strict=True) if axis in "gf"]
+        channels = 1 if "f" in weight else operands[1].shape[weight.index("c")]
+        return result * right // max(math.prod(filters) * channels, 1)
+    batch = operands[2].shape[0] if op.name == "linalg.batch_matmul" else 1
+    return math.sqrt(left * right * result / max(batch, 1))
+
+
+def _is_zero(value: ir.Value) -> bool:
+    if producer(value) != "linalg.fill" or producer(value.owner.operands[0]) != "arith.constant":
+        return False
+    number = ir.FloatAttr(value.owner.operands[0].owner.attributes["value"]).value
+    return number == 0 and math.copysign(1, number) == 1
+
+
+def _rounding(value: ir.Value, element: str) -> ir.Operation | None:
+    """Return the only user of ``value`` if it only truncates to ``element``."""
+    users = [use.owner for use in value.uses]
+    if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 2:
+        return None
+    (user,) = users
+    body = list(user.regions[0].blocks[0])
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(user.attributes["indexing_maps"])]
+    same = len(body) == 2 and body[0].operation.name == "arith.truncf" and all(map(_is_identity, maps))
+    return user if same and user.operands[0] == value and _element(user.results[0]) == element else None
+
+
+def _is_identity(each: ir.AffineMap) -> bool:
+    return each == ir.AffineMap.get_identity(each.n_dims, each.context)

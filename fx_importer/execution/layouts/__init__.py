@@ -1,0 +1,1 @@
+"""Orders of axes and loops that engines run fast."""

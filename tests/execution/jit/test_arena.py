@@ -1,0 +1,41 @@
+"""Buffers in one block of memory."""
+
+import torch
+
+from fx_importer import lower
+from fx_importer.execution.jit.arena import plan_arena
+from fx_importer.execution.module_functions import function_named
+from fx_importer.mlir.module_contents import copy_module
+from fx_importer.pipelines.llvm import LLVM
+from fx_importer.pipelines.runner import run_stage
+
+
+def _program(x):
+    first = torch.cumsum(x, 0)
+    second = torch.cumsum(first.flip(0), 1)
+    third = torch.cumsum(second.flip(1), 0)
+    return third.sum(1), second + first
+
+
+def test_buffers_that_are_not_used_together_overlap():
+    lowered = lower(_program, torch.randn(64, 64), output_type="linalg-on-tensors")
+    module = copy_module(lowered.module.operation)
+    for stage in LLVM.stages[:2]:
+        run_stage(stage, module)
+    before = str(module).count("memref.alloc")
+    function = function_named(module, "main")
+    arena = plan_arena(function)
+    assert module.operation.verify()
+    after = str(module).count("memref.alloc")
+    assert after < before
+    assert arena < (before - after) * 64 * 64 * 4
+
+
+def test_calls_use_the_memory_again_and_results_do_not():
+    lowered = lower(_program, torch.randn(64, 64), output_type="linalg-on-tensors")
+    caller = lowered.caller()
+    inputs = [torch.randn(64, 64) for _ in range(3)]
+    results = [caller(x) for x in inputs]
+    for x, result in zip(inputs, results, strict=True):
+        for found, exact in zip(result, _program(x.double()), strict=True):
+            assert (found - exact).abs().max() <= 1e-4 * exact.abs().max()

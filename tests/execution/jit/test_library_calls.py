@@ -1,0 +1,141 @@
+"""Products and convolutions by PyTorch's kernels, loops on several threads, and functions as arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fx_importer import lower
+from fx_importer.execution.jit.library_calls import outline_library_calls
+from fx_importer.execution.jit.native_products import routines
+from fx_importer.mlir.module_contents import copy_module
+
+CASES = {
+    "products": (lambda a, b: a @ b.mT, (7, 600), (500, 600)),
+    "tiles of columns": (lambda a, b: a @ b, (5, 200), (200, 800)),
+    "tiles of rows": (lambda a, b: a @ b, (800, 200), (200, 5)),
+    "batches": (torch.matmul, (4, 3, 40, 30), (4, 3, 30, 50)),
+    "accumulation": (torch.addmm, (90, 110), (90, 100), (100, 110)),
+    "convolution": (lambda x, w: F.conv2d(x, w, padding=1, stride=2), (2, 3, 17, 19), (8, 3, 3, 3)),
+    "bias": (lambda x, w, b: F.conv2d(x, w, b, dilation=2), (2, 3, 17, 19), (8, 3, 3, 3), (8,)),
+    "groups": (lambda x, w: F.conv2d(x, w, groups=2), (1, 8, 20, 20), (6, 4, 3, 3)),
+    "depthwise": (lambda x, w: F.conv2d(x, w, groups=16), (1, 16, 20, 20), (16, 1, 3, 3)),
+    "one axis": (lambda x, w: F.conv1d(x, w), (2, 16, 60), (8, 16, 5)),
+    "three axes": (lambda x, w: F.conv3d(x, w), (1, 3, 9, 9, 9), (4, 3, 2, 3, 2)),
+}
+
+
+def _arguments(shapes, dtype):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+@pytest.mark.slow_rows(
+    r"^bias-torch\.float64$",
+    r"^groups-torch\.float16$",
+    r"^groups-torch\.bfloat16$",
+    r"^batches-torch\.float32$",
+    r"^accumulation-torch\.float64$",
+    r"^bias-torch\.float16$",
+    r"^bias-torch\.bfloat16$",
+    r"^one axis-torch\.float16$",
+    r"^batches-torch\.float16$",
+    r"^three axes-torch\.bfloat16$",
+    r"^tiles of columns-torch\.float32$",
+    r"^convolution-torch\.float16$",
+    r"^groups-torch\.float32$",
+    r"^one axis-torch\.bfloat16$",
+    r"^tiles of columns-torch\.float16$",
+    r"^one axis-torch\.float32$",
+    r"^three axes-torch\.float32$",
+    r"^bias-torch\.float32$",
+    r"^depthwise-torch\.float32$",
+    r"^tiles of rows-torch\.float32$",
+    r"^three axes-torch\.float64$",
+    r"^accumulation-torch\.float32$",
+    r"^depthwise-torch\.float64$",
+    r"^accumulation-torch\.float16$",
+    r"^tiles of rows-torch\.float16$",
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compute_what_the_operations_do(name, dtype):
+    function, *shapes = CASES[name]
+    arguments = _arguments(shapes, dtype)
+    lowered = lower(function, *arguments, output_type="linalg-on-tensors")
+    loops = dtype.itemsize == 2 and name in ("bias", "groups")  # sums in float32 that PyTorch rounds elsewhere
+    assert loops or outline_library_calls(copy_module(lowered.module.operation))
+    tolerance = 1e-4 if dtype.itemsize > 2 else 2e-2
+    torch.testing.assert_close(lowered.run(*arguments), function(*arguments), rtol=tolerance, atol=tolerance)
+
+
+def test_products_of_two_element_types():
+    a, b = _arguments([(60, 70), (70, 80)], torch.float32)
+    lowered = lower(lambda a, b: (a @ b, a.double() @ b.double()), a, b, output_type="linalg-on-tensors")
+    for found, wanted in zip(lowered.run(a, b), (a @ b, a.double() @ b.double()), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_the_program_may_have_the_name_of_a_kernel():
+    (x,) = _arguments([(300, 300)], torch.float32)
+    lowered = lower(torch.exp, x, output_type="linalg-on-tensors", func_name="parallel_main")
+    torch.testing.assert_close(lowered.run(x), torch.exp(x))
+
+
+def test_small_products_and_integers_are_loops():
+    for arguments in (_arguments([(4, 4), (4, 4)], torch.float32), _arguments([(64, 64), (64, 64)], torch.int64)):
+        lowered = lower(torch.mm, *arguments, output_type="linalg-on-tensors")
+        assert not outline_library_calls(copy_module(lowered.module.operation))
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    if not routines():
+        pytest.skip("PyTorch is not linked with MKL, whose sums would depend on it")
+
+    def f(x, w, v):
+        return torch.softmax(F.gelu(x @ w) @ v, -1), (x * 2).sum(0)
+
+    arguments = _arguments([(200, 3072), (3072, 768), (768, 300)], torch.float32)
+    lowered = lower(f, *arguments, output_type="linalg-on-tensors")
+    caller = lowered.caller()
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(caller(*arguments))
+    finally:
+        torch.set_num_threads(threads)
+    for each in results[1:]:
+        assert all(map(torch.equal, each, results[0]))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 300])
+def test_dynamic_sizes(rows):
+    x, w = _arguments([(20, 64), (64, 128)], torch.float32)
+    shapes = ({0: torch.export.Dim("rows", min=0)}, None)
+    lowered = lower(lambda x, w: torch.tanh(x @ w), x, w, output_type="linalg-on-tensors", dynamic_shapes=shapes)
+    given = torch.randn(rows, 64)
+    torch.testing.assert_close(lowered.run(given, w), torch.tanh(given @ w))
+
+
+@pytest.mark.parametrize("mode", ["inference", "autocast"])
+def test_modes_of_the_caller_change_nothing(mode):
+    arguments = _arguments([(2, 3, 17, 19), (8, 3, 3, 3)], torch.float32)
+    lowered = lower(lambda x, w: F.conv2d(x, w), *arguments, output_type="linalg-on-tensors")
+    caller = lowered.caller()
+    with torch.inference_mode() if mode == "inference" else torch.autocast("cpu"):
+        caller(*arguments)
+        within = caller(*arguments)
+    assert torch.equal(within.clone(), caller(*arguments))
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.tanh, torch.erf])
+def test_functions_of_large_tensors_are_accurate(function):
+    special = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-40, -1e-40, 3e38, -3e38]
+    x = torch.cat([torch.tensor(special), torch.linspace(-110, 90, 1 << 17), torch.linspace(-3, 3, 1 << 17)])
+    result = lower(function, x, output_type="linalg-on-tensors").run(x)
+    exact = function(x.double())
+    torch.testing.assert_close(result, exact.float(), rtol=3e-7, atol=1e-45, equal_nan=True)
+    assert torch.equal(torch.signbit(result[:4]), torch.signbit(exact[:4]))
