@@ -48,7 +48,7 @@ for number in range(1, {calls} + 1):
 """
 
 
-@pytest.mark.slow_rows(unless="anew.*-linalg|again-tosa")
+@pytest.mark.slow_rows(unless="anew.*-linalg")
 @pytest.mark.parametrize("output_type", ["linalg-on-tensors", "tosa", "stablehlo"])
 @pytest.mark.parametrize("model", _MODELS)
 def test_memory_does_not_grow(model, output_type, tmp_path: Path):

@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from benchmarks import model_matrix
 from benchmarks.model_matrix import COLUMNS, DYNAMIC_COLUMNS, main, table, write_page
 
 
+@pytest.mark.slow
 def test_cell_is_measured(tmp_path, capsys):
     file = tmp_path / "cells.json"
     arguments = ["--models", "lstm", "--dynamic", "--backends", "jit", "--json", str(file)]

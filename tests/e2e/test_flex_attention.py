@@ -84,6 +84,7 @@ def test_under_cond():
         torch.testing.assert_close(lowered.run(each), AttendsUnderCond()(each))
 
 
+@pytest.mark.slow
 def test_dynamic_length():
     torch._dynamo.reset()
     example, model, length = torch.rand(1, 2, 8, 4), Attends(Case()), Dim("length", min=2, max=64)

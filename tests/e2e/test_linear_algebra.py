@@ -45,7 +45,7 @@ def indefinite(a: Tensor, b: Tensor) -> list[Tensor]:
 
 @pytest.mark.slow_rows(
     "(general|complex)_spectra",
-    "complex_factors-(tosa|stablehlo)",
+    "complex_factors",
     "factors-stablehlo",
     "(spectra|indefinite)-(tosa|stablehlo)",
     "^factors-tosa$",

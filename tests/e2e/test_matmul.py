@@ -39,7 +39,7 @@ def scaled(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: tor
     return torch.ops.aten._scaled_mm(a, b, scale_a, scale_b, *bias, out_dtype=torch.float16, use_fast_accum=True)
 
 
-@pytest.mark.slow_rows("^integers-tosa$")
+@pytest.mark.slow_rows("^integers-tosa$", "^scaled_mm.*-(tosa|stablehlo)$", "^int_mm.*-(tosa|stablehlo)$")
 @table(
     Case("scaled_mm", lambda: (scaled, (*FP8, torch.tensor(2.0), torch.tensor(0.5)))),
     Case("scaled_mm_by_row", lambda: (scaled, (*FP8, normal(16, 1).abs(), normal(1, 48).abs(), normal(48).half()))),

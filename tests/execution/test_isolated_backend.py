@@ -40,6 +40,7 @@ def cpu_time(process: int) -> float:
 
 
 @pytest.mark.new_interpreter
+@pytest.mark.slow
 def test_worker_ends_during_native_code():
     parent = subprocess.Popen([sys.executable, "-W", "ignore", "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

@@ -71,6 +71,7 @@ def test_sampling_draws_among_the_likely():
     assert set(Sampling().choose(logits, generator).tolist()) == {0}
 
 
+@pytest.mark.slow
 def test_prompts_in_chunks_give_the_same_tokens(tiny, tmp_path):
     """StableHLO and TOSA have static shapes."""
     source, model, _ = tiny

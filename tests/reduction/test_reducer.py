@@ -88,6 +88,7 @@ class Doubled(torch.nn.Module):
         return torch.nn.functional.gelu(x * 2)
 
 
+@pytest.mark.slow
 def test_timeout(tmp_path: Path, reducer: Child):
     this = job(tmp_path, Doubled(), (torch.ones(1),), extra={GELU: faults.loop}, patience=2.0)
     found: Reduction = reducer.ask("reducer", (this, tmp_path / "out"))
