@@ -61,6 +61,17 @@ def _inexact(x: Tensor) -> bool:
     return x.is_floating_point() or x.is_complex()
 
 
+def _has_nan(x: Any) -> bool:
+    """Return whether there is a NaN: its sign depends on the kernel that made it."""
+    return bool(torch.isnan(torch.as_tensor(x)).any())
+
+
+def _has_magnitudes(*values: Tensor) -> bool:
+    """Return whether all absolute values are within the range of the result's dtype."""
+    least = torch.iinfo(torch.result_type(*values)).min
+    return not any(bool((each == least).any()) for each in values)
+
+
 def _division(a: Any, b: Any, **_: Any) -> bool:
     """Integers are not divided by zero, nor the least one by -1, which ends the process."""
     if not _whole(a, b):
@@ -173,6 +184,9 @@ def _no_infinity(x: Tensor, **_: Any) -> bool:
 
 
 _CHECKS: Mapping[str, Check] = {
+    **{f"torch.{name}": _has_magnitudes for name in ("gcd", "lcm")},
+    "torch.signbit": lambda x: not _has_nan(x),
+    "torch.copysign": lambda x, y: not _has_nan(y),
     "torch.nn.functional.gelu": _no_infinity,
     **{f"torch.{name}": _off_poles for name in ("digamma", "lgamma")},
     **{f"torch.{name}": _division for name in ("div", "floor_divide", "remainder", "fmod", "true_divide")},

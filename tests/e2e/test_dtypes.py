@@ -54,7 +54,7 @@ def test_extrema_of_uint8(output_type):
 
 OF_BYTES = {
     "bools-arithmetic": lambda x, y: (x * y, x & y, torch.maximum(y, x), x + y, torch.where(x, x, y), y // (x | True)),
-    "bools-comparisons": lambda x, y: (x < y, x == y, torch.clamp(y, x, y), torch.clamp(x, 2, 2)),
+    "bools-comparisons": lambda x, y: (x < y, x == y, torch.clamp(y, x, y), torch.clamp(x, 2, 2), x.clamp(2, False)),
     "extrema": lambda x, y: (y.max(), y.min(), y.argmin(), y.view(torch.uint8).max()),
     "products": lambda x, y: (
         torch.outer(y, y) @ y,
@@ -124,6 +124,8 @@ OF_WHOLE_NUMBERS = {
     "bools-compared": lambda x, y: (torch.isclose(x > 0, y > 0), torch.clamp_min(x > 0, y > 0), (x > 0).square()),
     "bools-added": lambda x, y: ((x > 0) + True, (x > 0) + (y > 0), (x > 0).amin(1, keepdim=True), (x > 0).max()),
     "bits": lambda x, y: (x | 5, (x > 0) | True, x ^ -3, torch.bitwise_or(3, y), x & 6),
+    "padded": lambda x, y: torch.nn.functional.pad(x.short(), [1, 2, 0, 1], value=3),
+    "divisors-of-other-strides": lambda x, y: torch.gcd(x, y.t().contiguous().t()),
     "bools-moved": lambda x, y: ((x > 0).diagonal(), (x > 0).prod(1)),
 }
 

@@ -29,6 +29,8 @@ def clamp_with_infinite_bounds(x: Tensor, min: Number | None = None, max: Number
     if not x.is_floating_point():
         if any(isinstance(each, float) for each in (min, max)):
             return torch.clamp(x.to(torch.get_default_dtype()), min, max)
+        if (promoted := clamp_bools_by_numbers(x, min, max)) is not NotImplemented:
+            return promoted
         return (
             _maximum_then_minimum(x, min, max) if min is not None and max is not None and min > max else NotImplemented
         )

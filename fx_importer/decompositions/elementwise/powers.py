@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.elementwise.scalars import with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
+from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -75,7 +75,7 @@ def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
     if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
         return NotImplemented
     base = x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
-    base, exponent = (each.contiguous() for each in torch.broadcast_tensors(base, exponent.to(dtype)))
+    base, exponent = torch.broadcast_tensors(base, exponent.to(dtype))
 
     def more(base: Tensor, left: Tensor, result: Tensor) -> Tensor:
         return torch.any(left > 0)
@@ -84,8 +84,7 @@ def power_of_integers(x: Tensor | int, exponent: Tensor) -> Any:
         return base * base, left >> 1, torch.where(left & 1 == 1, result * base, result)
 
     start = base, torch.clamp(exponent, min=0), torch.ones_like(base)
-    loop: Any = while_loop_op
-    result = loop(more, step, start, ())[2]
+    result = while_loop(more, step, start)[2]
     inverse = torch.where(base == 1, 1, torch.where(base == -1, 1 - 2 * (exponent & 1), 0)).to(dtype)
     return torch.where(exponent < 0, inverse, result)
 

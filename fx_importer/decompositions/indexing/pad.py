@@ -41,6 +41,14 @@ def pad_of_dynamic_shape(x: Tensor, widths: Sequence[int], value: float = 0) -> 
     return x
 
 
+@decomposes(aten.constant_pad_nd.default)
+def pad_of_int16(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
+    """Pad int16 as int32."""
+    if x.dtype != torch.int16:
+        return NotImplemented
+    return aten.constant_pad_nd(x.to(torch.int32), widths, value).to(torch.int16)
+
+
 @decomposes(aten.pad.default)
 def pad_circular(x: Tensor, widths: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     """Concatenate with the ends of each axis."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
+from fx_importer.decompositions.engine.loops import while_loop
 
 
 def counted_loop(
@@ -40,8 +40,7 @@ def counted_loop(
     if not count:
         return state
     start = torch.zeros((), dtype=torch.int64, device=state[0].device)
-    loop: Any = while_loop_op
-    return tuple(loop(more, body, (start, *(each.contiguous() for each in state)), invariants)[1:])
+    return while_loop(more, body, (start, *state), invariants)[1:]
 
 
 def indices_along(x: Tensor, dim: int) -> Tensor:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop_op
 
 from fx_importer.decompositions.complex.complex_parts import parts_of_tensor
 from fx_importer.decompositions.elementwise.integers import is_integer
+from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.pairwise_masks import positions
@@ -55,9 +55,8 @@ def _scan_dynamic(
         combined = zip(combine(before, tuple(now)), now, strict=True)
         return shift * 2, *(torch.where(changed, new, old) for new, old in combined)
 
-    loop: Any = while_loop_op
     start = torch.ones((), dtype=torch.int64, device=tensors[0].device)
-    return tuple(loop(more, step, (start, *(each.contiguous() for each in tensors)), (places,))[1:])
+    return while_loop(more, step, (start, *tensors), (places,))[1:]
 
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)

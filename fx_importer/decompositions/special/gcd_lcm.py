@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop_op
 
+from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.special.chebyshev import any_true
 from fx_importer.fx_graph.operators import aten
@@ -22,8 +20,7 @@ def _euclid_step(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _divisor(a: Tensor, b: Tensor) -> Tensor:
     """Return the greatest common divisor of non-negative operands, in a loop until every remainder is zero."""
-    carried: Any = (a, b)
-    return while_loop_op(lambda a, b: any_true(b != 0), _euclid_step, carried, ())[0]
+    return while_loop(lambda a, b: any_true(b != 0), _euclid_step, (a, b))[0]
 
 
 def _operands(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:

@@ -7,12 +7,11 @@ iteration limit is eager's, whose kernels derive from Cephes (Stephen L. Moshier
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop_op
 
+from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.special.chebyshev import decomposes_in_float
 from fx_importer.decompositions.special.gamma import log_gamma, log_gamma_correction
 from fx_importer.decompositions.special.gamma_series import LOG1P_LESS_X
@@ -78,13 +77,13 @@ def _regularized(a: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     one = torch.ones_like(a)
     many = torch.full_like(a, 1e30)
     first = 1 / start
-    carried: Any = (
+    carried = (
         torch.ones((), dtype=a.dtype),
         torch.ones((), dtype=a.dtype),
-        *(one, one.clone(), many, first, first.clone(), one.clone()),
-        *(a.clone(), series_x, fraction_a, start),
+        *(one, one, many, first, first, one),
+        *(a, series_x, fraction_a, start),
     )
-    _, _, _, total, _, _, h, *_ = while_loop_op(condition, body, carried, ())
+    _, _, _, total, _, _, h, *_ = while_loop(condition, body, carried)
     factor = _prefactor(a, x)
     lower, upper = factor * total, factor * a * h
     return torch.where(below, lower, 1 - upper), torch.where(below, 1 - lower, upper)

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.while_loop import while_loop_op
 
+from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.table import Decomposition, Operator, decomposes
 from fx_importer.decompositions.special.chebyshev import any_true, decomposes_in_float
 from fx_importer.fx_graph.operators import aten
@@ -47,8 +47,8 @@ def _recurrence(x: Tensor, n: Tensor, first: Tensor, step: Step) -> Tensor:
 
     start = torch.where(n > 0, first, 1)
     one = torch.ones_like(x)
-    carried: Any = (torch.ones((), dtype=x.dtype), first, one, start, x.clone(), n.clone())
-    return while_loop_op(condition, body, carried, ())[3]
+    carried = (torch.ones((), dtype=x.dtype), first, one, start, x, n)
+    return while_loop(condition, body, carried)[3]
 
 
 def _polynomial(

@@ -29,6 +29,8 @@ def _sqrt(x: Tensor) -> Tensor:
 
 def _atan_of_ratio(y: Tensor, x: Tensor) -> Tensor:
     """Return the angle of the point (x, y) in the first quadrant, by the smaller over the larger."""
+    scale = torch.where(torch.maximum(x, y) < 2.0**-60, 2.0**64, 1.0)  # reciprocals of subnormal numbers are infinite
+    x, y = x * scale, y * scale
     large, small = torch.maximum(x, y), torch.minimum(x, y)
     ratio = torch.where(large == small, torch.where(large == 0, 0, 1), small / torch.where(large == 0, 1, large))
     angle = ratio * ATAN(ratio * ratio)

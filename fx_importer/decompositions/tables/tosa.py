@@ -170,6 +170,7 @@ TOSA = (
         arithmetic.mul_bools,
         pad.pad_negative_widths,
         pad.pad_of_booleans,
+        pad.pad_of_int16,
         indexing.index_by_flat_indices,
         low_precision.convert_half_precision,
         because="the C++ lowering emits it in a form that TOSA does not allow",
