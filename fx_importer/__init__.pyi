@@ -8,6 +8,7 @@ from .api.lower_module import lower_mlir_module as lower_mlir_module
 from .api.lower_module import pipeline_for as pipeline_for
 from .api.lower_module import run_pipeline_with_repro_report as run_pipeline_with_repro_report
 from .api.lowered import Lowered as Lowered
+from .api.quantize import quantize as quantize
 from .api.reduce import reduce as reduce
 from .decompositions import decomposes as decomposes
 from .decompositions import get_decomposition_table as get_decomposition_table

@@ -37,6 +37,9 @@ NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/\w+|fx-importer demo)\b")
 OTHERS = re.compile(r"\b(iree-compile|mlir-opt-\d+|tosa-opt)\b")
 """Programs of others, which are not installed everywhere."""
 
+OPTIONAL = {"import lower, quantize": "torchao"}
+"""What blocks of Python contain that need a package of an extra."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -87,6 +90,9 @@ ALL = [block for page in PAGES for block in blocks(page)]
 def test_block_runs_as_shown(block: Block, tmp_path: Path):
     if missing := [name for name in set(OTHERS.findall(block.text)) if block.language == "sh" and not find(name)]:
         pytest.skip(f"{' and '.join(missing)} is not installed")
+    for text, package in OPTIONAL.items():
+        if text in block.text:
+            pytest.importorskip(package)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "example.py").write_text(block.text)  # a file has lines, which errors show
     environment = {"PATH": PATH, "COLUMNS": "100"}

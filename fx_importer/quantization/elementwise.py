@@ -54,6 +54,16 @@ def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
     return -math.inf if low is None else float(low), math.inf if high is None else float(high)
 
 
+def positive_factor(node: fx.Node) -> float | None:
+    """Return the positive number that an operator multiplies with; None for others."""
+    if node.target not in (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar) or node.kwargs:
+        return None
+    number = node.args[1]
+    if not isinstance(number, int | float) or not (0 < number < math.inf):
+        return None
+    return float(number) if "mul" in str(node.target) else 1 / number
+
+
 def table_of(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     """Emit ``node``, elementwise operators on one quantized tensor, as a table of all its values.
 

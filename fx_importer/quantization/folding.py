@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,8 +18,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx.node import map_arg
 
-from fx_importer.fx_graph.operators import operator_named
-from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, table_of
+from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor, table_of
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.movement import MOVEMENT, move
 from fx_importer.quantization.operators import integer
@@ -26,6 +26,7 @@ from fx_importer.quantization.qdq import kind_of, params_of
 from fx_importer.quantization.rules import RULES
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
 from fx_importer.quantization.scope import Scope
+from fx_importer.quantization.written_values import without_writes
 
 Remark = Callable[[str], None]
 
@@ -43,7 +44,7 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     graph = copy.deepcopy(program.graph)
     for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name = original.name
-    _without_writes(graph)
+    without_writes(graph)
     folder = _Folder(GraphConstants(program, graph), graph)
     asked = [node for node in graph.nodes if folder.computes(node)]
     folder.fold()
@@ -53,20 +54,6 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     for node in floats:
         remark(f"float: {node.name} = {node.target}: {folder.why(node)}")
     return folder.constants.program()
-
-
-def _without_writes(graph: fx.Graph) -> None:
-    """Replace operators that overwrite a tensor by those that do not, where nothing else reads it."""
-    for node in graph.nodes:
-        source = node.args[0] if node.args else None
-        name = str(node.target)
-        if isinstance(node.target, OpOverload) and "_." in name and isinstance(source, fx.Node):
-            pure = operator_named(name.replace("_.", "."))
-            fresh = isinstance(source.target, OpOverload) and not any(
-                each.alias_info for each in source.target._schema.returns
-            )
-            if fresh and len(source.users) == 1 and isinstance(pure, OpOverload):
-                node.target = pure
 
 
 class _Folder(Scope):
@@ -151,6 +138,8 @@ class _Folder(Scope):
         if (bounds := clamp_bounds(node)) is not None:
             low, high = (params.quantized(each) for each in bounds)
             return self.integer(node.args[0], Params(params.scale, params.zero_point, min(low, high), high))
+        if (factor := positive_factor(node)) is not None:
+            return self.integer(node.args[0], replace(params, scale=params.scale / factor))
         if node.target in MOVEMENT:
             return move(self, node, lambda each: self.integer(each, params), params)
         rule = RULES.get(node.target, table_of)
@@ -180,6 +169,12 @@ class _Folder(Scope):
             if params is None or not isinstance(source, fx.Node):
                 return None
             return source, params
+        if (factor := positive_factor(node)) is not None:
+            try:
+                x, params = self.quantized(node.args[0])
+            except NoIntegerForm:
+                return None
+            return x, replace(params, scale=params.scale * factor)
         if node.target not in MOVEMENT:
             return None
         found: list[Params] = []

@@ -42,15 +42,17 @@ _SAME = (
     aten.index_select.default,
     aten.pixel_shuffle.default,
     aten.channel_shuffle.default,
+    aten.embedding.default,
 )
 """Called with integers in place of the first operand."""
-_LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
+LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
+"""Called with a list of integers."""
 _IDENTITIES = (aten.dropout.default, aten.dropout_.default)
 _PADS = (aten.constant_pad_nd.default, aten.pad.default)
 _POOLS = (aten.max_pool2d.default,)
 _SPLITS = (aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)
 
-MOVEMENT = frozenset((*_SAME, *_LISTS, *_IDENTITIES, *_PADS, *_POOLS, operator.getitem))
+MOVEMENT = frozenset((*_SAME, *LISTS, *_IDENTITIES, *_PADS, *_POOLS, operator.getitem))
 
 
 def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params: Params | None) -> fx.Node:
@@ -60,7 +62,7 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
         NoIntegerForm: for a pad of a value that is no level, and what ``integers`` raises.
     """
     first: Any = node.args[0]
-    if node.target in _LISTS:
+    if node.target in LISTS:
         return scope.call(node, node.target, [integers(each) for each in first], *node.args[1:], **node.kwargs)
     if node.target is operator.getitem:
         if first.target not in _SPLITS:

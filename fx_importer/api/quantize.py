@@ -1,0 +1,62 @@
+"""`quantize`: a float model quantized for integer hardware, over torchao's PT2E."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.exporting import export_program
+from fx_importer.exporting.example_inputs import check_inputs
+from fx_importer.options import ExportOptions
+from fx_importer.quantization.calibration import calls_of, check_like_first
+from fx_importer.quantization.pt2e import OBSERVERS, quantized
+
+
+def quantize(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    calibration: Iterable[Any],
+    *,
+    integer_io: bool = False,
+    observer: str = "histogram",
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+) -> torch.fx.GraphModule:
+    """Quantize a float model: activations in int8 with one scale, weights in int8 with a scale per output channel.
+
+    Args:
+        f: the model, a plain function, or an exported program. It does not change.
+        calibration: representative inputs, from which the scales of activations come: each a tensor, a tuple of
+            arguments, or a dict of keyword arguments. The model is exported with the first.
+        integer_io: let inputs and results that are quantized be int8, so that no operator in floating point is left
+            around an integer model; their scales and zero points are in ``meta["input_scales"]`` and
+            ``meta["result_scales"]``, by position, None for those that are not quantized.
+        observer: ``"histogram"``, which chooses the range with the least error, or ``"minmax"``, the whole range.
+        dynamic_shapes: as `torch.export.export` takes it.
+        strict: as `torch.export.export` takes it.
+
+    Returns:
+        A module of quantize and dequantize operators around operators in floating point: the program that
+        ``lower(..., quantized="integer")`` computes in integers.
+
+    Raises:
+        NotInstalledError: without torchao.
+        UsageError: for calibration inputs that are missing, differ from the first, or lead to values that are not
+            finite.
+        ExportError: if torch.export cannot capture ``f``.
+    """
+    if importlib.util.find_spec("torchao") is None:
+        raise NotInstalledError("quantize", "torchao", "quantize")
+    if observer not in OBSERVERS:
+        raise UsageError(f"observer is {' or '.join(map(repr, OBSERVERS))}, and not {observer!r}")
+    calls = calls_of(calibration)
+    check_like_first(calls, dynamic=dynamic_shapes is not None or isinstance(f, ExportedProgram))
+    args, kwargs = calls[0]
+    if not isinstance(f, ExportedProgram):
+        check_inputs(f, args, kwargs, options=())
+    program = export_program(f, args, kwargs, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
+    return quantized(program.module(check_guards=False), calls, observer, integer_io)

@@ -1,0 +1,211 @@
+"""Which values of a float program are to be quantized, so that folding finds an integer form for its operators."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor
+from fx_importer.quantization.movement import LISTS, MOVEMENT
+from fx_importer.quantization.rules import RULES
+
+WEIGHTED = frozenset((aten.conv2d.default, aten.conv2d.padding, aten.linear.default))
+"""Operators ``(x, weight, bias, ...)`` whose weight has a scale for each output channel."""
+_OF_TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
+_PRODUCTS = (aten.matmul.default, aten.mm.default, aten.bmm.default)
+_SHARING = (aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default)
+"""Operators beside `MOVEMENT` whose result has the scale of their operand."""
+_FIXED = {
+    aten.sigmoid.default: (1 / 256, -128),
+    aten.hardsigmoid.default: (1 / 256, -128),
+    aten.softmax.int: (1 / 256, -128),
+    aten._softmax.default: (1 / 256, -128),
+    aten.tanh.default: (1 / 128, 0),
+}
+"""Scale and zero point of results with a known range."""
+_HUGE = 1e9
+"""Magnitude from which on a value is no activation: a mask."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The values of a graph that are quantized. Values that share a scale have the same representative."""
+
+    groups: Mapping[fx.Node, fx.Node]
+    """The representative of each value."""
+    fixed: Mapping[fx.Node, tuple[float, int]]
+    """Scale and zero point of representatives with a known range."""
+    constants: Mapping[fx.Node, tuple[fx.Node, ...]]
+    """By operator, its operands that are constants quantized as activations are."""
+    weights: Mapping[fx.Node, fx.Node]
+    """The weight of each operator in `WEIGHTED`: symmetric, along its first axis."""
+
+
+def planned(graph: fx.Graph, excluded: Collection[str] = ()) -> Plan:
+    """Return what to quantize in ``graph``; values named in ``excluded``, and what they are operands of, stay float."""
+    return _Planner(graph, excluded).plan()
+
+
+def is_huge(value: Tensor) -> bool:
+    """Return whether a value is no activation that int8 can hold: not finite, or as large as masks are."""
+    return value.is_floating_point() and value.numel() > 0 and not bool((value.abs() < _HUGE).all())
+
+
+class _Planner:
+    def __init__(self, graph: fx.Graph, excluded: Collection[str]):
+        self.graph, self.excluded = graph, excluded
+        self.parents: dict[fx.Node, fx.Node] = {}
+        self.fixed: dict[fx.Node, tuple[float, int]] = {}
+        self.constants: dict[fx.Node, tuple[fx.Node, ...]] = {}
+        self.weights: dict[fx.Node, fx.Node] = {}
+        self.constant: set[fx.Node] = set()
+        self.sources: dict[fx.Node, fx.Node] = {}
+
+    def plan(self) -> Plan:
+        for node in self.graph.nodes:
+            called = node.op == "call_function" and isinstance(node.target, OpOverload)
+            if node.op == "get_attr" or (called and all(each in self.constant for each in node.all_input_nodes)):
+                self.constant.add(node)
+            elif node.op == "call_function" and node.target in MOVEMENT:
+                self._moved(node)
+            elif called and _is_activation(node):
+                self._computed(node)
+        groups = {each: self._root(each) or each for each in self.parents}
+        return Plan(groups, self.fixed, self.constants, self.weights)
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def _moved(self, node: fx.Node) -> None:
+        """Let what moves data share the scale of what it moves, if that is quantized."""
+        operands = [each for each in _moved_values(node) if each not in self.constant]
+        if operands and _is_activation(node) and all(self._root(each) for each in operands):
+            self._need(node)
+
+    def _computed(self, node: fx.Node) -> None:
+        operands = [each for each in node.all_input_nodes if each not in self.constant]
+        if any(each.name in self.excluded for each in [node, *node.all_input_nodes]):
+            return
+        if self._is_table(node):
+            self._need(self.sources[node])
+        elif not self._has_rule(node):
+            return
+        else:
+            if node.target in WEIGHTED:
+                operands = node.all_input_nodes[:1]
+                self.weights[node] = node.all_input_nodes[1]
+            else:
+                self.constants[node] = tuple(each for each in node.all_input_nodes if each in self.constant)
+            for each in operands:
+                self._need(each)
+        if not self._is_inside(node):
+            self._need(node)
+
+    def _is_table(self, node: fx.Node) -> bool:
+        """Return whether ``node`` is a function of single elements of one value, and record that value."""
+        constants = (each for each in node.all_input_nodes if each in self.constant)
+        if not is_elementwise(node.target) or any(_numel(each) != 1 for each in constants):
+            return False
+        operands = [each for each in node.all_input_nodes if each not in self.constant]
+        if not operands or not all(_is_activation(each) for each in operands):
+            return False
+        if len(sources := {self.sources.get(each, each) for each in operands}) != 1:
+            return False
+        (source,) = sources
+        # After an operator that computes, a clamp is its bounds, and its result is what is quantized.
+        fused = source.target in RULES and _absorbs(source, node) and self.parents.get(source) is None
+        self.sources[node] = node if fused else source
+        if fused:
+            self.parents.setdefault(node, node)
+        return True
+
+    def _has_rule(self, node: fx.Node) -> bool:
+        if node.target not in RULES or not node.args or not isinstance(node.args[0], fx.Node):
+            return False
+        if node.target in WEIGHTED:
+            return len(node.args) > 1 and isinstance(node.args[1], fx.Node) and node.args[1].op == "get_attr"
+        if node.target in (*_OF_TWO, *_PRODUCTS):
+            values = [each for each in node.args[:2] if isinstance(each, fx.Node) and _is_activation(each)]
+            shapes = [list(each.meta["val"].shape) for each in values]
+            if len(values) != 2 or node.kwargs:
+                return False
+            return node.target in _OF_TWO or (min(map(len, shapes)) >= 2 and shapes[0][:-2] == shapes[1][:-2])
+        return node.target is not aten.addmm.default and node.target is not aten.convolution.default
+
+    def _is_inside(self, node: fx.Node) -> bool:
+        """Return whether only operators that are computed together with ``node`` read its value."""
+        users = list(node.users)
+        if node.target in RULES and node not in self.sources:
+            return len(users) == 1 and _absorbs(node, users[0]) and users[0].name not in self.excluded
+        return bool(users) and all(self._continues(node, each) for each in users)
+
+    def _continues(self, node: fx.Node, user: fx.Node) -> bool:
+        if not is_elementwise(user.target) or not _is_activation(user) or user.name in self.excluded:
+            return False
+        operands = [each for each in user.all_input_nodes if each not in self.constant and each.op != "get_attr"]
+        return all(self.sources.get(each, each) is self.sources[node] for each in operands) and all(
+            _numel(each) == 1 for each in user.all_input_nodes if each not in operands
+        )
+
+    # --- values that share a scale ------------------------------------------------------------------------------------
+
+    def _need(self, node: fx.Node) -> None:
+        """Quantize the value of ``node``, and what it moves."""
+        if node in self.parents or node in self.constant:
+            return
+        self.parents[node] = node
+        if node.target in _FIXED:
+            self.fixed[node] = _FIXED[node.target]
+        if node.op != "call_function" or node.target not in (*MOVEMENT, *_SHARING):
+            return
+        for each in _moved_values(node):
+            if each in self.constant:
+                self.constants[node] = (*self.constants.get(node, ()), each)
+            else:
+                self._need(each)
+                if node.target not in LISTS or (len(each.users) == 1 and self._root(each) not in self.fixed):
+                    self._share(node, each)
+
+    def _root(self, node: fx.Node) -> fx.Node | None:
+        while (parent := self.parents.get(node)) not in (node, None):
+            node = parent
+        return parent
+
+    def _share(self, node: fx.Node, source: fx.Node) -> None:
+        """Give ``node`` and ``source`` one representative: the one with a known range, or the earlier one."""
+        mine, other = self._root(node), self._root(source)
+        if mine and other and mine is not other:
+            first, second = (mine, other) if mine in self.fixed else (other, mine)
+            self.parents[second] = first
+
+
+def _absorbs(producer: fx.Node, user: fx.Node) -> bool:
+    """Return whether ``user`` clamps or scales the result of ``producer``, which nothing else reads."""
+    return len(producer.users) == 1 and (clamp_bounds(user) is not None or positive_factor(user) is not None)
+
+
+def _moved_values(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield the operands whose elements an operator of `MOVEMENT` moves."""
+    first: Any = node.args[0]
+    if node.target is operator.getitem:
+        yield from first.all_input_nodes[:1]
+    elif node.target in LISTS:
+        yield from first
+    else:
+        yield node.all_input_nodes[0]
+
+
+def _is_activation(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.dtype is torch.float32
+
+
+def _numel(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return value.numel() if isinstance(value, Tensor) else 0

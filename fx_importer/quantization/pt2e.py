@@ -1,0 +1,138 @@
+"""Quantization by torchao's PT2E: observers where the plan has values, calibration, conversion."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
+
+from fx_importer.errors import UsageError
+from fx_importer.quantization.calibration import Call
+from fx_importer.quantization.movement import MOVEMENT
+from fx_importer.quantization.normalization import normalize
+from fx_importer.quantization.outside import with_integers_outside
+from fx_importer.quantization.plan import Plan, is_huge, planned
+
+_INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
+_LEAST_SCALE = 2.0**-16
+"""Of values that are all zero, and of weights whose channel is."""
+OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
+"""torchao's observers of activations, by name."""
+
+
+def quantized(module: fx.GraphModule, calls: Sequence[Call], observer: str, integer_io: bool) -> fx.GraphModule:
+    """Return ``module``, an exported program, with quantize and dequantize operators, calibrated by ``calls``.
+
+    With ``integer_io``, inputs and results that are quantized are int8, and their scales are in ``meta``.
+
+    Raises:
+        UsageError: if a value that is to be quantized is not finite in one of the calls.
+    """
+    entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
+    normalize(module)
+    excluded = _huge_values(module, *calls[0])
+    prepared = entry.prepare_pt2e(module, _quantizer(lambda graph: planned(graph, excluded), observer))
+    with torch.no_grad():
+        _calibrate(prepared, calls)
+        converted = entry.convert_pt2e(prepared)
+    # torchao's module refuses eval().
+    result = fx.GraphModule(converted, converted.graph, type(module).__name__)
+    result.train(False)
+    if integer_io:
+        result.meta |= with_integers_outside(result.graph)
+        result.recompile()
+    return result
+
+
+def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:
+    observed = {
+        node.target: node.args[0]
+        for node in prepared.graph.nodes
+        if node.op == "call_module" and str(node.target).startswith("activation_post_process")
+    }
+
+    def check(name: str) -> Callable[..., None]:
+        def hook(_: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+            if is_huge(inputs[0]):
+                at = observed[name]
+                raise UsageError(f"calibration input {number}: the value of {at.name} ({at.target}) is not finite")
+
+        return hook
+
+    number = 0
+    hooks = [prepared.get_submodule(name).register_forward_pre_hook(check(name)) for name in observed]
+    try:
+        for number, (args, kwargs) in enumerate(calls):  # noqa: B007 - hooks read it
+            prepared(*args, **kwargs)
+    finally:
+        for each in hooks:
+            each.remove()
+
+
+def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str) -> Any:
+    """Return a quantizer of torchao that annotates what ``plan`` says."""
+    observers = importlib.import_module("torchao.quantization.pt2e.observer")
+    library = importlib.import_module("torchao.quantization.pt2e.quantizer")
+    ranges = getattr(observers, OBSERVERS[observer]).with_args(eps=_LEAST_SCALE)
+    by_channel = observers.PerChannelMinMaxObserver.with_args(eps=_LEAST_SCALE)
+    activation = library.QuantizationSpec(**_INT8, observer_or_fake_quant_ctr=ranges, qscheme=torch.per_tensor_affine)
+    weight = library.QuantizationSpec(
+        **(_INT8 | {"quant_min": -127}),
+        observer_or_fake_quant_ctr=by_channel,
+        qscheme=torch.per_channel_symmetric,
+        ch_axis=0,
+    )
+
+    def fixed(scale: float, zero_point: int) -> Any:
+        kwargs = {"scale": scale, "zero_point": zero_point, "qscheme": torch.per_tensor_affine}
+        return library.FixedQParamsQuantizationSpec(**_INT8, **kwargs)
+
+    class Planned(library.Quantizer):
+        def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
+            found = plan(model.graph)
+            for node in model.graph.nodes:
+                result, operands = None, {}
+                if node in found.weights:
+                    operands[found.weights[node]] = weight
+                if node in found.groups:
+                    root = found.groups[node]
+                    own = fixed(*found.fixed[root]) if root in found.fixed else activation
+                    result = own if root is node else library.SharedQuantizationSpec(root)
+                for each in found.constants.get(node, ()):
+                    moved = node.target in MOVEMENT and result is not None
+                    operands[each] = library.SharedQuantizationSpec(found.groups[node]) if moved else activation
+                if operands or result is not None:
+                    annotation = library.QuantizationAnnotation(operands, result, _annotated=True)
+                    node.meta["quantization_annotation"] = annotation
+            return model
+
+        def validate(self, model: fx.GraphModule) -> None:
+            pass
+
+    return Planned()
+
+
+class _Finder(fx.Interpreter):
+    """Runs a graph, and collects the names of values that are no activations."""
+
+    def __init__(self, module: fx.GraphModule):
+        super().__init__(module)
+        self.found: set[str] = set()
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, Tensor) and is_huge(result):
+            self.found.add(n.name)
+        return result
+
+
+def _huge_values(module: fx.GraphModule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[str]:
+    finder = _Finder(module)
+    leaves = tree_leaves((tuple(args), dict(kwargs)))
+    with torch.no_grad():
+        finder.run(*leaves, enable_io_processing=False)
+    return finder.found

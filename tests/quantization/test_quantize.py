@@ -1,0 +1,60 @@
+"""`quantize`: networks by torchao's PT2E, lowered to integers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fx_importer import UsageError, lower, quantize
+from fx_importer.errors import NotInstalledError
+
+PRO_INT = "version=1.0 profiles=pro_int extensions="
+
+
+class Block(nn.Module):
+    """A residual block behind a convolution, normalization that follows a concatenation, and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.depthwise, self.second = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(16)
+        self.classifier = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(self.stem(x)))
+        y = nn.functional.hardswish(self.depthwise(x))
+        x = torch.relu(self.second(torch.cat([x, y + x * torch.sigmoid(y)], 1)))
+        return self.classifier(nn.functional.adaptive_avg_pool2d(nn.functional.max_pool2d(x, 2), 1).flatten(1))
+
+
+def test_network_in_one_call() -> None:
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    model, inputs = Block().eval(), [torch.randn(2, 3, 16, 16) for _ in range(3)]
+    expected = model(inputs[0]).detach()
+    quantized = quantize(model, inputs, integer_io=True, observer="minmax")
+    assert torch.equal(model(inputs[0]), expected)
+    ((scale, zero_point),) = quantized.meta["input_scales"]
+    x = (inputs[0] / scale + zero_point).round().clamp(-128, 127).to(torch.int8)
+    lowered = lower(quantized, x, output_type="tosa", quantized="integer", tosa_target=PRO_INT)
+    assert lowered.trace.stages[0].remarks == ["quantized: 14 of 14 operators are integer"]
+    assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
+    ((scale, zero_point),) = quantized.meta["result_scales"]
+    error = (lowered.run(x).float() - zero_point) * scale - expected
+    assert error.norm() < 0.05 * expected.norm()
+
+
+def test_values_that_are_not_finite() -> None:
+    pytest.importorskip("torchao")
+    inputs = [torch.rand(3, 3) + 1, torch.zeros(3, 3)]
+    with pytest.raises(UsageError, match="calibration input 1: the value of log .* is not finite"):
+        quantize(lambda x: torch.log(x) @ x, inputs)
+    with pytest.raises(UsageError, match="observer is 'histogram' or 'minmax', and not 'mean'"):
+        quantize(torch.relu, inputs, observer="mean")
+
+
+def test_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NotInstalledError, match="fx-importer\\[quantize\\]"):
+        quantize(torch.relu, [torch.ones(2)])
