@@ -31,7 +31,8 @@ def quantize(
     Args:
         f: the model, a plain function, or an exported program. It does not change.
         calibration: representative inputs, from which the scales of activations come: each a tensor, a tuple of
-            arguments, or a dict of keyword arguments. The model is exported with the first.
+            arguments, a dict of keyword arguments, or an `Inputs`, which has both. The model is exported with the
+            first.
         integer_io: let inputs and results that are quantized be int8, so that no operator in floating point is left
             around an integer model; their scales and zero points are in ``meta["input_scales"]`` and
             ``meta["result_scales"]``, by position, None for those that are not quantized.

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from fx_importer.cli.llm_app import llm
+from fx_importer.cli.model_arguments import Model, Trust
 from fx_importer.cli.option_arguments import takes_options
+from fx_importer.cli.vela_command import vela
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
 
@@ -40,20 +42,6 @@ def fx_importer(
     debug: Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")] = False,
 ) -> None:
     """Lower PyTorch models to MLIR."""
-
-
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A .pt2 file that torch.export.save wrote, or package.module:callable. The callable takes nothing and "
-        "returns (model, args) or (model, args, kwargs); the current directory is importable.",
-    ),
-]
-
-Trust = Annotated[
-    bool, typer.Option("--trust", help="Load a .pt2 file although it may run code, as one with pickled objects does.")
-]
 
 
 @app.command("import")
@@ -284,6 +272,7 @@ def decompositions(
 
 
 app.add_typer(llm, name="llm")
+app.command()(vela)
 
 
 @app.command()

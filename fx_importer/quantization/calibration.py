@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
@@ -13,6 +13,14 @@ from fx_importer.quantization.plan import is_huge
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and keyword arguments of a model."""
+
+
+@runtime_checkable
+class _Inputs(Protocol):
+    """`fx_importer.Inputs`."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
 
 
 def calls_of(calibration: object) -> list[Call]:
@@ -56,6 +64,8 @@ def _call(number: int, given: object) -> Call:
         return (), {str(name): each for name, each in given.items()}
     if isinstance(given, tuple | list):
         return tuple(given), {}
+    if isinstance(given, _Inputs):
+        return tuple(given.args), dict(given.kwargs)
     raise UsageError(
         f"calibration input {number} is a {type(given).__name__}, and no tensor, tuple of arguments or dict of "
         "keyword arguments"

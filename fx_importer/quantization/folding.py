@@ -22,7 +22,7 @@ from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, p
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.movement import MOVEMENT, move
 from fx_importer.quantization.operators import integer
-from fx_importer.quantization.qdq import kind_of, params_of
+from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
 from fx_importer.quantization.rules import RULES
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
 from fx_importer.quantization.scope import Scope
@@ -39,7 +39,7 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     Raises:
         UsageError: for a scale or a zero point that is none.
     """
-    if not any(kind_of(node) for node in program.graph.nodes):
+    if not is_quantized(program.graph):
         return program
     graph = copy.deepcopy(program.graph)
     for node, original in zip(graph.nodes, program.graph.nodes, strict=True):

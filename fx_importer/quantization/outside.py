@@ -14,7 +14,7 @@ Scale = tuple[float, int] | None
 """Scale and zero point; None for what is not quantized."""
 
 
-def with_integers_outside(graph: fx.Graph) -> dict[str, list[Scale]]:
+def _changed(graph: fx.Graph) -> dict[str, list[Scale]]:
     """Let quantized inputs and results of ``graph`` be int8. Return their scales and zero points, by position."""
     inputs = [_taken(each) for each in graph.find_nodes(op="placeholder")]
     (output,) = graph.find_nodes(op="output")
@@ -32,6 +32,13 @@ def with_integers_outside(graph: fx.Graph) -> dict[str, list[Scale]]:
     output.args = map_arg(output.args, returned)
     graph.eliminate_dead_code()
     return {"input_scales": inputs, "result_scales": results}
+
+
+def integers_outside(module: fx.GraphModule) -> fx.GraphModule:
+    """Let quantized inputs and results of ``module`` be int8; its ``meta`` has their scales and zero points."""
+    module.meta |= _changed(module.graph)
+    module.recompile()
+    return module
 
 
 def _taken(placeholder: fx.Node) -> Scale:

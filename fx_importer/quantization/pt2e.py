@@ -14,7 +14,7 @@ from fx_importer.errors import UsageError
 from fx_importer.quantization.calibration import Call
 from fx_importer.quantization.movement import MOVEMENT
 from fx_importer.quantization.normalization import normalize
-from fx_importer.quantization.outside import with_integers_outside
+from fx_importer.quantization.outside import integers_outside
 from fx_importer.quantization.plan import Plan, is_huge, planned
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
@@ -42,10 +42,7 @@ def quantized(module: fx.GraphModule, calls: Sequence[Call], observer: str, inte
     # torchao's module refuses eval().
     result = fx.GraphModule(converted, converted.graph, type(module).__name__)
     result.train(False)
-    if integer_io:
-        result.meta |= with_integers_outside(result.graph)
-        result.recompile()
-    return result
+    return integers_outside(result) if integer_io else result
 
 
 def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:

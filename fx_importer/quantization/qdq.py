@@ -31,6 +31,11 @@ def kind_of(node: fx.Node) -> str | None:
     return next((kind for kind in ("dequantize", "quantize") if name.startswith(_PREFIX + kind)), None)
 
 
+def is_quantized(graph: fx.Graph) -> bool:
+    """Return whether ``graph`` has quantize or dequantize operators."""
+    return any(kind_of(node) for node in graph.nodes)
+
+
 def params_of(node: fx.Node, value: Value) -> Params | None:
     """Return the parameters of an operator per tensor on int8; None for others, and for computed scales.
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fx_importer.errors import CrashedError, UsageError
 from fx_importer.execution.backend import EVALUATION, Loaded, Value
 from fx_importer.execution.calls.call_signature import CallingConvention, Signature, TensorKind, read_signature
 from fx_importer.execution.calls.specialization import Specialized, is_dynamic
+from fx_importer.execution.engines.tosa_flatbuffer import write_flatbuffer
 from fx_importer.execution.engines.tosa_reference_child import run_model
 from fx_importer.execution.engines.tosa_specialization import specialize_tosa
 from fx_importer.execution.memref import DTYPES, dense
@@ -24,7 +22,7 @@ from fx_importer.execution.module_functions import check_dialects, extract_funct
 from fx_importer.execution.optional_packages import check_installed
 from fx_importer.mlir.bindings import ir
 from fx_importer.options import Limits
-from fx_importer.process.one_shot import run_command, run_isolated
+from fx_importer.process.one_shot import run_isolated
 from fx_importer.process.scratch import Scratch
 
 _EXTENSIONS = "int16,int64,bf16,fp8e4m3,fp8e5m2,fft,controlflow"
@@ -68,32 +66,8 @@ class TosaReferenceBackend:
 
 def _load(module: ir.Module, signature: Signature, limits: Limits) -> _Function:
     scratch = Scratch()
-    _serialize(module, scratch.path)
+    write_flatbuffer(module, scratch.path / "module.tosa", TARGET)
     return _Function(signature, scratch, limits)
-
-
-def _serialize(module: ir.Module, folder: Path) -> None:
-    text = folder / "module.mlir"
-    with text.open("wb") as file:
-        module.operation.print(file=file, binary=True)
-    command = [
-        str(metadata.distribution("tosa-tools").locate_file("bin/tosa-opt")),
-        str(text),
-        f"--tosa-attach-target={TARGET}",
-        "--tosa-validate=strict-op-spec-alignment",
-        "--tosa-serialize",
-        f"--tosa-flatbuffer-filename={folder / 'module.tosa'}",
-        *("-o", os.devnull),
-    ]
-    try:
-        run_command("tosa-opt", command)
-    except CrashedError as error:
-        found = [line.partition("error: ")[2] for line in error.output.splitlines() if " error: " in line]
-        if error.signal or not found:
-            raise
-        raise UsageError("\n  ".join([f"the module is not TOSA of {TARGET}:", *found])) from error
-    finally:
-        text.unlink()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""``fx-importer vela``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from fx_importer.api.lower import lower
+from fx_importer.api.lowered import Lowered
+from fx_importer.api.quantize import quantize
+from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.commands.matrix import read_inputs
+from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.errors import UsageError
+from fx_importer.execution.engines.vela import check_accelerator, compile_with_vela
+from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+from fx_importer.quantization.outside import integers_outside
+from fx_importer.quantization.qdq import is_quantized
+from fx_importer.verification import Inputs
+
+_SHOWN = 12
+"""Operators in floating point that an error lists."""
+
+
+def compile_model(
+    model: str,
+    accelerators: Sequence[str],
+    output: Path | None,
+    inputs: Path | None,
+    options: tuple[str, ...] = (),
+    json_file: Path | None = None,
+    trust: bool = False,
+) -> None:
+    """Compile the model that ``model`` names for ``accelerators``, and print Vela's estimates.
+
+    A float model is quantized, with the input sets in the file ``inputs`` or its example inputs. ``options`` are more
+    arguments of Vela's command.
+
+    Raises:
+        UsageError: for an unknown accelerator, operators that have no integer form, and those that Vela refuses.
+        NotInstalledError: without Vela, ``tosa-tools`` or, for a float model, torchao.
+    """
+    for each in accelerators:
+        check_accelerator(each)
+    if output is not None:
+        check_writable(output, (".tflite",))
+        if len(accelerators) > 1:
+            raise UsageError("--output is for one accelerator: what Vela writes for another differs")
+    if json_file is not None:
+        check_writable(json_file)
+    with reporting_progress(True):
+        lowered = lower_to_integers(export_model(model, Options(OutputType.TOSA), trust), inputs)
+        estimates = [compile_with_vela(lowered.module, each, output, options) for each in accelerators]
+    print("\n\n".join(map(str, estimates)))
+    if json_file is not None:
+        save_text(json.dumps([asdict(each) for each in estimates], indent=1) + "\n", json_file)
+
+
+def lower_to_integers(program: ExportedProgram, inputs: Path | None = None) -> Lowered:
+    """Lower ``program``, quantized if it is not yet, to TOSA on integers, inputs and results included.
+
+    Raises:
+        UsageError: if an operator has no integer form, with all of these and the reasons.
+    """
+    args, kwargs = program.example_inputs or ((), {})
+    if is_quantized(program.graph):
+        module = integers_outside(program.module(check_guards=False))
+    else:
+        module = quantize(program, read_inputs(inputs) if inputs else [Inputs(args, kwargs)], integer_io=True)
+    if not is_quantized(module.graph):
+        raise UsageError("Ethos-U computes in integers, and no operator of the model has an integer form")
+    scales = module.meta["input_scales"]
+    leaves, structure = tree_flatten((args, kwargs))
+    given = [_quantized(each, scale) for each, scale in zip(leaves, scales, strict=True)]
+    args, kwargs = tree_unflatten(given, structure)
+    lowered = lower(
+        module,
+        *args,
+        kwargs=kwargs,
+        output_type="tosa",
+        quantized="integer",
+        narrow_integers=True,
+        tosa_target="version=1.0 extensions=",
+    )
+    floats = [each for each in lowered.trace.stages[0].remarks if each.startswith("float: ")]
+    if floats:
+        rest = [f"and {len(floats) - _SHOWN} more"] if len(floats) > _SHOWN else []
+        shown = [each.removeprefix("float: ") for each in floats[:_SHOWN]] + rest
+        raise UsageError("\n  ".join(["Ethos-U computes in integers, but these stay in floating point:", *shown]))
+    return lowered
+
+
+def _quantized(given: Any, scale: tuple[float, int] | None) -> Any:
+    if scale is None or not isinstance(given, Tensor):
+        return given
+    return (given / scale[0] + scale[1]).round().clamp(-128, 127).to(torch.int8)

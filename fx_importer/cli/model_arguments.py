@@ -1,0 +1,20 @@
+"""Arguments of several commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A .pt2 file that torch.export.save wrote, or package.module:callable. The callable takes nothing and "
+        "returns (model, args) or (model, args, kwargs); the current directory is importable.",
+    ),
+]
+
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Load a .pt2 file although it may run code, as one with pickled objects does.")
+]

@@ -1,0 +1,47 @@
+"""The arguments of ``fx-importer vela``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.model_arguments import Model, Trust
+
+
+def vela(
+    model: Model,
+    accelerator: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="The accelerator, such as ethos-u85-256. May be repeated."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write what Vela compiles, a .tflite file.")
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Calibration inputs of a float model, written by torch.save([(args, kwargs), ...], FILE). Default: "
+            "its example inputs, which suffice for an estimate.",
+        ),
+    ] = None,
+    system_config: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Vela's system configuration. Default: that of the accelerator.")
+    ] = None,
+    memory_mode: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Vela's memory mode. Default: that of the accelerator.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the estimates as JSON.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Compile a model for an Arm Ethos-U processor by Vela, and show its estimate of cycles and memory.
+
+    A float model is quantized to int8 first.
+    """
+    from fx_importer.cli.commands.vela import compile_model
+
+    options = {"--system-config": system_config, "--memory-mode": memory_mode}
+    given = tuple(each for name, value in options.items() if value for each in (name, value))
+    compile_model(model, accelerator, output, inputs, given, json, trust)

@@ -1,0 +1,67 @@
+"""``fx-importer vela``: a float model on Ethos-U, with Vela's estimate, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fx_importer import UsageError
+from fx_importer.cli.commands.vela import compile_model, lower_to_integers
+from fx_importer.errors import NotInstalledError
+from fx_importer.execution.engines.vela import check_accelerator, refused
+
+REFUSED = """Traceback (most recent call last):
+RuntimeError: Compilation failed: Validation error:
+MatMul:
+ - Invalid argument A
+ - Input data type not supported for this operator
+Exp:
+ - Unsupported operation
+"""
+
+
+def test_what_vela_refuses_by_operator() -> None:
+    assert refused(REFUSED).splitlines()[1:] == [
+        "  MatMul: Invalid argument A, Input data type not supported for this operator",
+        "  Exp: Unsupported operation",
+    ]
+    assert refused("some\nother\nfailure\nof Vela").splitlines()[-1] == "  of Vela"
+
+
+def test_without_vela(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NotInstalledError, match="fx-importer\\[vela\\]"):
+        check_accelerator("ethos-u85-256")
+
+
+def test_estimates_of_a_float_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torchao")
+    pytest.importorskip("ethosu")
+    pytest.importorskip("tosa_reference_model")
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    file = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(model, (torch.randn(1, 3, 8, 8),)), file)
+    accelerators = ["ethos-u55-128", "ethos-u85-256"]
+    compile_model(str(file), accelerators, None, None, json_file=tmp_path / "found.json")
+    assert "0 on the CPU" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [each["accelerator"] for each in found] == accelerators
+    assert all(each["cycles"]["total"] > 0 and each["memory"]["SRAM"] > 0 for each in found)
+    compile_model(str(file), accelerators[:1], tmp_path / "model.tflite", None)
+    assert (tmp_path / "model.tflite").stat().st_size > 0
+    with pytest.raises(UsageError, match="no accelerator 'ethos-u85-255': it .* did you mean 'ethos-u85-256'"):
+        check_accelerator("ethos-u85-255")
+
+
+def test_what_has_no_integer_form() -> None:
+    pytest.importorskip("torchao")
+    model = nn.Sequential(nn.Linear(4, 4), nn.Softsign(), nn.PReLU(), nn.Linear(4, 4), nn.CELU())
+    program = torch.export.export(nn.Sequential(model, nn.LocalResponseNorm(2)), (torch.randn(1, 3, 4, 4),))
+    with pytest.raises(UsageError, match="these stay in floating point:"):
+        lower_to_integers(program)
