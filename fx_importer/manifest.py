@@ -49,6 +49,7 @@ __all__ = [
     "OperatorArgument",
     "OperatorStub",
     "Passed",
+    "ProcessGroup",
     "Result",
     "Returned",
     "Tree",
@@ -108,6 +109,16 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """A process group of torch.distributed, as the program's calls name it."""
+
+    axes: tuple[str, ...]
+    """The axes of the mesh along which its ranks differ; none if each device is alone."""
+    replica_groups: tuple[tuple[int, ...], ...]
+    """The groups of all devices."""
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The contents of a module. Functions share state and constants by name."""
 
@@ -121,6 +132,10 @@ class Manifest:
     """Other output types that parts of the module are lowered to."""
     weights: Mapping[str, Weight] = field(default_factory=dict)
     """The weights that are not in the module, by the names of its resources or of the arguments of its functions."""
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    """The axes of the mesh and their sizes, for a program of several devices, which are numbered in row-major order."""
+    process_groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
+    """The process groups that collectives of the program use, by name."""
 
     @property
     def holes(self) -> Mapping[str, OperatorStub]:
@@ -207,6 +222,8 @@ def _manifest(found: Any, types: Types) -> Manifest:
         {name: operator_stub_from_json(each) for name, each in stubs.items()},
         names_from_json(found.get("fallback", ())),
         {name: _weight(each) for name, each in found.get("weights", {}).items()},
+        {name_from_json(name): _positive(size) for name, size in found.get("mesh", {}).items()},
+        {name: _process_group(each) for name, each in found.get("process_groups", {}).items()},
     )
 
 
@@ -229,6 +246,19 @@ def _weight(found: Any) -> Weight:
     if weight.passed_as is not None:
         check_dtype(weight.passed_as)
     return weight
+
+
+def _process_group(found: Any) -> ProcessGroup:
+    group = ProcessGroup(names_from_json(found["axes"]), tuple(map(tuple, found["replica_groups"])))
+    if any(type(each) is not int or each < 0 for devices in group.replica_groups for each in devices):
+        raise ValueError(f"{found} is no process group")
+    return group
+
+
+def _positive(size: Any) -> int:
+    if type(size) is not int or size < 1:
+        raise ValueError(f"{size!r} is no size of an axis")
+    return size
 
 
 def _file(found: Any) -> File:

@@ -111,6 +111,8 @@ class ImportOptions:
     """Location of parameters and buffers. Unless they are inline, the result does not depend on their values."""
     outline_layers: bool = False
     """Outline submodules that compute the same, such as transformer layers, into one function."""
+    mesh: str | None = None
+    """The mesh of devices that the program runs on, ``"dp=2,tp=4"``; see `fx_importer.distributed.Mesh`."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fx_importer"
 
 BASE = {"errors", "output_types", "options"}
-VALUES = {"caching", "manifest", "diagnostics", "fx_graph", "mlir", "process"}
+VALUES = {"caching", "manifest", "diagnostics", "distributed", "fx_graph", "mlir", "process"}
 STAGES = {"exporting", "quantization", "decompositions", "canonicalization", "importing", "rewrites"}
 AFTER = {"execution", "probing", "reduction", "verification", "weights"}
 COMPILER = {"api", "compiler", "targets"}

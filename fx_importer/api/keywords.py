@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
+from fx_importer.distributed import Mesh
 from fx_importer.errors import UsageError
 from fx_importer.exporting.example_inputs import parameters_of
 from fx_importer.lowerings import listed
@@ -31,6 +32,7 @@ from fx_importer.options import (
 from fx_importer.output_types import OutputType
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
     from typing_extensions import TypedDict
 
     from fx_importer.diagnostics.progress import ProgressCallback
@@ -63,6 +65,7 @@ class Keywords(_ModelKeywords, total=False):
     import_symbolic_shape_expressions: bool
     runtime_asserts: bool
     outline_layers: bool
+    mesh: str | DeviceMesh | None
     hooks: FxImporterHooks | None
     decomposition_table: Mapping[Any, Callable[..., Any]] | None
     keep: Sequence[str | OpOverload | OpOverloadPacket]
@@ -174,6 +177,7 @@ def _decomposition_options(keywords: Mapping[str, Any]) -> DecompositionOptions:
 
 def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
     mutable = keywords.get("experimental_support_mutation", False)
+    mesh = keywords.get("mesh")
     return ImportOptions(
         func_name=keywords.get("func_name", "main"),
         mutation=Mutation.MUTABLE if mutable else Mutation.get(keywords.get("mutation", Mutation.ERROR)),
@@ -181,6 +185,7 @@ def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
         runtime_asserts=keywords.get("runtime_asserts", False),
         weights=Weights.get(keywords.get("weights", Weights.INLINE)),
         outline_layers=keywords.get("outline_layers", False),
+        mesh=None if mesh is None else str(Mesh.get(mesh)),
     )
 
 

@@ -69,6 +69,8 @@ def lower(
             StableHLO, which have no assertions.
         outline_layers: outline submodules that compute the same, such as transformer layers, into one private function
             that is called with the weights of each. A deep model then costs little more than a single layer.
+        mesh: the mesh of devices that the program runs on, if it communicates: a ``DeviceMesh``, or its axes and sizes
+            as ``"dp=2,tp=4"``. Process groups become groups of its devices.
         hooks: hooks of an integrator; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
         keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. An

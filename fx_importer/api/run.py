@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         NotInstalledError: naming the extra that brings the backend.
         UsageError: if the backend cannot run the module, or a part of the state is missing.
     """
+    _check_one_device(lowered)
     if backend is None:
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
@@ -99,6 +101,7 @@ def verify_lowered(
     """
     if given and inputs:
         raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
+    _check_one_device(lowered)
     weight_values(lowered)  # without values, there is nothing to compare
     if isinstance(backends, str):
         backends = [backends]
@@ -124,10 +127,20 @@ def bisect_lowered(
     """
     if given and inputs:
         raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
+    _check_one_device(lowered)
     weight_values(lowered)
     chosen = inputs or given or example_inputs(lowered.exported)[0]
     backend = default_backend(lowered.manifest) if backend is None else backend
     return bisect(lowered, lowered.lower_again, chosen, backend, tolerance, isolate)
+
+
+def _check_one_device(lowered: Lowered) -> None:
+    """Raise `UsageError` for the program of each device of a mesh: here, collectives have no other ranks."""
+    if (devices := math.prod(lowered.manifest.mesh.values())) > 1:
+        raise UsageError(
+            f"the program runs on {devices} devices together, of the mesh {lowered.options.importing.mesh}, and not on "
+            "one"
+        )
 
 
 def default_backend(manifest: Manifest) -> str:

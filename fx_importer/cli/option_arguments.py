@@ -25,6 +25,7 @@ HELP = {
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
     "runtime_asserts": "Emit the program's assertions, and the size ranges of its inputs, as runtime assertions.",
     "outline_layers": "Outline submodules that compute the same into one function, called for each.",
+    "mesh": "The mesh of devices that the program runs on, 'dp=2,tp=4'.",
     "backend_legal_ops": "A torch op that the torch backend stage must keep, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
     "contract": "What to do if the module contains illegal operations or types for its output type: fail, or warn.",
@@ -45,6 +46,7 @@ HELP = {
 METAVARS = {
     "lowerings": "NAME",
     "fallback": "|".join(member.value for member in OutputType),
+    "mesh": "AXES",
     "time_limit": "SECONDS",
     "memory_limit": "BYTES",
     "dump_dir": "DIRECTORY",

@@ -73,6 +73,8 @@ def manifest_of(imported: ImportResult, outcome: Outcome, compilation: Compilati
         outcome.operator_stubs,
         outcome.fallback,
         _weights(imported, options.importing.weights),
+        imported.mesh,
+        imported.process_groups,
     )
     if not compilation.target.narrows:
         return manifest

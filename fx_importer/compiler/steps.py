@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,16 +29,23 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.distributed import Mesh
+from fx_importer.distributed.collectives import calls_in, process_groups
+from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
 from fx_importer.fx_graph.programs import weight_names
 from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
+from fx_importer.importing.handlers import Handler
+from fx_importer.importing.handlers.collectives import collectives_in_groups, refused_collectives
 from fx_importer.importing.program_results import mutated_state
+from fx_importer.manifest import ProcessGroup
 from fx_importer.options import Mutation, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.process.garbage_collection import without_collections
 from fx_importer.quantization import to_integers
+from fx_importer.targets.target import Collectives
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
 """A model and its example inputs. An exported program needs no inputs."""
@@ -164,14 +172,44 @@ def import_legal(
             record.remarks += _narrowing(legal, target.dtypes)
         if options.outline_layers:
             legal = {name: outline_layers(program) for name, program in legal.items()}
-        return importer.import_programs(
+        groups, collectives = _collectives(legal, compilation)
+        imported = importer.import_programs(
             legal,
             options,
             state=state,
-            handlers=compilation.handlers,
+            handlers={**collectives, **compilation.handlers},
             tensors_only=target.tensors_only,
             elided=elided or {},
         )
+        if options.mesh is None or target.collectives is Collectives.REFUSED:
+            return imported
+        mesh = Mesh.get(options.mesh)
+        set_mesh(importer.module, mesh, lowered=target.collectives is Collectives.LOWERED)
+        return replace(imported, mesh=dict(mesh.axes), process_groups=groups)
+
+
+def _collectives(
+    programs: Programs, compilation: Compilation
+) -> tuple[Mapping[str, ProcessGroup], Mapping[Any, Handler]]:
+    """Return the process groups of ``programs``, and what imports their collectives.
+
+    Raises:
+        UsageError: for process groups that are no groups of the mesh.
+    """
+    if next(calls_in(programs.values()), None) is None:
+        return {}, {}
+    mesh, treatment = compilation.importing.mesh, compilation.target.collectives
+    if treatment is Collectives.REFUSED:
+        kind = compilation.options.output_type.value
+        return {}, refused_collectives(
+            f"{kind} has no operations between devices: stablehlo lowers collectives, and raw and torch keep them"
+        )
+    if mesh is None:
+        return {}, {} if treatment is Collectives.KEPT else refused_collectives(
+            "the devices that it is between are not known: pass the mesh, mesh=, a DeviceMesh or 'dp=2,tp=4'"
+        )
+    groups = process_groups(programs.values(), Mesh.get(mesh))
+    return groups, collectives_in_groups(groups, branches=treatment is Collectives.KEPT)
 
 
 def _check_nothing_is_overwritten(programs: Programs, output_type: OutputType) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.errors import UsageError
 from fx_importer.execution.calls.call_signature import CallingConvention
 from fx_importer.mlir.bindings import func_d, ir, passmanager
@@ -26,6 +27,14 @@ def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
     return functions[name]
 
 
+def check_one_device(module: ir.Module) -> None:
+    """Raise `UsageError` if ``module`` is the program of each device of a mesh."""
+    if (mesh := mesh_of(module)) is not None and mesh.size > 1:
+        raise UsageError(
+            f"the module runs on the {mesh.size} devices of the mesh {mesh} together, and this backend has one device"
+        )
+
+
 def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
     """Return a copy of ``module`` with the function ``name``, renamed to ``main``, and the functions that it calls.
 
@@ -33,6 +42,7 @@ def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fu
         UsageError: if there is no such function, or it calls one that is only declared.
     """
     function_named(module, name)
+    check_one_device(module)
     copy = copy_module(module.operation)
     functions = functions_of(copy)
     reached = [name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fx_importer import manifest
 from fx_importer.mlir.bindings import ir
@@ -34,6 +34,10 @@ class ImportResult:
     were imported before."""
     defined: Mapping[str, StubDefinition]
     """Definitions of the functions for operators that rules lower into another output type, by name."""
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    """The axes of the mesh that the functions run on, and their sizes."""
+    process_groups: Mapping[str, manifest.ProcessGroup] = field(default_factory=dict)
+    """Process groups that collectives use, by name."""
 
     @property
     def signatures(self) -> dict[str, manifest.Function]:

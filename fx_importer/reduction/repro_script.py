@@ -158,6 +158,8 @@ def import_arguments(options: ImportOptions) -> list[str]:
         found["weights"] = options.weights.value
     if options.outline_layers:
         found["outline_layers"] = True
+    if options.mesh is not None:
+        found["mesh"] = options.mesh
     return [f"{name}={value!r}" for name, value in found.items()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fx_importer.output_types import OutputType
-from fx_importer.targets.target import Target
+from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
     from fx_importer.canonicalization import Dtypes
@@ -30,4 +30,5 @@ RAW = Target(
     _dtypes,
     library_operators=False,
     symbolic_shapes=True,
+    collectives=Collectives.KEPT,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fx_importer import pipelines
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import contracts
-from fx_importer.targets.target import Target
+from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
     from fx_importer.canonicalization import Dtypes
@@ -53,4 +53,5 @@ STABLEHLO = Target(
     scalars=False,
     assertions=False,
     portable_artifacts=True,
+    collectives=Collectives.LOWERED,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from fx_importer.canonicalization import Dtypes
     from fx_importer.decompositions import DecompositionTable
     from fx_importer.lowerings import Lowerings
+
+
+class Collectives(Enum):
+    """What becomes of collective operators between devices."""
+
+    KEPT = "kept"
+    """They stay operators of torch. With a mesh, attributes hold the groups of its devices."""
+    LOWERED = "lowered"
+    """They are lowered, to groups of devices of the mesh."""
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,8 @@ class Target:
     """Whether the pipeline can narrow integers and floats of 64 bits to 32."""
     dynamic_shapes: bool = True
     """Whether tensors can have dynamic dimensions."""
+    collectives: Collectives = Collectives.REFUSED
+    """What becomes of collective operators between devices."""
     portable_artifacts: bool = False
     """Whether a module can be serialized as a StableHLO portable artifact."""
 

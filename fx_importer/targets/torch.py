@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fx_importer import pipelines
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import contracts
-from fx_importer.targets.target import Target
+from fx_importer.targets.target import Collectives, Target
 
 if TYPE_CHECKING:
     from fx_importer.canonicalization import Dtypes
@@ -34,4 +34,5 @@ TORCH = Target(
     contract=contracts.TORCH,
     backends=("iree",),
     symbolic_shapes=True,
+    collectives=Collectives.KEPT,
 )

@@ -33,6 +33,7 @@ def options_text(options: Options) -> str:
         "what is unsupported is outlined": lowering.unsupported is not Unsupported.ERROR,
         "weights are outside of the module": options.importing.weights is not Weights.INLINE,
         "layers are outlined": options.importing.outline_layers,
+        "process groups are this process's": options.importing.mesh is not None,
         "the contract may warn": lowering.contract is not Contract.ERROR,
         "something is printed": options.printing != PrintOptions(),
         "stages are dumped": options.running.dump_ir is not None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fx_importer.decompositions import collectives
 from fx_importer.decompositions.backward import BACKWARD
 from fx_importer.decompositions.complex import complex_arithmetic, complex_conversions, complex_operators
 from fx_importer.decompositions.elementwise import (
@@ -71,6 +72,7 @@ STABLEHLO = (
         because="the torch dialect lacks it",
     )
     .replacing(nonzero.nonzero, because="the C++ lowering crashes on rank zero")
+    .replacing(*collectives.COLLECTIVES, because="collectives of one tensor are lowered, and have no gradients then")
     .replacing(
         *histogram.HISTOGRAMS,
         segment_reduce.segment_reduce,

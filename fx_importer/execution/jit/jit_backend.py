@@ -40,6 +40,7 @@ from fx_importer.execution.layouts.channels_last import use_channels_last
 from fx_importer.execution.layouts.loop_interchange import interchange_loops, read_initial_values
 from fx_importer.execution.module_functions import (
     check_dialects,
+    check_one_device,
     dialects_of,
     function_named,
     functions_of,
@@ -101,6 +102,7 @@ class JitBackend:
                 or has operations of dialects that are not lowered to CPUs.
             StageFailed: if the module cannot be compiled.
         """
+        check_one_device(module)
         copy = copy_module(module.operation)
         aliases = aliases_of(function_named(copy, func_name))
         resources = elide_weights(copy)

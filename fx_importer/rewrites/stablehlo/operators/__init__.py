@@ -5,7 +5,15 @@ from __future__ import annotations
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import replace
 from fx_importer.mlir.walk import rewrite
-from fx_importer.rewrites.stablehlo.operators import bitcast, cumsum, reduce_window, row_writes, slice_scatter, sort
+from fx_importer.rewrites.stablehlo.operators import (
+    bitcast,
+    collectives,
+    cumsum,
+    reduce_window,
+    row_writes,
+    slice_scatter,
+    sort,
+)
 from fx_importer.rewrites.stablehlo.tensor_emitter import OperatorLowering, TensorEmitter
 
 LOWERINGS: dict[str, OperatorLowering] = {
@@ -15,6 +23,7 @@ LOWERINGS: dict[str, OperatorLowering] = {
     **row_writes.LOWERINGS,
     **slice_scatter.LOWERINGS,
     **cumsum.LOWERINGS,
+    **collectives.LOWERINGS,
 }
 
 

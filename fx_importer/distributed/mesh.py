@@ -1,0 +1,90 @@
+"""Meshes of devices as values, and their text form."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fx_importer.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9]\d*)")
+
+Groups = tuple[tuple[int, ...], ...]
+"""Groups of devices, which partition all devices of a mesh."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh whose devices are numbered in row-major order; the text form of one is ``dp=2,tp=4``."""
+
+    axes: tuple[tuple[str, int], ...]
+    """Names and sizes."""
+
+    @classmethod
+    def get(cls, given: Any) -> Self:
+        """Return the mesh of a text or of a ``torch.distributed.DeviceMesh``.
+
+        Raises:
+            UsageError: for any other value, and for a `DeviceMesh` whose devices have another order.
+        """
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, str):
+            return cls._parsed(given)
+        ranks = getattr(given, "mesh", None)
+        if ranks is None:
+            raise UsageError(f"mesh={given!r} is no mesh: pass a DeviceMesh, or axes and sizes as 'dp=2,tp=4'")
+        if ranks.flatten().tolist() != list(range(_world_size(ranks.numel()))):
+            raise UsageError(
+                f"the mesh has the ranks {ranks.tolist()}: a mesh has all ranks in row-major order, as "
+                "init_device_mesh makes it; of a part of a mesh, pass the whole one"
+            )
+        names = given.mesh_dim_names or [f"dim_{axis}" for axis in range(ranks.ndim)]
+        return cls(tuple(zip(names, ranks.shape, strict=True)))
+
+    @classmethod
+    def _parsed(cls, text: str) -> Self:
+        found = [_AXIS.fullmatch(each.strip()) for each in text.split(",")]
+        axes = tuple((each["name"], int(each["size"])) for each in found if each)
+        if len(axes) != len(found) or len(dict(axes)) != len(axes):
+            raise UsageError(f"mesh={text!r} is no mesh: write different axes with their sizes, as 'dp=2,tp=4'")
+        return cls(axes)
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self.axes)
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(size for _, size in self.axes)
+
+    def groups(self, names: Sequence[str]) -> Groups:
+        """Return the groups of devices whose places differ along the axes ``names`` only."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        places = itertools.product(*(range(size) for _, size in self.axes))
+        for device, place in enumerate(places):
+            others = tuple(at for at, (name, _) in zip(place, self.axes, strict=True) if name not in names)
+            found.setdefault(others, []).append(device)
+        return tuple(map(tuple, found.values()))
+
+    def axes_of(self, ranks: Sequence[int]) -> tuple[str, ...] | None:
+        """Return the axes whose groups have ``ranks``, in this order, as one of them; None if there are none.
+
+        Axes of size 1 belong to no group.
+        """
+        names = [name for name, size in self.axes if size > 1]
+        subsets = itertools.chain.from_iterable(itertools.combinations(names, count) for count in range(len(names) + 1))
+        return next((each for each in subsets if tuple(ranks) in self.groups(each)), None)
+
+
+def _world_size(default: int) -> int:
+    import torch.distributed
+
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else default
