@@ -69,7 +69,7 @@ class Unsupported(_Policy):
 
 
 class Quantized(_Policy):
-    """Arithmetic of operators between dequantize and quantize operators. Integers are for TOSA."""
+    """Arithmetic of operators between dequantize and quantize operators."""
 
     FLOAT = "float"
     INTEGER = "integer"

@@ -57,7 +57,7 @@ def lower(
         dynamic_shapes: as `torch.export.export` takes it.
         strict: as `torch.export.export` takes it.
         quantized: how operators between dequantize and quantize operators are computed, a `Quantized` or its name: in
-            floating point; or, for TOSA, in integers, which is then what `run` and `verify` compare with.
+            floating point; or in integers, which is then what `run` and `verify` compare with.
         mutation: how state that the program mutates is represented, a `Mutation` or its name.
         weights: where parameters and buffers are, a `Weights` or its name: in the module, which shares their memory; or
             outside, so that the module does not depend on their values. The model may then be on the meta device or

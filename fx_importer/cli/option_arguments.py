@@ -17,7 +17,7 @@ from fx_importer.output_types import OutputType
 HELP = {
     "output_type": "The output type to lower to.",
     "strict": "Let torch.export trace through Python bytecode.",
-    "quantized": "How to compute between dequantize and quantize operators: in floats, or for TOSA in integers.",
+    "quantized": "How to compute between dequantize and quantize operators: in floats or in integers.",
     "keep": "A torch op to keep undecomposed, spelled aten.foo or aten.foo.default. May be repeated.",
     "func_name": "The name of the function.",
     "mutation": "How to lower mutated state: reject it, return the new values as results, or overwrite it in place.",

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from fx_importer.decompositions import DecompositionTable, Overrides
 from fx_importer.errors import UsageError
 from fx_importer.importing.handlers import Handler
-from fx_importer.lowerings import INTEGER_TOSA, Lowerings, handlers_for, layers
+from fx_importer.lowerings import EMITTERS, INTEGER_PRODUCTS, INTEGER_TOSA, Lowerings, handlers_for, layers
 from fx_importer.options import ImportOptions, Options, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
@@ -43,7 +43,7 @@ class Compilation:
         Overrides.of(options.decompositions.keep, options.decompositions.extra)  # raises before any work
         lowering = options.lowering
         integer = options.export.quantized is Quantized.INTEGER
-        rules = (*layers(lowering.lowerings), *((INTEGER_TOSA,) if integer else ()))
+        rules = (*layers(lowering.lowerings), *((_integer_rules(options.output_type),) if integer else ()))
         _check_fallback(options)
         if integer:
             _check_integer(options)
@@ -90,10 +90,16 @@ def _importing(options: Options, target: Target) -> ImportOptions:
     return importing if target.symbolic_shapes else replace(importing, symbolic_shapes=False)
 
 
+def _integer_rules(output_type: OutputType) -> Lowerings:
+    """Return the lowerings of integer operators into an output type."""
+    return INTEGER_TOSA if output_type.root is OutputType.TOSA else INTEGER_PRODUCTS
+
+
 def _check_integer(options: Options) -> None:
     """Raise `UsageError` unless a program in integers can be lowered with ``options``."""
-    if options.output_type.root is not OutputType.TOSA:
-        raise UsageError(f"quantized='integer' is for tosa, and not for {options.output_type.value}")
+    if options.output_type.root not in EMITTERS:
+        able = ", ".join(each.value for each in EMITTERS)
+        raise UsageError(f"quantized='integer' is for {able}, and not for {options.output_type.value}")
     if options.importing.weights is not Weights.INLINE:
         raise UsageError(
             f"quantized='integer' computes biases, multipliers and shifts from the weights, which "

@@ -1,12 +1,16 @@
 """Operators on int8 tensors, ``fx_importer_integer.*``, with TOSA's arithmetic in eager PyTorch.
 
 Results are ``clamp(rescale(accumulator) + zero_point, low, high)``, where ``rescale`` multiplies by ``multiplier * 2 **
--shift``. Zero points named ``zero_point`` are those of the operands. Paddings are top, bottom, left, right. Sums are
-computed in float64, which is exact: folding bounds them by 2³¹.
+-shift``. Zero points named ``zero_point`` are those of the operands. Paddings are top, bottom, left, right. ``offset``
+is the bias less what the zero point adds to the sums of a channel: the bias of sums of ``x`` itself.
+
+Output types without such operators decompose them to the functions here: products of int8 stay, as operators on
+``*_sums``, which wrap as int32 does; the rest is integer arithmetic of ATen.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,13 +62,14 @@ def binary(
 
 
 @_defines(
-    "Tensor x, Tensor weight, Tensor bias, int[] stride, int[] padding, int[] dilation, int groups, int zero_point, "
-    + _EACH
+    "Tensor x, Tensor weight, Tensor bias, Tensor offset, int[] stride, int[] padding, int[] dilation, int groups, "
+    f"int zero_point, {_EACH}"
 )
 def conv2d(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
+    offset: Tensor,
     stride: list[int],
     padding: Sequence[int],
     dilation: list[int],
@@ -75,31 +80,56 @@ def conv2d(
     *out: int,
 ) -> Tensor:
     """Return the convolution of ``x[N, C, H, W]`` with ``weight[O, C / groups, h, w]`` and an int32 bias."""
-    padded = _padded(_centered(x, zero_point).double(), padding)
-    sums = F.conv2d(padded, weight.double(), bias.double(), stride, 0, dilation, groups)
-    return _by_channel(sums.movedim(1, -1), multipliers, shifts, *out).movedim(-1, 1).contiguous()
+    padded = _padded(x, padding, zero_point) if any(padding) else x
+    sums = integer.conv2d_sums(padded, weight, stride, dilation, groups) + offset.reshape(-1, 1, 1)
+    return _by_channel(sums, (-1, 1, 1), multipliers, shifts, *out)
 
 
-@_defines(f"Tensor x, Tensor weight, Tensor bias, int zero_point, {_EACH}")
+@_defines("Tensor x, Tensor weight, int[] stride, int[] dilation, int groups")
+def conv2d_sums(x: Tensor, weight: Tensor, stride: list[int], dilation: list[int], groups: int) -> Tensor:
+    """Return the convolution of int8 tensors as int32, without padding. Sums in float64 are exact."""
+    return F.conv2d(x.double(), weight.double(), None, stride, 0, dilation, groups).long().int()
+
+
+@_defines(f"Tensor x, Tensor weight, Tensor bias, Tensor offset, int zero_point, {_EACH}")
 def linear(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
+    offset: Tensor,
     zero_point: int,
     multipliers: Sequence[int],
     shifts: Sequence[int],
     *out: int,
 ) -> Tensor:
     """Return ``x[..., K]`` times ``weight[N, K]`` transposed, with an int32 bias."""
-    sums = F.linear(_centered(x, zero_point).double(), weight.double(), bias.double())
-    return _by_channel(sums, multipliers, shifts, *out)
+    sums = integer.linear_sums(x.reshape(-1, x.shape[-1]), weight) + offset
+    return _by_channel(sums, (-1,), multipliers, shifts, *out).reshape([*x.shape[:-1], weight.shape[0]])
+
+
+@_defines("Tensor x, Tensor weight")
+def linear_sums(x: Tensor, weight: Tensor) -> Tensor:
+    """Return ``x[M, K]`` times ``weight[N, K]`` transposed, of int8, as int32."""
+    return F.linear(x.double(), weight.double()).long().int()
 
 
 @_defines(f"Tensor a, Tensor b, int[] zero_points, {_ONE}")
 def matmul(a: Tensor, b: Tensor, zero_points: Sequence[int], *out: int) -> Tensor:
     """Return the products of matrices ``a[..., M, K]`` and ``b[..., K, N]``, of equal leading axes."""
-    x, y = (_centered(*each).double() for each in zip((a, b), zero_points, strict=True))
-    return _result(torch.matmul(x, y), *out)
+    left, right = (x.reshape(-1, *x.shape[-2:]) for x in (a, b))
+    of_a, of_b = zero_points
+    sums = integer.matmul_sums(left, right)
+    if of_a:
+        sums = sums - of_a * right.to(torch.int32).sum(1, keepdim=True, dtype=torch.int32)
+    if of_b:
+        sums = sums - of_b * left.to(torch.int32).sum(2, keepdim=True, dtype=torch.int32)
+    return _result(sums + of_a * of_b * a.shape[-1], *out).reshape([*a.shape[:-1], b.shape[-1]])
+
+
+@_defines("Tensor a, Tensor b")
+def matmul_sums(a: Tensor, b: Tensor) -> Tensor:
+    """Return the products of matrices ``a[B, M, K]`` and ``b[B, K, N]``, of int8, as int32."""
+    return torch.matmul(a.double(), b.double()).long().int()
 
 
 @_defines(f"Tensor x, int[] axes, bool keepdim, int zero_point, {_ONE}")
@@ -111,20 +141,29 @@ def sum(x: Tensor, axes: list[int], keepdim: bool, zero_point: int, *out: int) -
 @_defines("Tensor x, int[] kernel, int[] stride, int[] padding")
 def max_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequence[int]) -> Tensor:
     """Return the largest elements of windows of ``x[N, C, H, W]``."""
-    return F.max_pool2d(_padded(x.float(), padding, -128.0), kernel, stride).to(torch.int8)
+    padded = _padded(x, padding, -128) if any(padding) else x
+    for axis, size, step in zip((2, 3), kernel, stride, strict=True):
+        last = (padded.shape[axis] - size) // step * step + 1
+        padded = functools.reduce(torch.maximum, (padded[_along(axis, i, i + last, step)] for i in range(size)))
+    return padded.clone()
 
 
 @_defines("Tensor x, int[] kernel, int[] stride, int[] padding, int zero_point")
 def avg_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequence[int], zero_point: int) -> Tensor:
     """Return the means of the elements in windows of ``x[N, C, H, W]``, without those of the padding."""
-    centered = _centered(x, zero_point).double()
-    sums, counts = (
-        F.avg_pool2d(_padded(each, padding), kernel, stride, divisor_override=1).to(torch.int64)
-        for each in (centered, torch.ones_like(centered[:1, :1]))
+    sizes, channels = x.shape[2:], x.shape[1]
+    padded = _padded(x, padding, zero_point) if any(padding) else x
+    ones = torch.ones([channels, 1, *kernel], dtype=torch.int8, device=x.device)
+    sums = integer.conv2d_sums(padded, ones, stride, [1, 1], channels) - zero_point * kernel[0] * kernel[1]
+    if not any(padding):
+        return _result(sums, *reciprocal(kernel[0] * kernel[1]), zero_point, -128, 127)
+    rows, columns = (
+        [min(i * step + window - before, size) - max(i * step - before, 0) for i in range(count)]
+        for size, window, step, before, count in zip(sizes, kernel, stride, padding[::2], sums.shape[2:], strict=True)
     )
-    scales = [reciprocal(max(count, 1)) for count in range(kernel[0] * kernel[1] + 1)]
-    multipliers, shifts = (torch.tensor(each, device=x.device)[counts] for each in zip(*scales, strict=True))
-    return (rescaled(sums, multipliers, shifts) + zero_point).clamp(-128, 127).to(torch.int8)
+    scales = zip(*(reciprocal(max(high * wide, 1)) for high in rows for wide in columns), strict=True)
+    multiplier, shift = (torch.tensor(each, device=x.device).reshape(len(rows), len(columns)) for each in scales)
+    return _result(sums, multiplier, shift, zero_point, -128, 127)
 
 
 @_defines("Tensor x, Tensor entries")
@@ -142,9 +181,19 @@ def _padded(x: Tensor, padding: Sequence[int], value: float = 0.0) -> Tensor:
     return F.pad(x, (left, right, top, bottom), value=value)
 
 
-def _by_channel(sums: Tensor, multipliers: Sequence[int], shifts: Sequence[int], *out: int) -> Tensor:
-    """Return a result with a scale for each element of the last axis, or one for all."""
-    multiplier, shift = (torch.tensor(each, dtype=torch.int64, device=sums.device) for each in (multipliers, shifts))
+def _along(axis: int, start: int, stop: int, step: int) -> tuple[slice, ...]:
+    return (*[slice(None)] * axis, slice(start, stop, step))
+
+
+def _by_channel(
+    sums: Tensor, shape: tuple[int, ...], multipliers: Sequence[int], shifts: Sequence[int], *out: int
+) -> Tensor:
+    """Return a result with one scale, or with a scale for each channel; scales have ``shape`` to broadcast."""
+    if len(multipliers) == 1:
+        return _result(sums, multipliers[0], shifts[0], *out)
+    multiplier, shift = (
+        torch.tensor(each, dtype=torch.int64, device=sums.device).reshape(shape) for each in (multipliers, shifts)
+    )
     return _result(sums, multiplier, shift, *out)
 
 

@@ -40,13 +40,15 @@ def _convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     if given.get("transposed") or len(shape_of(node)) != 4:
         raise NoIntegerForm("it is no convolution over a batch and two axes")
     x, of_x = scope.quantized(given["input"])
-    weight, bias, scales = _weighted(scope, _weight(scope, given["weight"]), given["bias"], of_x, params)
+    weight, *biases, scales = _weighted(scope, _weight(scope, given["weight"]), given["bias"], of_x, params)
     stride, dilation = pair(given["stride"]), pair(given["dilation"])
     padding = given["padding"]
     shape = shape_of(given["weight"])
     sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
     windows = (stride, sides, dilation, given["groups"])
-    return scope.call(node, integer.conv2d.default, x, weight, bias, *windows, of_x.zero_point, *scales, *_out(params))
+    return scope.call(
+        node, integer.conv2d.default, x, weight, *biases, *windows, of_x.zero_point, *scales, *_out(params)
+    )
 
 
 def _linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
@@ -64,8 +66,8 @@ def _addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 def _product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, params: Params) -> fx.Node:
     shape_of(node)
     source, of_x = scope.quantized(x)
-    integers, sums, scales = _weighted(scope, weight, bias, of_x, params)
-    return scope.call(node, integer.linear.default, source, integers, sums, of_x.zero_point, *scales, *_out(params))
+    integers, *biases, scales = _weighted(scope, weight, bias, of_x, params)
+    return scope.call(node, integer.linear.default, source, integers, *biases, of_x.zero_point, *scales, *_out(params))
 
 
 def _weight(scope: Scope, node: fx.Node) -> Weight:
@@ -87,8 +89,8 @@ def _transposed(scope: Scope, node: fx.Node) -> Weight:
 
 def _weighted(
     scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params
-) -> tuple[fx.Node, fx.Node, tuple[list[int], list[int]]]:
-    """Return the integers of a weight and of a bias, with multipliers and shifts, one or one per channel."""
+) -> tuple[fx.Node, fx.Node, fx.Node, tuple[list[int], list[int]]]:
+    """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel."""
     if weight.values.dtype is not torch.int8:
         raise NoIntegerForm(f"its weights are {weight.values.dtype}, and not torch.int8")
     if int(weight.zero_points.abs().max()):
@@ -107,7 +109,9 @@ def _weighted(
     limits = bounds.tolist() if len(ratios) == channels else [float(bounds.max())]
     multipliers, shifts = zip(*map(multiplier_and_shift, ratios, limits), strict=True)
     source = weight.source if weight.source.op == "placeholder" else scope.constants.add(weight.values)
-    return source, scope.constants.add(sums.to(torch.int32)), (list(multipliers), list(shifts))
+    offset = sums - of_x.zero_point * weight.values.double().flatten(1).sum(1)
+    constants = [scope.constants.add(each.long().to(torch.int32)) for each in (sums, offset)]
+    return source, constants[0], constants[1], (list(multipliers), list(shifts))
 
 
 def _bias(scope: Scope, bias: Any, channels: int, scales: Tensor) -> Tensor:

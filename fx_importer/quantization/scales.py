@@ -61,8 +61,8 @@ def rescaled(values: Tensor, multiplier: Tensor | int, shift: Tensor | int) -> T
 
     TOSA 1.0, ``apply_scale_32`` with single rounding.
     """
-    one = torch.ones_like(values, dtype=torch.int64)
-    return (values.to(torch.int64) * multiplier + (one << (shift - 1))) >> shift
+    half = 1 << (shift - 1) if isinstance(shift, int) else torch.ones_like(shift) << (shift - 1)
+    return (values.to(torch.int64) * multiplier + half) >> shift
 
 
 def reciprocal(count: int) -> tuple[int, int]:

@@ -103,6 +103,27 @@ def test_operators_in_the_integer_profile() -> None:
     assert not any(steps[name] for name in ("max_pool", "pad", "table", "chain")), steps
 
 
+@pytest.mark.parametrize("output_type, backend", [("linalg-on-tensors", "jit"), ("stablehlo", "stablehlo")])
+def test_operators_without_floats(output_type: str, backend: str) -> None:
+    model, given = Operators(), inputs()
+    lowered = lower(model, *given, output_type=output_type, quantized="integer")
+    text = str(lowered.module)
+    assert "f32" not in text
+    assert "f64" not in text.replace("tensor<1xf64>", "")  # the value of a pad
+    assert lowered.verify(*given, backends=[backend], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("output_type", ["linalg-on-tensors", "stablehlo"])
+@pytest.mark.parametrize("engine", ["iree", "xla"])
+def test_network_on_engines(output_type: str, engine: str) -> None:
+    if engine == "xla" and output_type != "stablehlo":
+        pytest.skip("XLA takes StableHLO")
+    pytest.importorskip({"iree": "iree.compiler", "xla": "jax"}[engine])
+    model, x = SmallNet(), torch.randint(-128, 128, (1, 4, 16, 16), dtype=torch.int8)
+    lowered = lower(model, x, output_type=output_type, quantized="integer")
+    assert lowered.verify(x, backends=[engine], rtol=0, atol=0)
+
+
 class SmallNet(torch.nn.Module):
     """Depthwise and pointwise convolutions around a residual addition, pools, and a classifier."""
 
@@ -174,8 +195,8 @@ def test_scales_that_are_none(scale: float, zero_point: int, said: str) -> None:
 def test_options_that_contradict() -> None:
     with pytest.raises(UsageError, match="computes biases, multipliers and shifts from the weights"):
         lower(torch.relu, torch.ones(2), output_type="tosa", quantized="integer", weights="external")
-    with pytest.raises(UsageError, match="quantized='integer' is for tosa, and not for stablehlo"):
-        lower(torch.relu, torch.ones(2), output_type="stablehlo", quantized="integer")
+    with pytest.raises(UsageError, match="quantized='integer' is for linalg-on-tensors, tosa, .* and not for torch"):
+        lower(torch.relu, torch.ones(2), output_type="torch", quantized="integer")
 
 
 def test_rescale_rounds_as_tosa() -> None:
