@@ -31,7 +31,8 @@ def check_one_device(module: ir.Module) -> None:
     """Raise `UsageError` if ``module`` is the program of each device of a mesh."""
     if (mesh := mesh_of(module)) is not None and mesh.size > 1:
         raise UsageError(
-            f"the module runs on the {mesh.size} devices of the mesh {mesh} together, and this backend has one device"
+            f"the module runs on the {mesh.size} devices of the mesh {mesh} together: run it with "
+            "Lowered.caller_on_mesh"
         )
 
 
@@ -41,8 +42,13 @@ def extract_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.Fu
     Raises:
         UsageError: if there is no such function, or it calls one that is only declared.
     """
-    function_named(module, name)
     check_one_device(module)
+    return copied_function(module, name)
+
+
+def copied_function(module: ir.Module, name: str) -> tuple[ir.Module, func_d.FuncOp]:
+    """Return what `extract_function` does, also of the program of each device of a mesh."""
+    function_named(module, name)
     copy = copy_module(module.operation)
     functions = functions_of(copy)
     reached = [name]

@@ -10,7 +10,13 @@ import numpy as np
 import torch
 
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.execution.calls.call_signature import IN_STABLEHLO, CallingConvention, TensorKind, read_signature
+from fx_importer.execution.calls.call_signature import (
+    IN_STABLEHLO,
+    CallingConvention,
+    Kind,
+    TensorKind,
+    read_signature,
+)
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.execution.optional_packages import imported
@@ -26,26 +32,31 @@ def compile_program(module: ir.Module, device: Any, donated: Collection[int] = (
     """
     jax = imported("xla", "xla", "jax")
     signature = read_signature(functions_of(module)["main"], XLA)
-    arguments, results = (
-        [
-            jax.ShapeDtypeStruct(each.shape, _numpy_type(each.dtypes[0]))
-            for each in kinds
-            if isinstance(each, TensorKind)
-        ]
-        for kinds in (signature.arguments, signature.results)
-    )
-    with Trace().stage("artifact"):
-        parameters = {"artifact": portable_artifact(module), "results": tuple((x.shape, x.dtype) for x in results)}
+    arguments = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
+    call = artifact_call(module)
     placed = jax.sharding.SingleDeviceSharding(device)
     with Trace().stage("xla-compile"), jax.enable_x64(True):
         function = jax.jit(
-            lambda *arrays: _call().bind(*arrays, **parameters),
+            call,
             keep_unused=True,
             donate_argnums=tuple(donated),
             in_shardings=placed,
             out_shardings=placed,
         )
         return function.lower(*arguments).compile()
+
+
+def artifact_call(module: ir.Module) -> Callable[..., Sequence[Any]]:
+    """Return the function ``main`` of ``module`` as one that jax traces."""
+    results = tuple(_shapes(read_signature(functions_of(module)["main"], XLA).results))
+    with Trace().stage("artifact"):
+        artifact = portable_artifact(module)
+    return lambda *arrays: _call().bind(*arrays, artifact=artifact, results=results)
+
+
+def _shapes(kinds: Sequence[Kind]) -> list[tuple[Any, Any]]:
+    """Return shapes, and dtypes of numpy."""
+    return [(each.shape, _numpy_type(each.dtypes[0])) for each in kinds if isinstance(each, TensorKind)]
 
 
 @functools.cache
