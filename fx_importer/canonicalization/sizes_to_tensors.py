@@ -52,9 +52,10 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
         if made is not None:
             node.replace_all_uses_with(made)
             graph.erase_node(node)
-        axes.add(node if made is None else made)
-        if node.op == "call_function" and made is None and torch.Tag.pointwise in getattr(node.target, "tags", ()):
-            _align_ranks(node)
+        found = node if made is None else made
+        axes.add(found)
+        if found.op == "call_function" and torch.Tag.pointwise in getattr(found.target, "tags", ()):
+            _align_ranks(found)
     graph.eliminate_dead_code()
 
 
@@ -77,16 +78,17 @@ def _as_tensor(before: fx.Node, size: fx.Node) -> fx.Node:
 def _align_ranks(node: fx.Node) -> None:
     """Give operands the rank of the result: C++ adds axes to one of two dynamic sizes by a reshape that infers both."""
     rank = value_of(node).dim() if isinstance(value_of(node), Tensor) else 0
+    node.args = map_arg(node.args, lambda x: _aligned(node, x, rank))
 
-    def aligned(x: fx.Node) -> fx.Node:
-        value = value_of(x)
-        if not isinstance(value, Tensor) or sum(isinstance(size, SymInt) for size in value.shape) < 2:
-            return x
-        for _ in range(rank - value.dim()):
-            x = emit(node, aten.unsqueeze.default, x, 0)
+
+def _aligned(before: fx.Node, x: fx.Node, rank: int) -> fx.Node:
+    """Return a tensor of two dynamic sizes with axes of size 1 in front, up to ``rank``."""
+    value = value_of(x)
+    if not isinstance(value, Tensor) or sum(isinstance(size, SymInt) for size in value.shape) < 2:
         return x
-
-    node.args = map_arg(node.args, aligned)
+    for _ in range(rank - value.dim()):
+        x = emit(before, aten.unsqueeze.default, x, 0)
+    return x
 
 
 def _filled(node: fx.Node, axes: Axes, shape: Sequence[Size], x: fx.Node, dtype: torch.dtype) -> fx.Node | None:
@@ -94,6 +96,7 @@ def _filled(node: fx.Node, axes: Axes, shape: Sequence[Size], x: fx.Node, dtype:
     ones = axes.ones(node, shape)
     if ones is None:
         return None
+    x = _aligned(node, x, len(shape))
     if dtype is torch.bool:
         return emit(node, aten.logical_and.default, ones, x)
     # The other operand is never picked. It is unlike what programs fill tensors with: torch-mlir folds a where of equal
@@ -137,7 +140,7 @@ def _repeat(node: fx.Node, axes: Axes) -> fx.Node | None:
 def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     """Emit the operator with a size as a rank-0 tensor, in the dtype of a Python number beside the other operand."""
     if len(node.args) != 2 or node.kwargs:
-        return None
+        return _scaled(node, axes) if node.target in _SUMS else None
     tensors = [each for each in node.args if isinstance(value_of(each), Tensor)]
     sizes = [each for each in node.args if isinstance(value_of(each), SymInt | SymFloat)]
     if len(tensors) != 1 or len(sizes) != 1:
@@ -152,6 +155,20 @@ def _arithmetic(node: fx.Node, axes: Axes) -> fx.Node | None:
     parts = [number if each is sizes[0] else converted(node, each, wide) for each in node.args]
     result = emit(node, TENSOR_OVERLOADS.get(node.target, node.target), *parts)
     return converted(node, result, value_of(node).dtype)
+
+
+def _scaled(node: fx.Node, axes: Axes) -> fx.Node | None:
+    """Multiply by a size that a sum or difference of tensors scales its second operand with."""
+    target: Any = node.target
+    a, b, *_ = node.args
+    dtype, alpha = value_of(node).dtype, node.kwargs.get("alpha")
+    if not isinstance(value_of(alpha), SymInt) or dtype not in (torch.float32, torch.int32, torch.int64):
+        return None
+    factor = _number(node, alpha, axes, dtype)
+    if factor is None or not all(isinstance(value_of(each), Tensor) for each in (a, b)):
+        return None
+    scaled = emit(node, aten.mul.Tensor, converted(node, b, dtype), factor)
+    return emit(node, target, converted(node, a, dtype), scaled)
 
 
 def _number(before: fx.Node, number: Any, axes: Axes, dtype: torch.dtype) -> fx.Node | None:
@@ -184,8 +201,10 @@ def _clamp(node: fx.Node, axes: Axes) -> fx.Node | None:
 
 
 def _scalar_tensor(node: fx.Node, axes: Axes) -> fx.Node | None:
-    value = value_of(node.args[0])
-    return axes.number(node, value, value_of(node).dtype) if isinstance(value, SymInt) else None
+    value, dtype = value_of(node.args[0]), value_of(node).dtype
+    if isinstance(value, SymFloat):
+        return _number(node, node.args[0], axes, dtype)
+    return axes.number(node, value, dtype) if isinstance(value, SymInt) else None
 
 
 def _select(node: fx.Node, axes: Axes) -> fx.Node | None:
@@ -230,6 +249,7 @@ _FRACTIONS = {
     operator.truediv: aten.div.Tensor,
     operator.pow: aten.pow.Tensor_Tensor,
 }
+_SUMS = (aten.add.Tensor, aten.sub.Tensor)
 _DIVISIONS = (aten.div.Tensor, aten.div.Scalar)
 _REWRITES: dict[Any, Any] = {
     aten.expand.default: _expand,

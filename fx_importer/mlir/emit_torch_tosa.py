@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Shape, producer, with_element
+from fx_importer.mlir.emit_torch import constant_of
 from fx_importer.mlir.emit_tosa import TosaOps
 
 _TENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[\d?,]*)\],(?P<element>\w+)>")
@@ -24,6 +25,13 @@ def tensor_type_of(value: ir.Value) -> tuple[Shape, str] | None:
 def list_of(value: ir.Value) -> list[ir.Value] | None:
     """Return the elements of a list of values; None if something else made it."""
     return list(value.owner.operands) if producer(value) == "torch.prim.ListConstruct" else None
+
+
+def constants_in(value: ir.Value) -> list[int] | None:
+    """Return the elements of a list of constants; None if one of them is not constant."""
+    found = [constant_of(each) for each in list_of(value) or ()]
+    known = [each for each in found if each is not None]
+    return known if list_of(value) is not None and len(known) == len(found) else None
 
 
 class TorchTosaOps(TosaOps):

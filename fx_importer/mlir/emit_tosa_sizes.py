@@ -42,6 +42,9 @@ class TosaSizeOps(TorchTosaOps):
         if name == "torch.aten.size.int":
             x, axis = self.builtin(value.owner.operands[0]), constant_of(value.owner.operands[1])
             return None if x is None or axis is None else self.dim(x, axis % len(self.shape(x)))
+        if name == "torch.aten.numel":
+            x = self.builtin(value.owner.operands[0])
+            return None if x is None else self.product_of(self.sizes(x))
         if name not in SIZE_ARITHMETIC:
             return None
         operands = [self.size_of(each) for each in value.owner.operands]
@@ -109,6 +112,11 @@ class TosaSizeOps(TorchTosaOps):
             [size if each == axis else -1 if length is None else length for each, length in enumerate(shape)]
         )
         return self.value("tosa.slice", self.tensor(shape, self.element(x)), x, starts, sizes)
+
+    def crop_to_windows(self, x: ir.Value, axis: int, length: Size, step: int) -> ir.Value:
+        """Slice the end of an axis off that no window of ``length`` reaches, ``step`` apart."""
+        last = self.compute("div_floor", self.compute("sub", self.dim(x, axis), length), step)
+        return self.range_of(x, axis, 0, self.compute("add", self.compute("mul", last, step), length))
 
     def positions(self, number: Size) -> ir.Value:
         """Return the integers from 0 to ``number``, in ``i64``: rows of a table, or a part of one."""

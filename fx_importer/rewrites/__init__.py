@@ -40,8 +40,9 @@ from fx_importer.rewrites.torch.control_flow import (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
 )
+from fx_importer.rewrites.tosa.dynamic_convolutions import dynamic_convolutions_to_tosa
+from fx_importer.rewrites.tosa.dynamic_pools import dynamic_pools_to_tosa
 from fx_importer.rewrites.tosa.dynamic_sizes import dynamic_sizes_to_tosa, erase_unused_sizes
-from fx_importer.rewrites.tosa.dynamic_windows import crop_to_windows
 from fx_importer.rewrites.tosa.f64_narrowing import f64_convolutions_to_f32, fit_tosa_floats, narrow_tosa_floats
 from fx_importer.rewrites.tosa.float_folds import keep_tosa_floats
 from fx_importer.rewrites.tosa.i64_narrowing import (
@@ -68,7 +69,8 @@ _ALL = (
     control_flow_to_stablehlo,
     control_flow_to_tosa,
     copy_new_state,
-    crop_to_windows,
+    dynamic_pools_to_tosa,
+    dynamic_convolutions_to_tosa,
     dynamic_sizes_to_tensor,
     dynamic_sizes_to_tosa,
     erase_unused_sizes,

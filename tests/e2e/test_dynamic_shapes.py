@@ -72,6 +72,33 @@ def resized(x):
     return *sizes, F.pad(x, (1, 2, 0, 1), mode="circular")
 
 
+def convolved(x, weight, bias):
+    """Convolve with a kernel of dynamic sizes, and others with strides of a dynamic height."""
+    kernel = torch.arange(108.0).reshape(6, 2, 3, 3).cos()
+    images = F.conv2d(x, weight, bias, (2, 1), padding=1), F.conv_transpose2d(x, weight.transpose(0, 1), bias, 2, 1)
+    own = F.conv2d(x, kernel, stride=(2, 1), padding=1, groups=2), F.conv2d(x, kernel[:4, :1], stride=3, groups=4)
+    volume = F.conv3d(x[:, None], kernel[None, :1], stride=2, padding=1)
+    return *images, *own, volume, F.conv_transpose2d(x, kernel[:4], stride=2, padding=1, groups=2, dilation=2)
+
+
+def convolved_by_groups(x, weight):
+    return F.conv3d(x, weight, padding=1, groups=2)
+
+
+def pooled(x):
+    """Pool heights that windows do not divide, with padding, and what TOSA has no pools for."""
+    volumes = F.max_pool3d(x, 3, 2, 1), F.avg_pool3d(x, 2, 1)
+    sums = F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+    return F.max_pool2d(x, 3, 2, 1, return_indices=True), F.max_pool2d(x, 2, 3, dilation=2), *sums, *volumes
+
+
+def computed_with_sizes(x, n):
+    """Compute with sizes as numbers; multiply integers along an axis, and split and repeat others."""
+    rests = x % x.shape[0], torch.fmod(n, x.shape[1]), n // x.shape[1], torch.add(x, n, alpha=x.shape[0])
+    shuffled = F.pixel_shuffle(x.expand(4, -1, -1).contiguous(), 2), F.interpolate(x[None], scale_factor=2)
+    return *rests, n.prod(1), n.prod(), x ** x.shape[0], x.masked_fill(x > 0, x.shape[0]), *shuffled
+
+
 @pytest.mark.slow_rows(
     "^resized_to_a_static_size-tosa$",
     "^resized_to_a_static_size-stablehlo$",
@@ -469,6 +496,32 @@ def test_operators(case, output_type):
             dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
             others=lambda: [(normal(1, 3, 8, 9),)],
             tolerance=(1e-5, 1e-5),
+        ),
+        Case(
+            "convolutions",
+            lambda: (convolved, (normal(2, 4, 7, 8), normal(3, 4, 3, 2), normal(3))),
+            dynamic_shapes=({0: ANY, 2: ANY, 3: ANY}, {0: ANY, 2: ANY, 3: ANY}, {0: ANY}),
+            others=lambda: [(normal(1, 4, 9, 8), normal(5, 4, 2, 3), normal(5))],
+            tolerance=(1e-5, 1e-5),
+        ),
+        Case(
+            "volumes_by_groups",
+            lambda: (convolved_by_groups, (normal(2, 4, 5, 4, 6), normal(4, 2, 3, 3, 3))),
+            dynamic_shapes=({0: ANY, 2: ANY}, {0: ANY}),
+            others=lambda: [(normal(3, 4, 3, 4, 6), normal(8, 2, 3, 3, 3))],
+            tolerance=(1e-5, 1e-5),
+        ),
+        Case(
+            "pools",
+            lambda: (pooled, (normal(2, 3, 7, 8),)),
+            dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
+            others=lambda: [(normal(3, 3, 8, 11),)],
+        ),
+        Case(
+            "numbers",
+            lambda: (computed_with_sizes, (normal(1, 5, 4), integers(5, 4, low=-4, high=5))),
+            dynamic_shapes=({1: ANY, 2: ANY}, {0: ANY, 1: ANY}),
+            others=lambda: [(normal(1, 3, 6), integers(3, 6, low=-4, high=5))],
         ),
         Case(
             "writes",

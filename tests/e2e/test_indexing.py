@@ -88,6 +88,13 @@ def write(x: torch.Tensor) -> torch.Tensor:
             (normal(3, 3), torch.tensor([[0, 1, 2], [0, 2, 1], [0, 1, 1]])),
         ),
     ),
+    Case(
+        "index_copy_of_rank_0",
+        lambda: (
+            lambda x, i, y: (x[0].index_copy(0, i, y), x.index_copy(0, i[0], y)),
+            (normal(1), integers(1, low=0, high=1), normal(1)[0]),
+        ),
+    ),
     Case("index_reduce", lambda: (lambda x, i: x.index_reduce(0, i, x, "amax"), (X, ROWS))),
     Case("scatter_times", lambda: (lambda x: x.scatter(0, ROWS[None, :3], 2.5, reduce="multiply"), (normal(4, 3),))),
     Case("flat", lambda: (lambda x, i: (x.take(i - 4), x.put(i, x[0, 0, :4], accumulate=True)), (X, ROWS))),

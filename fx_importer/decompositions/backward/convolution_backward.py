@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.interior_padding import per_axis
 from fx_importer.fx_graph.operators import aten
@@ -35,10 +35,11 @@ def convolution_backward(
     convolution, input and gradient are exchanged. The size of ``grad`` tells the output padding, and that of its
     channels the size of the bias.
     """
-    if not is_static(grad, x, weight):
-        return NotImplemented
     axes = x.dim() - 2
     stride, padding, dilation = (per_axis(each, axes) for each in (stride, padding, dilation))
+    strided = [k for k in range(1, x.dim()) if k < 2 or stride[k - 2] > 1]  # others have no output padding
+    if not is_static(weight) or not are_static(*(each.shape[k] for each in (grad, x) for k in strided)):
+        return NotImplemented
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:
@@ -48,7 +49,7 @@ def convolution_backward(
         else:
             reach = [dilation[k] * (weight.shape[2 + k] - 1) + 1 for k in range(axes)]
             least = [(grad.shape[2 + k] - 1) * stride[k] - 2 * padding[k] + reach[k] for k in range(axes)]
-            rest = [x.shape[2 + k] - least[k] for k in range(axes)]
+            rest = [x.shape[2 + k] - least[k] if stride[k] > 1 else 0 for k in range(axes)]
             of_input = aten.convolution(grad, weight, None, stride, padding, dilation, True, rest, groups)
     if output_mask[1]:
         image, kernel = (grad, x) if transposed else (x, grad)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 
 from fx_importer.decompositions.elementwise.low_precision import HALF_DTYPES
 from fx_importer.decompositions.elementwise.scalars import Number, with_scalar
@@ -84,12 +84,15 @@ def _floor_divide(a: Tensor, b: Tensor, magnitude: Magnitude) -> Tensor:
 
 def _in_common_dtype(compute: Callable[[Tensor, Tensor], Tensor], a: Tensor | float, b: Tensor | float) -> Tensor:
     """Compute with two tensors of the promoted dtype of ``a`` and ``b``; half precision in float32."""
-    if not all(isinstance(each, Tensor | int | float) for each in (a, b)):
+    operands: tuple[Any, Any] = (a, b)
+    if not all(isinstance(each, Tensor | int | float | SymInt) for each in operands):
         return NotImplemented
-    dtype = torch.result_type(a, b)
+    dtype = torch.result_type(*(0 if isinstance(each, SymInt) else each for each in operands))
     wide = torch.float32 if dtype in HALF_DTYPES else dtype
 
-    def convert(x: Tensor | float) -> Tensor:
+    def convert(x: Any) -> Tensor:
+        if isinstance(x, SymInt):
+            return torch.scalar_tensor(x, dtype=dtype).to(wide)  # type: ignore[arg-type]
         return (x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)).to(wide)
 
     return compute(convert(a), convert(b)).to(dtype)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 
-from fx_importer.decompositions.elementwise.scalars import with_scalar
+from fx_importer.decompositions.elementwise.scalars import scalar_like, with_scalar
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.loops import while_loop
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
@@ -102,6 +102,8 @@ def _positive_power(x: Tensor, exponent: Tensor | float, regular: Tensor) -> Ten
 @decomposes(aten.pow.Tensor_Scalar)
 def tosa_power(x: Tensor, exponent: float) -> Tensor:
     """Return integer powers as products, roots as roots, others by TOSA's power of positive bases."""
+    if isinstance(exponent, SymInt):
+        return torch.pow(x, scalar_like(exponent, x))
     if is_kept(aten.pow.Tensor_Scalar) or not isinstance(exponent, int | float) or x.is_complex():
         return NotImplemented
     result = power.rule(x, exponent)

@@ -157,8 +157,11 @@ def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
 @decomposes(aten.index_copy.default)
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Write rows along ``dim``: indices are not negative."""
-    if not x.dim() or not index.dim():
-        return NotImplemented
+    if not x.dim():
+        x, index, source = (each.reshape(1) for each in (x, index, source))
+        return index_copy.rule(x, 0, index, source).reshape(())
+    index = index.reshape(-1)
+    source = source if source.dim() == x.dim() else source.reshape(1)  # of one element, as the only axis of x
     indices = [None] * (dim % x.dim())
     return _put_nonnegative(x, [*indices, index.long()], source, False)
 

@@ -18,7 +18,8 @@ def per_axis(values: Sequence[int] | int, axes: int) -> list[int]:
 
 def pad_interior(x: Tensor, axis: int, step: int) -> Tensor:
     """Return ``x`` with ``step - 1`` zeros between its elements along ``axis`` (counted from the front)."""
-    if step == 1 or x.shape[axis] < 2:
+    size = x.shape[axis]
+    if step == 1 or (isinstance(size, int) and size < 2):
         return x
     behind = x.dim() - axis
     apart = aten.constant_pad_nd(x.unsqueeze(axis + 1), [0, 0] * (behind - 1) + [0, step - 1])

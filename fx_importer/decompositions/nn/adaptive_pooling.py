@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import are_static, is_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.nn.pooling_windows import adaptive_windows, window_maxima, window_sums
 from fx_importer.fx_graph.operators import aten
@@ -18,10 +18,10 @@ from fx_importer.fx_graph.operators import aten
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """Return the maxima of the windows and their flat indices."""
-    if not is_static(x) or not x.numel():
-        return NotImplemented
     axes = len(output_size)
     sizes = x.shape[-axes:]
+    if not are_static(*sizes) or is_empty(x):
+        return NotImplemented
     if axes == 2 and all(size % number == 0 for size, number in zip(sizes, output_size, strict=True)):
         batch = x if x.dim() == 4 else x.unsqueeze(0)
         kernel = [size // number for size, number in zip(sizes, output_size, strict=True)]
@@ -33,7 +33,7 @@ def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
 @decomposes(aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """Return the averages of the windows."""
-    if not is_static(x) or not x.numel():
+    if not are_static(*x.shape[-3:]) or is_empty(x):
         return NotImplemented
     if list(output_size) == [1, 1, 1]:
         return torch.mean(x, (-3, -2, -1), keepdim=True)

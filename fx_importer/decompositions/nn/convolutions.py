@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import pad_interior, per_axis
 from fx_importer.decompositions.indexing.pairwise_masks import fits
@@ -41,16 +41,16 @@ class _Geometry:
         return tuple(per_axis(each, axes) for each in (stride, padding, dilation, output_padding))
 
 
-def _transposed_where(condition: Callable[[_Geometry], bool]) -> Decomposition:
-    """Return a rule for static transposed convolutions whose geometry fulfills ``condition``."""
+def _transposed_where(condition: Callable[[_Geometry, Tensor], bool]) -> Decomposition:
+    """Return a rule for transposed convolutions with a static kernel whose geometry and input fulfill ``condition``."""
 
     @decomposes(aten.convolution.default)
     def rule(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
         given = _Geometry(*geometry)
-        static = all(isinstance(size, int) for size in (*x.shape[2:], *weight.shape))
+        static = all(isinstance(size, int) for size in weight.shape)
         return (
             _as_forward_convolution(x, weight, bias, given)
-            if given.transposed and static and condition(given)
+            if given.transposed and static and condition(given, x)
             else NotImplemented
         )
 
@@ -69,7 +69,7 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, give
     x = pad(x, widths)
     channels, each, *size = weight.shape
     result = [x.shape[2 + i] - dilation[i] * (size[i] - 1) for i in range(axes)]
-    if 0 in result:  # which eager gives, but not for the forward convolution
+    if 0 in [size for size in result if isinstance(size, int)]:  # eager gives it, but no forward convolution
         return x.new_zeros((x.shape[0], groups * each, *result))
     weight = weight.reshape(groups, channels // groups, each, *size).transpose(1, 2)
     weight = weight.reshape(groups * each, channels // groups, *size).flip([2 + i for i in range(axes)])
@@ -78,16 +78,17 @@ def _as_forward_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, give
 
 
 transposed_grouped_or_dilated = _transposed_where(
-    lambda given: given.groups > 1 or any(each != 1 for each in given.dilation)
+    lambda given, _: given.groups > 1 or any(each != 1 for each in given.dilation)
 )
-transposed_groups = _transposed_where(lambda given: given.groups > 1)
-transposed_with_uneven_output_padding = _transposed_where(lambda given: len(set(given.output_padding)) > 1)
+transposed_volumes_of_dynamic_size = _transposed_where(lambda _, x: x.dim() == 5 and not are_static(*x.shape[2:]))
+transposed_groups = _transposed_where(lambda given, _: given.groups > 1)
+transposed_with_uneven_output_padding = _transposed_where(lambda given, _: len(set(given.output_padding)) > 1)
 
 
 @decomposes(aten.convolution.default)
 def integer_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve int16, int32 or int64: sum over channels and kernel positions of elementwise products."""
-    if not is_static(x, weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
+    if not is_static(weight) or x.dtype not in (torch.int16, torch.int32, torch.int64):
         return NotImplemented
     given = _Geometry(*geometry)
     if given.transposed:
@@ -137,11 +138,15 @@ def conv1d_of_dynamic_shape(x: Tensor, weight: Tensor, bias: Tensor | None, *geo
 def convolution_by_groups(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
     """Convolve each group separately: volumes, and images with many groups of several channels."""
     *sizes, transposed, output_padding, groups = geometry
-    many = groups > _MANY_GROUPS and weight.shape[1] > 1
+    inner = weight.shape[1]
+    many = groups > _MANY_GROUPS and (not isinstance(inner, int) or inner > 1)
     if transposed or groups == 1 or not (many or x.dim() == 5):
         return NotImplemented
-    biases = [None] * groups if bias is None else bias.chunk(groups)
-    inner = weight.shape[1]
-    groups_of_x = (x.narrow(1, inner * group, inner) for group in range(groups))  # a slice takes dynamic other axes
-    parts = zip(groups_of_x, weight.chunk(groups), biases, strict=True)
-    return torch.cat([aten.convolution.default(*part, *sizes, False, output_padding, 1) for part in parts], 1)
+    outer = weight.shape[0] // groups
+
+    def convolve(group: int) -> Tensor:  # of slices, which take dynamic other axes
+        part = None if bias is None else bias.narrow(0, outer * group, outer)
+        taken = x.narrow(1, inner * group, inner), weight.narrow(0, outer * group, outer), part
+        return aten.convolution.default(*taken, *sizes, False, output_padding, 1)
+
+    return torch.cat([convolve(group) for group in range(groups)], 1)

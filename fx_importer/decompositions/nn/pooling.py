@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_static
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.decompositions.indexing.interior_padding import per_axis
-from fx_importer.decompositions.nn.pooling_windows import sliding_windows, window_maxima, window_sums
+from fx_importer.decompositions.nn.pooling_windows import sliding_windows, up_to, window_maxima, window_sums
 from fx_importer.fx_graph.operators import aten
 
 _max_pool_values: ContextVar[bool] = ContextVar("for_values", default=False)
@@ -30,37 +31,46 @@ def _max_pool(axes: int, x: Tensor, kernel: Any, stride: Any, padding: Any, dila
     return NotImplemented if any(each.has_empty for each in windows) else window_maxima(x, windows)
 
 
-def _with_own_values(operator: OpOverload, x: Tensor, *settings: Any) -> Any:
-    """Return the maxima by the lowering of ``operator``, and their flat indices by comparison."""
-    if _max_pool_values.get() or not is_static(x):
-        return NotImplemented
+def _values_and_indices(operator: OpOverload, *, of_dynamic_shape: bool) -> Decomposition:
+    """Return the rule of a max pool: values by their own lowering where supported, and indices by comparison."""
     axes = 3 if operator == aten.max_pool3d_with_indices.default else 2
-    defaults: tuple[Any, ...] = ((), 0, 1, False)
-    kernel, stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) - 1 :])
-    found = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
-    if found is NotImplemented:
-        return NotImplemented
-    values, indices = found
-    small = x.is_floating_point() or (axes == 2 and x.dtype == torch.int8)  # no backend pools other integers
-    if small and x.dim() == axes + 2 and not ceil_mode and set(per_axis(dilation, axes)) == {1}:
-        token = _max_pool_values.set(True)
-        try:
-            values = operator(x, *settings)[0]
-        finally:
-            _max_pool_values.reset(token)
-    return values, indices
+
+    @decomposes(operator)
+    def rule(x: Tensor, *settings: Any) -> Any:
+        sizes = x.shape[-axes:]
+        if _max_pool_values.get() or not (of_dynamic_shape or is_static(x)):
+            return NotImplemented
+        defaults: tuple[Any, ...] = ((), 0, 1, False)
+        kernel, stride, padding, dilation, ceil_mode = (*settings, *defaults[len(settings) - 1 :])
+        found = _max_pool(axes, x, kernel, stride, padding, dilation, ceil_mode)
+        if found is NotImplemented:
+            return NotImplemented
+        values, indices = found
+        small = x.is_floating_point() or (axes == 2 and x.dtype == torch.int8)  # no backend pools other integers
+        if small and x.dim() == axes + 2 and not ceil_mode and set(per_axis(dilation, axes)) == {1}:
+            if not are_static(*sizes):  # the C++ lowering drops a padding at the end
+                x, padding = _padded(x, per_axis(padding, axes), -math.inf), 0
+            token = _max_pool_values.set(True)
+            try:
+                values = operator(x, kernel, stride, padding, dilation, ceil_mode)[0]
+            finally:
+                _max_pool_values.reset(token)
+        return values, indices
+
+    return rule
 
 
-@decomposes(aten.max_pool2d_with_indices.default)
-def max_pool2d(x: Tensor, *settings: Any) -> Any:
-    """Return values by their own lowering where supported, and indices by comparison; unused ones are dropped."""
-    return _with_own_values(aten.max_pool2d_with_indices.default, x, *settings)
+def _padded(x: Tensor, padding: Sequence[int], value: float) -> Tensor:
+    """Return ``x`` with a border of ``value``; of integers, of their least number in place of -inf."""
+    if not any(padding):
+        return x
+    least = value if x.is_floating_point() else max(value, torch.iinfo(x.dtype).min)
+    return aten.constant_pad_nd(x, [width for each in reversed(padding) for width in (each, each)], least)
 
 
-@decomposes(aten.max_pool3d_with_indices.default)
-def max_pool3d_with_own_values(x: Tensor, *settings: Any) -> Any:
-    """Return the same in three axes."""
-    return _with_own_values(aten.max_pool3d_with_indices.default, x, *settings)
+max_pool2d = _values_and_indices(aten.max_pool2d_with_indices.default, of_dynamic_shape=False)
+max_pool2d_of_dynamic_shape = _values_and_indices(aten.max_pool2d_with_indices.default, of_dynamic_shape=True)
+max_pool3d_with_own_values = _values_and_indices(aten.max_pool3d_with_indices.default, of_dynamic_shape=False)
 
 
 @decomposes(aten.max_pool3d_with_indices.default)
@@ -68,7 +78,7 @@ def max_pool3d(
     x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
     """Return the maxima of the windows and their flat indices."""
-    return _max_pool(3, x, kernel, stride, padding, dilation, ceil_mode) if is_static(x) else NotImplemented
+    return _max_pool(3, x, kernel, stride, padding, dilation, ceil_mode)
 
 
 @decomposes(aten.avg_pool2d.default, aten.avg_pool3d.default)
@@ -83,10 +93,12 @@ def avg_pool(
 ) -> Any:
     """Return window sums divided by window sizes. Plain 2-D pools of floats have a lowering, so no match."""
     axes = 3 if x.dim() == 5 or len(kernel) == 3 else 2
-    plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4
-    if not is_static(x) or (plain and x.is_floating_point()):
-        return NotImplemented
     settings = [per_axis(each, axes) for each in (kernel, list(stride) or kernel, padding)]
+    plain = axes == 2 and not ceil_mode and divisor_override is None and x.dim() == 4 and x.is_floating_point()
+    if plain and (are_static(*x.shape[2:]) or not any(settings[2])):
+        return NotImplemented
+    if plain and count_include_pad:  # the C++ lowering drops a padding at the end
+        return aten.avg_pool2d(_padded(x, settings[2], 0.0), *settings[:2])
     windows = [
         sliding_windows(size, length, step, pad, 1, ceil_mode)
         for size, length, step, pad in zip(x.shape[-axes:], *settings, strict=True)
@@ -96,9 +108,9 @@ def avg_pool(
         return _quotient(total, torch.full((), divisor_override, dtype=x.dtype))
     for axis, (each, pad) in enumerate(zip(reversed(windows), reversed(settings[2]), strict=True)):
         if count_include_pad:
-            terms = torch.clamp(each.ends, max=each.size + pad) - each.starts
+            terms = up_to(each.ends, each.size + pad) - each.starts
         else:
-            terms = torch.clamp(each.ends, max=each.size) - torch.clamp(each.starts, min=0)
+            terms = up_to(each.ends, each.size) - torch.clamp(each.starts, min=0)
         total = _quotient(total, terms.to(x.dtype).reshape(-1, *[1] * axis))
     return total
 
@@ -148,4 +160,4 @@ def _quotient(x: Tensor, by: Tensor) -> Tensor:
     return x / by if x.is_floating_point() else torch.div(x, by, rounding_mode="trunc")
 
 
-POOLING = (max_pool2d, max_pool3d, avg_pool)
+POOLING = (max_pool2d_of_dynamic_shape, max_pool3d, avg_pool)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,30 +24,40 @@ class Windows:
     """Number of elements of the longest window."""
     dilation: int = 1
     has_empty: bool = False
-    """Whether a window has no element: it begins in the padding, and its dilation is larger than the axis."""
+    """Whether a window may have no element: it begins in the padding, and its dilation is larger than the axis."""
 
     def places(self, k: int) -> Tensor:
         """Return the index of the k-th element of each window, clamped to its first and last one."""
         step = self.dilation
         first = torch.where(self.starts < 0, torch.remainder(self.starts, step), self.starts)
-        ends = torch.clamp(self.ends, max=self.size)
+        ends = up_to(self.ends, self.size)
         last = self.starts + torch.div(ends - 1 - self.starts, step, rounding_mode="floor") * step
         return torch.minimum(torch.maximum(self.starts + k * step, first), last)
 
     def holds(self, k: int) -> Tensor:
         """Return whether each window has a k-th element."""
         place = self.starts + k * self.dilation
-        return (place >= 0) & (place < torch.clamp(self.ends, max=self.size))
+        return (place >= 0) & (place < up_to(self.ends, self.size))
+
+
+def up_to(places: Tensor, size: int) -> Tensor:
+    """Return ``places``, none beyond ``size``, which may be dynamic."""
+    if isinstance(size, int):
+        return torch.clamp(places, max=size)
+    return torch.minimum(places, torch.scalar_tensor(size, dtype=places.dtype))
 
 
 def sliding_windows(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> Windows:
+    """Return the windows of a pool along an axis, whose size may be dynamic."""
     reach = dilation * (kernel - 1) + 1
-    outputs = -((size + 2 * padding - reach) // -stride) if ceil else (size + 2 * padding - reach) // stride
-    if ceil and outputs * stride >= size + padding:
-        outputs -= 1  # the last window begins in the axis, or in the padding before it
-    starts = torch.arange(outputs + 1) * stride - padding
+    last: Any = (size + 2 * padding - reach + (stride - 1 if ceil else 0)) // stride
+    if ceil:  # the last window begins in the axis, or in the padding before it
+        last = torch.sym_min(last, (size + padding - 1) // stride)
+    starts = torch.arange(last + 1) * stride - padding
+    if not isinstance(size, int):
+        return Windows(starts, starts + reach, size, kernel, dilation, has_empty=dilation > 1 and padding > 0)
     within = (size - 1 + padding) // dilation + 1  # elements of the first window, however large the kernel is
-    begins = [i * stride - padding for i in range(outputs + 1)]
+    begins = [i * stride - padding for i in range(last + 1)]
     empty = any((begin % dilation if begin < 0 else begin) >= min(size, begin + reach) for begin in begins)
     return Windows(starts, starts + reach, size, min(kernel, max(within, 1)), dilation, empty)
 
@@ -65,7 +77,7 @@ def window_maxima(x: Tensor, windows: Sequence[Windows]) -> tuple[Tensor, Tensor
     """
     axes = len(windows)
     shape = x.shape[-axes:]
-    flat = torch.arange(shape.numel(), dtype=torch.int32).reshape(shape).expand(x.shape)
+    flat = torch.arange(math.prod(shape), dtype=torch.int32).reshape(shape).expand(x.shape)
     for axis, window in reversed(list(enumerate(windows, x.dim() - axes))):
         place = window.places(0)
         value, where = x.index_select(axis, place), flat.index_select(axis, place)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.elementwise.integers import is_integer
-from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.matmul import matmul
 from fx_importer.fx_graph.operators import aten, prims
@@ -52,12 +52,17 @@ def prod_integers(x: Tensor, *where: Any, dtype: torch.dtype | None = None) -> T
 
     In narrower integers or bool, if these are asked for, it wraps as they do.
     """
-    if (dtype or x.dtype).is_floating_point or (dtype or x.dtype).is_complex or not is_static(x):
+    if (dtype or x.dtype).is_floating_point or (dtype or x.dtype).is_complex:
         return NotImplemented
     x = x if dtype is None else x.to(dtype)
     dim, keepdim = (*where, False)[:2] if where else (0, False)
     rows = (x if where and x.dim() else x.reshape(-1)).long().movedim(dim, 0)
-    found = torch.ones(rows.shape[1:], dtype=torch.int64) if is_empty(rows) else matmul.product_of_rows(rows)
+    if is_empty(rows):
+        found = torch.ones(rows.shape[1:], dtype=torch.int64)
+    elif isinstance(rows.shape[0], int):
+        found = matmul.product_of_rows(rows)
+    else:
+        found = torch.cumprod(rows, 0).select(0, -1)
     found = found.unsqueeze(dim) if keepdim and x.dim() else found
     return found if dtype in (None, torch.int64) else found.to(dtype)
 

@@ -89,10 +89,12 @@ def _resize_dynamic(x: Tensor, output_size: Any, scale_factors: Sequence[float] 
     return x
 
 
-def _gather_axis(x: Tensor, axis: int, new: Any, scale: float | None, from_edge: float) -> Tensor:
+def _gather_axis(x: Tensor, axis: int, new: Any, scale: Any, from_edge: float) -> Tensor:
     """Resize ``axis`` to the size ``new``, by default its own times ``scale``."""
     size: Any = x.shape[axis]
-    new = torch.sym_int(size * scale) if new is None else new
+    if new is None:
+        whole = scale == int(scale)
+        new = size * int(scale) if whole else torch.sym_int(size * scale)
     if scale is None:
         lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
         step = torch.div(*lengths)

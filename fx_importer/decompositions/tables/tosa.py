@@ -128,6 +128,11 @@ TOSA = (
         convolutions.transposed_grouped_or_dilated,
         because="TOSA's transposed convolution has neither groups nor dilation",
     )
+    .preferring(
+        convolutions.transposed_volumes_of_dynamic_size,
+        *adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE,
+        because="the C++ lowering needs static sizes",
+    )
     .preferring(convolutions.integer_convolution, because="TOSA convolves int8, and int16 in part")
     .preferring(
         convolutions.convolution_by_groups,

@@ -188,6 +188,16 @@ def _collapse(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     return emit.reshape_to(x, [*sizes[:first], emit.product_of(sizes[first : last + 1]), *sizes[last + 1 :]])
 
 
+def _split(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
+    """Split an axis in two, of which the first has a given size."""
+    x, axis, first = emit.builtin(op.operands[0]), constant_of(op.operands[1]), emit.size_of(op.operands[2])
+    if x is None or axis is None or first is None:
+        return None
+    sizes = emit.sizes(x)
+    rest = emit.compute("div_floor", sizes[axis], first)
+    return emit.reshape_to(x, [*sizes[:axis], first, rest, *sizes[axis + 1 :]])
+
+
 def _mm(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Multiply matrices of floats with several dynamic sizes as a batch of one, with sums in float32."""
     found, a, b = tensor_type_of(op.results[0]), *(emit.builtin(each) for each in list(op.operands)[:2])
@@ -241,6 +251,7 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = 
     "torch.aten.unsqueeze": _unsqueeze,
     "torch.aten.squeeze.dim": _squeeze,
     "torch.prims.collapse": _collapse,
+    "torch.prims.split_dim": _split,
     "torch.aten.arange.start_step": _arange,
     "torch.prim.NumToTensor.Scalar": _number,
 }
@@ -279,4 +290,4 @@ def erase_unused_sizes(module: ir.Operation) -> None:
             op.erase()
 
 
-_SIZES = (*SIZE_ARITHMETIC, "torch.aten.size.int", "torch.prim.ListConstruct", "torch.constant.int")
+_SIZES = (*SIZE_ARITHMETIC, "torch.aten.size.int", "torch.aten.numel", "torch.prim.ListConstruct", "torch.constant.int")
