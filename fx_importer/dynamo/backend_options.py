@@ -96,9 +96,15 @@ class Settings:
 
 
 def _renamed(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options with ``engine`` by its current name."""
+    """Return the options with ``engine`` by its current name.
+
+    Raises:
+        UsageError: if it is given by both names.
+    """
     if "execution" not in given:
         return given
+    if "engine" in given:
+        raise UsageError("options 'engine' and 'execution' are one option by its current and old names: pass 'engine'")
     warnings.warn("the option 'execution' is deprecated: it is called 'engine' now", DeprecationWarning, stacklevel=2)
     return {"engine" if name == "execution" else name: value for name, value in given.items()}
 
