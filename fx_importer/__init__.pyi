@@ -1,4 +1,5 @@
 from .api.explain import explain as explain
+from .api.load import load as load
 from .api.lower import compare_decompositions as compare_decompositions
 from .api.lower import export_and_import as export_and_import
 from .api.lower import lower as lower

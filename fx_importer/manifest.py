@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from fx_importer.diagnostics.html import folded
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import (
     Argument,
@@ -137,6 +138,14 @@ class Manifest:
     process_groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
     """The process groups that collectives of the program use, by name."""
 
+    def __repr__(self) -> str:
+        counts = (("functions", self.functions), ("state", self.state), ("weights outside", self.weights))
+        parts = [f"{name} {len(each)}" for name, each in counts if each]
+        return f"<Manifest {self.output_type}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        return folded(repr(self), self.to_json())
+
     @property
     def holes(self) -> Mapping[str, OperatorStub]:
         """Deprecated name of `operator_stubs`."""
@@ -182,9 +191,9 @@ class Manifest:
                 )
         return dataclasses.replace(self, functions=functions)
 
-    def to_json(self) -> str:
-        """Return the manifest as a JSON document, which `from_json` reads."""
-        return json.dumps({"format": FORMAT, **to_plain(self)}, indent=2) + "\n"
+    def to_json(self, indent: int | None = 2) -> str:
+        """Return the manifest as a JSON document, which `from_json` reads; without ``indent``, in one line."""
+        return json.dumps({"format": FORMAT, **to_plain(self)}, indent=indent) + ("" if indent is None else "\n")
 
     @classmethod
     def from_json(cls, text: str, types: Types = ()) -> Manifest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,15 +19,16 @@ C = TypeVar("C", bound=Compiled)
 
 
 def held_tensors(compiled: Compiled, names: Collection[str]) -> dict[str, torch.Tensor]:
-    """Return the tensors that the programs hold under ``names`` in the state dict."""
+    """Return the tensors that the programs hold under ``names`` in the state dict, or that were read from files."""
     if not names:
         return {}
-    return {
+    held = {
         name: tensor
         for program in compiled.programs.values()
         for name, tensor in {**program.constants, **program.state_dict}.items()
         if name in names
     }
+    return {**held, **{name: each for name, each in compiled.tensors.items() if name in names}}
 
 
 def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
@@ -36,14 +37,23 @@ def weight_values(compiled: Compiled) -> dict[str, torch.Tensor]:
     Raises:
         UsageError: listing those without values.
     """
-    held = held_tensors(compiled, compiled.manifest.weights_by_name)
-    if empty := [name for name, each in held.items() if each.is_meta]:
-        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+    names = compiled.manifest.weights_by_name
+    held = held_tensors(compiled, names)
+    if missing := [name for name in names if name not in held]:
         raise UsageError(
-            f"the model has no values for {', '.join(map(repr, empty[:3]))}{more}: it is on the meta device. Take "
+            f"the module was read without values for {_some(missing)}: pass weights= to fx_importer.load, or take "
+            "Lowered.with_weights(...), of a state dict, a model or a file"
+        )
+    if empty := [name for name, each in held.items() if each.is_meta]:
+        raise UsageError(
+            f"the model has no values for {_some(empty)}: it is on the meta device. Take "
             "Lowered.with_weights(...), of a state dict, a model or a file"
         )
     return held
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def initial_state(compiled: Compiled) -> dict[str, torch.Tensor]:
@@ -76,6 +86,7 @@ def with_weights(compiled: C, weights: Source) -> C:
     given = {name: tensors[first] for name, first in names.items()}
     return replace(
         compiled,
+        tensors=given if compiled.tensors or not compiled.exported else {},
         programs={name: with_tensors(each, given) for name, each in compiled.programs.items()},
         exported={name: with_tensors(each, given) for name, each in compiled.exported.items()},
     )

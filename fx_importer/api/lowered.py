@@ -12,7 +12,15 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.api.held_tensors import held_tensors, initial_state, linked_module, with_weights
-from fx_importer.api.run import bisect_lowered, caller_of, caller_on_mesh, inputs_given, verify_lowered
+from fx_importer.api.lowered_text import html_of, line_of, summary_text
+from fx_importer.api.run import (
+    bisect_lowered,
+    caller_of,
+    caller_on_mesh,
+    inputs_given,
+    require_programs,
+    verify_lowered,
+)
 from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, save_lowered, save_portable_artifact
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
@@ -42,10 +50,27 @@ class Lowered(Compiled):
         """Lower another model or program with the same options, and with other decompositions if given."""
         return Lowered.of(self.recompile(f, args, decompositions))
 
+    def __repr__(self) -> str:
+        return line_of(self)
+
+    def __str__(self) -> str:
+        """Return a summary that fits a screen; ``str(lowered.module)`` is the IR."""
+        return summary_text(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
     @property
     def program(self) -> ExportedProgram:
-        """The program; the first one if there are several."""
+        """The program, decomposed and canonical; the first one if there are several."""
+        require_programs(self)
         return next(iter(self.programs.values()))
+
+    @property
+    def exported_program(self) -> ExportedProgram:
+        """The program as it was exported; the first one if there are several. ``exported`` has all."""
+        require_programs(self)
+        return next(iter(self.exported.values()))
 
     @property
     def operator_stubs(self) -> Mapping[str, OperatorStub]:
@@ -72,8 +97,8 @@ class Lowered(Compiled):
     def save(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
 
-        For a module without its weights, the manifest is written next to it: ``model.manifest.json``. An artifact
-        contains external weights.
+        The manifest is in the file, and `fx_importer.load` reads both; for a module without its weights, it is written
+        next to it: ``model.manifest.json``. An artifact contains external weights, and no manifest.
 
         Args:
             path: the file.
@@ -189,6 +214,10 @@ class Lowered(Compiled):
             UsageError: for inputs that the program was not exported for, or an output type that has no backend.
         """
         return self._caller(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module, as `run` does."""
+        return self.run(*args, **kwargs)
 
     def verify(
         self,

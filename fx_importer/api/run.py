@@ -39,6 +39,8 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         backend = default_backend(lowered.manifest)
     if isinstance(backend, str):
         eager = backend == "eager"
+        if eager:
+            require_programs(lowered)
         programs, manifest = lowered.programs, lowered.manifest
         cache = lowered.options.running.cache
         backend = EagerBackend(programs, manifest) if eager else backend_named(backend, lowered.stubs, cache)
@@ -121,6 +123,7 @@ def verify_lowered(
     if given and inputs:
         raise UsageError("pass one input set as the model takes it, or several in inputs=[Inputs(...), ...]")
     _check_one_device(lowered)
+    require_programs(lowered)
     weight_values(lowered)  # without values, there is nothing to compare
     if isinstance(backends, str):
         backends = [backends]
@@ -147,6 +150,7 @@ def bisect_lowered(
     if given and inputs:
         raise UsageError("pass inputs as the model takes them, or inputs=Inputs(...)")
     _check_one_device(lowered)
+    require_programs(lowered)
     weight_values(lowered)
     chosen = inputs or given or example_inputs(lowered.exported)[0]
     backend = default_backend(lowered.manifest) if backend is None else backend
@@ -159,6 +163,15 @@ def _check_one_device(lowered: Lowered) -> None:
         raise UsageError(
             f"the program runs on {devices} devices together, of the mesh {lowered.options.importing.mesh}: run it "
             "with Lowered.caller_on_mesh, on devices of XLA"
+        )
+
+
+def require_programs(lowered: Lowered) -> None:
+    """Raise `UsageError` for a module that was read from a file without its programs."""
+    if not lowered.exported:
+        raise UsageError(
+            "the module was read without its program: pass the exported program, or the .pt2 file of it, to "
+            "fx_importer.load(path, program=...)"
         )
 
 

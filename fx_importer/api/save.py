@@ -34,7 +34,7 @@ DEFAULT_VERSION = "week-12"
 
 
 def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None) -> None:
-    """Write the module in the format of the suffix, and the manifest and weights if they are outside of it.
+    """Write the module in the format of the suffix, with its manifest inside; or beside it, if weights are outside.
 
     Raises:
         UsageError: if a file cannot be written, or weights do not match the module. No new files are left
@@ -46,7 +46,7 @@ def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | 
                 "the weights are in the module: lower with weights='external' to have them elsewhere, and save a "
                 ".mlir or .mlirbc file"
             )
-        _save_module(lowered, path)
+        _save_module(lowered, path, lowered.manifest.to_json(indent=None))
         return
     manifest, beside = lowered.manifest, manifest_path(check_writable(path, SUFFIXES))
     check_writable(beside)
@@ -58,11 +58,11 @@ def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | 
         save_text(manifest.to_json(), beside)
 
 
-def _save_module(lowered: Lowered, path: str | os.PathLike[str]) -> None:
+def _save_module(lowered: Lowered, path: str | os.PathLike[str], manifest: str = "") -> None:
     if Path(path).suffix == ARTIFACT:
         save_portable_artifact(lowered, path, DEFAULT_VERSION, "inline")
     else:
-        save_module(lowered.module, path, lowered.manifest.weights)
+        save_module(lowered.module, path, lowered.manifest.weights, manifest)
 
 
 def save_portable_artifact(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 
 from fx_importer.compiler.compilation import Compilation
@@ -41,6 +42,8 @@ class Compiled:
     """With a fallback: the output type to which each operator was lowered, and why not to the requested one."""
     drawn: tuple[str, ...] = ()
     """Functions whose random numbers were drawn by this lowering, since the output type draws none."""
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Weights of a module that was read from a file, by name; else the programs hold them."""
 
 
 class LazyPrograms(Mapping[str, ExportedProgram]):

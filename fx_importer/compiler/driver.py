@@ -28,6 +28,8 @@ from fx_importer.diagnostics.trace import Trace
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.exporting.aliased_inputs import aliases_of_written
 from fx_importer.importing import FxImporter
+from fx_importer.manifest import Manifest
+from fx_importer.mlir.bindings import ir
 from fx_importer.options import DecompositionOptions, ExportOptions, Options, PrintOptions
 from fx_importer.pipelines.isolated_runner import stage_runner
 
@@ -129,12 +131,25 @@ def _through_the_cache(exported: Programs, importer: FxImporter, compilation: Co
     if manifest is None:
         return _lower_and_keep(place, exported, importer, compilation, trace)
 
+    return restore(exported, importer, importer.module, manifest, compilation, trace)
+
+
+def restore(
+    exported: Programs,
+    importer: FxImporter,
+    module: ir.Module,
+    manifest: Manifest,
+    compilation: Compilation,
+    trace: Trace,
+) -> Compiled:
+    """Return the result of an earlier compilation of ``exported``, which are decomposed when they are needed."""
+
     def canonical() -> Programs:
         decomposed = decompose_programs(exported, compilation, Trace())
         return canonicalize_programs(decomposed, exported, compilation, Trace())
 
     programs, recompile = LazyPrograms(exported, canonical), _recompiler(importer, compilation.options)
-    return Compiled(programs, exported, importer.module, manifest, trace, compilation.options, recompile)
+    return Compiled(programs, exported, module, manifest, trace, compilation.options, recompile)
 
 
 def _lower_and_keep(

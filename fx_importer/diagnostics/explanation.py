@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer.diagnostics.causes import Cause
+from fx_importer.diagnostics.html import preformatted
 from fx_importer.errors import UnsupportedNode, warn_renamed
 from fx_importer.output_types import OutputType
 
@@ -45,6 +46,13 @@ class Explanation:
     def __getitem__(self, output_type: str | OutputType) -> Expected:
         return self.expected[OutputType.get(output_type)]
 
+    def __repr__(self) -> str:
+        parts = [f"{kind.value} {_verdict(each)}" for kind, each in self.expected.items()]
+        return f"<Explanation {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as lists, dictionaries and strings."""
         return {output_type.value: dataclasses.asdict(each) for output_type, each in self.expected.items()}
@@ -52,12 +60,15 @@ class Explanation:
     def __str__(self) -> str:
         lines: list[str] = []
         for output_type, each in self.expected.items():
-            if each:
-                lines.append(f"{output_type.value}: supported")
-                continue
-            count = len(each.unsupported_nodes) + len({cause.op for cause in each.causes})
-            lines.append(f"{output_type.value}: {count} {'problem' if count == 1 else 'problems'}")
+            lines.append(f"{output_type.value}: {_verdict(each)}")
             lines += [
                 f"  {line}" for found in (*each.unsupported_nodes, *each.causes) for line in str(found).splitlines()
             ]
         return "\n".join(lines)
+
+
+def _verdict(expected: Expected) -> str:
+    if expected:
+        return "supported"
+    count = len(expected.unsupported_nodes) + len({cause.op for cause in expected.causes})
+    return f"{count} {'problem' if count == 1 else 'problems'}"

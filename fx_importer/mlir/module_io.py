@@ -12,6 +12,7 @@ from pathlib import Path
 from fx_importer.diagnostics import progress
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
+from fx_importer.mlir.embedded_manifest import as_comment, with_attribute
 from fx_importer.mlir.resources import byte_size, constants_in, is_resource, key_of
 from fx_importer.options import Weights
 
@@ -50,11 +51,13 @@ def holds_weights(path: str | os.PathLike[str], policy: Weights) -> bool:
     return policy is Weights.INLINE or (policy is Weights.EXTERNAL and Path(path).suffix == ARTIFACT)
 
 
-def save_module(module: ir.Module, path: str | os.PathLike[str], external: Collection[str] = ()) -> None:
+def save_module(
+    module: ir.Module, path: str | os.PathLike[str], external: Collection[str] = (), manifest: str = ""
+) -> None:
     """Write ``module`` to ``path``: text for ``.mlir``, bytecode (with locations) for ``.mlirbc``.
 
     Bytecode takes no extra memory; text prints every weight in hexadecimal, in four times the memory. ``external`` are
-    the names of resources without data.
+    the names of resources without data. ``manifest`` is JSON of one line to put into the file.
 
     Raises:
         UsageError: if the file cannot be written; nothing is left behind then.
@@ -67,10 +70,12 @@ def save_module(module: ir.Module, path: str | os.PathLike[str], external: Colle
     with atomic_file(path) as temporary:
         progress.enter(f"write {path.name}")
         if path.suffix == ".mlirbc":
-            module.operation.write_bytecode(str(temporary))
+            whole = with_attribute(module.operation, manifest) if manifest else module.operation
+            whole.write_bytecode(str(temporary))
         else:
             with temporary.open("wb") as file:
                 module.operation.print(file=file, binary=True)
+                file.write(as_comment(manifest) if manifest else b"")
 
 
 def copy_to_new_context(module: ir.Operation, *, unregistered: bool = False) -> ir.Module:

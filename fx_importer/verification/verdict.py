@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fx_importer.diagnostics.html import preformatted
 from fx_importer.errors import FxImporterError
 from fx_importer.output_types import OutputType
 from fx_importer.verification.comparison import Comparison
@@ -102,8 +103,20 @@ class Verdict:
         if not self.passed:
             raise MismatchError(self)
 
+    def __repr__(self) -> str:
+        backends = ", ".join(f"{name} {status}" for name, status in self._by_backend().items())
+        return f"<Verdict {'passed' if self.passed else 'not passed'}, {self.output_type.value}: {backends}>"
+
     def __str__(self) -> str:
         return as_text(self.table(), self.remarks())
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+    def _by_backend(self) -> dict[str, str]:
+        """Return the status of each backend: the first one that is not passed, if there is one."""
+        found = dict.fromkeys((each.backend for each in self.checks), Status.PASSED.value)
+        return found | {each.backend: each.status.value for each in reversed(self.checks) if not each.passed}
 
     def table(self) -> Table:
         """Return a `rich` table. None and strings have a row only if they differ."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from fx_importer.errors import UsageError
+from fx_importer.fx_graph.tree_json import Types
 from fx_importer.manifest import Manifest, Weight
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.elided_weights import HandleScope, WeightHandle
@@ -118,11 +119,15 @@ def _attribute(tensor: torch.Tensor, key: str, type_: ir.Type) -> ir.Attribute:
     return resource(data, key, type_)
 
 
-def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Read the manifest that `Lowered.save` wrote beside a module. Raises `UsageError` if it is missing or invalid."""
+def read_manifest(path: str | os.PathLike[str], types: Types = ()) -> Manifest:
+    """Read the manifest that `Lowered.save` wrote beside a module. ``types`` are those of `Manifest.from_json`.
+
+    Raises:
+        UsageError: if it is missing or invalid.
+    """
     if not Path(path).is_file():
         raise UsageError(f"there is no manifest '{path}', which says what the module's weights are")
     try:
-        return Manifest.from_json(Path(path).read_text(encoding="utf-8"))
+        return Manifest.from_json(Path(path).read_text(encoding="utf-8"), types)
     except (UsageError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"'{path}': {error}") from None

@@ -1,0 +1,197 @@
+"""`load`: a module that was saved, as a `Lowered`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from fx_importer.api.lowered import Lowered
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.driver import restore
+from fx_importer.compiler.stages import admit
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import UsageError
+from fx_importer.fx_graph.function_signature import Argument, Function
+from fx_importer.fx_graph.program_files import read_program
+from fx_importer.importing import FxImporter
+from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.embedded_manifest import take_manifest
+from fx_importer.mlir.module_io import ARTIFACT, MODULES, manifest_path, read_module
+from fx_importer.mlir.module_summary import spelled_type
+from fx_importer.mlir.untrusted_module import read_untrusted_module
+from fx_importer.options import ImportOptions, LoweringOptions, Mutation, Options, Weights
+from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
+from fx_importer.weights import Source, read_weights
+from fx_importer.weights.linking import read_manifest
+
+Program = ExportedProgram | str | os.PathLike[str]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    program: Program | Mapping[str, Program] | None = None,
+    weights: Source | None = None,
+    manifest: Manifest | str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    types: Sequence[type] = (),
+    trust: bool = False,
+) -> Lowered:
+    """Read a module that `Lowered.save` or ``fx-importer import`` wrote, to run, verify and save it.
+
+    Args:
+        path: the ``.mlir`` or ``.mlirbc`` file.
+        program: the exported program that was lowered, or the ``.pt2`` file of it; with several functions, by their
+            names. `verify` and `bisect` compare with it, and it has the initial values of state.
+        weights: for a module without its weights, as `link` takes them; by default the files that the manifest names,
+            if it names any, else those of ``program``.
+        manifest: the manifest or its file; by default the one in the file, or beside it.
+        options: for `bisect`, the options of the lowering; by default those that the manifest shows.
+        types: types of nested inputs and outputs, as `Manifest.from_json` takes them.
+        trust: read the module in this process, take weights outside of its directory, and load a ``.pt2`` file that
+            may run code.
+
+    Raises:
+        UsageError: if a file cannot be read, or program, weights or options do not fit the module.
+    """
+    path = Path(path)
+    if path.suffix == ARTIFACT:
+        raise UsageError(f"'{path}' is a portable artifact, for other tools: load reads .mlir and .mlirbc files")
+    if path.suffix not in MODULES:
+        raise UsageError(f"'{path}' is no module that was saved: load reads .mlir and .mlirbc files")
+    module = read_module(path) if trust else read_untrusted_module(path)
+    found = _manifest(path, module, manifest, types)
+    exported = {name: _program(each, trust) for name, each in _by_function(program, found).items()}
+    _check_programs(exported, found)
+    chosen = _checked_options(options, found) if options else _options_of(found)
+    compilation = Compilation.of(chosen)
+    admit(chosen.output_type, module.context)
+    lowered = Lowered.of(restore(exported, FxImporter(), module, found, compilation, Trace()))
+    if not found.weights:
+        if weights is not None:
+            raise UsageError(f"the weights are in '{path}': only a module without its weights takes others")
+        return lowered
+    if weights is None and (exported or not all(each.file for each in found.weights.values())):
+        return lowered
+    return replace(lowered, tensors=read_weights(found, weights, path.parent, trust=trust))
+
+
+def _manifest(
+    path: Path, module: ir.Module, given: Manifest | str | os.PathLike[str] | None, types: Sequence[type]
+) -> Manifest:
+    inside = take_manifest(module, path)
+    if isinstance(given, Manifest):
+        return given
+    if given is not None:
+        return read_manifest(given, types)
+    if inside is not None:
+        try:
+            return Manifest.from_json(inside, types)
+        except UsageError as error:
+            raise UsageError(f"'{path}': {error}") from None
+    if manifest_path(path).is_file():
+        return read_manifest(manifest_path(path), types)
+    raise UsageError(
+        f"'{path}' has no manifest, inside or beside it, which says what its functions take and return: save it again "
+        "with this version, or pass the file that `import --manifest` wrote: manifest=..."
+    )
+
+
+def _by_function(program: Program | Mapping[str, Program] | None, manifest: Manifest) -> Mapping[str, Program]:
+    if program is None:
+        return {}
+    names = list(manifest.functions)
+    if not isinstance(program, Mapping):
+        if len(names) > 1:
+            raise UsageError(f"the module has {len(names)} functions: pass program={{{names[0]!r}: ..., ...}}")
+        return {names[0]: program}
+    if set(program) != set(names):
+        there, given = ", ".join(map(repr, names)), ", ".join(map(repr, program))
+        raise UsageError(f"the functions of the module are {there}, and programs are given for {given or 'none'}")
+    return {name: program[name] for name in names}
+
+
+def _program(given: Program, trust: bool) -> ExportedProgram:
+    if isinstance(given, ExportedProgram):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return read_program(Path(given), trust=trust)
+    raise UsageError(
+        f"program= is an exported program or a .pt2 file, and not of type {type(given).__name__}: "
+        "torch.export.export(model, args) makes one"
+    )
+
+
+def _check_programs(programs: Mapping[str, ExportedProgram], manifest: Manifest) -> None:
+    """Raise `UsageError` listing the arguments of functions that the programs do not have in that form."""
+    problems = [
+        f"'{name}': {problem}"
+        for name, program in programs.items()
+        for problem in _differences(program, manifest.functions[name])
+    ]
+    if problems:
+        raise UsageError("\n  ".join(["the module is of another program:", *problems]))
+
+
+def _differences(program: ExportedProgram, function: Function) -> list[str]:
+    inputs = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    held = {**program.constants, **program.state_dict}
+    found: list[str] = []
+    for argument in function.arguments:
+        there = inputs if argument.kind == "input" else held
+        if argument.name not in there:
+            found.append(f"it has no {argument.kind} '{argument.name}'")
+        elif not _fits(there[argument.name], argument):
+            found.append(f"the module has {argument.kind} '{argument.name}' as {spelled_type(argument.type)}")
+    return found
+
+
+def _fits(value: Any, argument: Argument) -> bool:
+    """Whether a tensor of the program is of the dtype, the rank and the static sizes of an argument."""
+    wanted = argument.type.shape
+    if wanted is None or not hasattr(value, "dtype"):
+        return True
+    sizes = [
+        (size, given) for size, given in zip(wanted, value.shape, strict=False) if type(given) is type(size) is int
+    ]
+    same = len(wanted) == value.ndim and all(size == given for size, given in sizes)
+    return same and str(value.dtype) == f"torch.{argument.type.dtype}"
+
+
+def _checked_options(options: Options, manifest: Manifest) -> Options:
+    if options.output_type.value != manifest.output_type:
+        raise UsageError(f"the module is {manifest.output_type}, and the options are for {options.output_type.value}")
+    return options
+
+
+def _options_of(manifest: Manifest) -> Options:
+    """Return the options of a lowering that are visible in its manifest."""
+    kind = OutputType.get(manifest.output_type)
+    arguments = [each for function in manifest.functions.values() for each in function.arguments]
+    results = [each for function in manifest.functions.values() for each in function.results]
+    weights = Weights.EXTERNAL if manifest.weights else Weights.INLINE
+    if any(each.kind == "weight" for each in arguments):
+        weights = Weights.ARGS
+    mutation = Mutation.FUNCTIONAL if any(each.kind in ("state", "input") for each in results) else Mutation.ERROR
+    if any(each.overwritten for each in arguments):
+        mutation = Mutation.MUTABLE
+    mesh = ",".join(f"{axis}={size}" for axis, size in manifest.mesh.items())
+    narrows = target_for(kind).narrows
+    passed = [(each.type.dtype, each.passed_as) for each in (*arguments, *results)]
+    name = next(iter(manifest.functions)) if len(manifest.functions) == 1 else "main"
+    return Options(
+        kind,
+        importing=ImportOptions(func_name=name, mutation=mutation, weights=weights, mesh=mesh or None),
+        lowering=LoweringOptions(
+            fallback=tuple(map(OutputType.get, manifest.fallback)),
+            narrow_integers=narrows and any(NARROW.get(dtype, "") == as_ for dtype, as_ in passed),
+            narrow_floats=narrows and any(NARROW_FLOATS.get(dtype, "") == as_ for dtype, as_ in passed),
+        ),
+    )
