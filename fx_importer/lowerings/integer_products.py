@@ -18,7 +18,7 @@ from fx_importer.quantization import integer, operators
 
 
 def _decomposed() -> list[Decomposition]:
-    whole = ("rescale", "binary", "conv2d", "linear", "matmul", "sum", "max_pool2d", "avg_pool2d", "table")
+    whole = ("rescale", "binary", "conv2d", "linear", "matmul", "sum", "max_pool2d", "avg_pool2d", "table", "softmax")
     return [decomposes(getattr(integer, name).default)(getattr(operators, name)) for name in whole]
 
 

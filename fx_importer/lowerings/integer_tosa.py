@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fx_importer.lowerings.integer_tosa_windows import convolution, exact, nchw, nhwc
-from fx_importer.lowerings.lowering_registry import Lowerings
 from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
@@ -23,7 +22,7 @@ def rescale(emit: TosaEmitter, x: ir.Value, zero_point: int, multiplier: int, sh
     """Emit a rescale to another zero point, and a clamp."""
     if (multiplier, shift) == _UNCHANGED and zero_point == out[0]:
         return _clamped(emit, x, *out[1:])
-    return _result(emit, x, [multiplier], [shift], *out, zero_point=zero_point)
+    return result_of(emit, x, [multiplier], [shift], *out, zero_point=zero_point)
 
 
 @lowers(integer.binary.default, into="tosa")
@@ -41,11 +40,11 @@ def binary(
 ) -> ir.Value:
     """Emit operands rescaled to i32, the operation, and a rescale."""
     wide = [
-        _rescaled(emit, x, "i32", [by], [bits], zero_point, 0)
+        rescaled(emit, x, "i32", [by], [bits], zero_point, 0)
         for x, zero_point, by, bits in zip((a, b), zero_points, multipliers, shifts, strict=True)
     ]
     combine = {"add": emit.add, "sub": emit.sub, "mul": emit.mul}[kind]
-    return _result(emit, combine(*wide), [multiplier], [shift], *out)
+    return result_of(emit, combine(*wide), [multiplier], [shift], *out)
 
 
 @lowers(integer.conv2d.default, into="tosa")
@@ -66,7 +65,7 @@ def conv2d(
 ) -> ir.Value:
     """Emit a convolution of channels last, with its rescale."""
     sums = convolution(emit, nhwc(emit, x), weight, bias, stride, padding, dilation, groups, zero_point)
-    return nchw(emit, _result(emit, sums, multipliers, shifts, *out))
+    return nchw(emit, result_of(emit, sums, multipliers, shifts, *out))
 
 
 @lowers(integer.linear.default, into="tosa")
@@ -86,7 +85,7 @@ def linear(
     rows = emit.reshape(x, [-1, 1, 1, depth or 0])
     kernel = emit.reshape(weight, [channels or 0, depth or 0, 1, 1])
     sums = convolution(emit, rows, kernel, bias, (1, 1), (0, 0, 0, 0), (1, 1), 1, zero_point)
-    result = _result(emit, sums, multipliers, shifts, *out)
+    result = result_of(emit, sums, multipliers, shifts, *out)
     return emit.reshape(result, [*(size or 0 for size in shape[:-1]), channels or 0])
 
 
@@ -98,7 +97,7 @@ def matmul(
     left, right = (emit.reshape(x, [-1, *(size or 0 for size in emit.shape(x)[-2:])]) for x in (a, b))
     zeros = [emit.constant_i8(each) for each in zero_points]
     kind = emit.tensor([*emit.shape(left)[:2], emit.shape(right)[-1]], "i32")
-    result = _result(emit, emit.value("tosa.matmul", kind, left, right, *zeros), [multiplier], [shift], *out)
+    result = result_of(emit, emit.value("tosa.matmul", kind, left, right, *zeros), [multiplier], [shift], *out)
     sizes = [*emit.shape(a)[:-1], emit.shape(b)[-1]]
     return emit.reshape(result, [size or 0 for size in sizes])
 
@@ -115,8 +114,8 @@ def reduce_sum(
     *out: int,
 ) -> ir.Value:
     """Emit sums in i32, and a rescale."""
-    wide = _rescaled(emit, x, "i32", [_UNCHANGED[0]], [_UNCHANGED[1]], zero_point, 0)
-    return _result(emit, emit.sum(wide, axes, keepdim), [multiplier], [shift], *out)
+    wide = rescaled(emit, x, "i32", [_UNCHANGED[0]], [_UNCHANGED[1]], zero_point, 0)
+    return result_of(emit, emit.sum(wide, axes, keepdim), [multiplier], [shift], *out)
 
 
 @lowers(integer.max_pool2d.default, into="tosa")
@@ -158,7 +157,7 @@ def _windows(
     return {"kernel": emit.array(kernel), "stride": emit.array(stride), "pad": emit.array(padding)}
 
 
-def _result(
+def result_of(
     emit: TosaEmitter,
     sums: ir.Value,
     multipliers: Sequence[int],
@@ -170,11 +169,11 @@ def _result(
     zero_point: int = 0,
 ) -> ir.Value:
     """Emit the rescale of ``sums`` to i8, by one scale or by one for each element of the last axis, and a clamp."""
-    narrow = _rescaled(emit, sums, "i8", multipliers, shifts, zero_point, out_zero_point)
+    narrow = rescaled(emit, sums, "i8", multipliers, shifts, zero_point, out_zero_point)
     return _clamped(emit, narrow, low, high)
 
 
-def _rescaled(
+def rescaled(
     emit: TosaEmitter,
     x: ir.Value,
     element: str,
@@ -183,6 +182,7 @@ def _rescaled(
     zero_point: int,
     out_zero_point: int,
 ) -> ir.Value:
+    """Emit a rescale to ``element``, by one scale or by one for each element of the last axis."""
     dtypes = {"i8": np.int8, "i32": np.int32}
     constants = [
         emit.const_array(np.array(values, dtype))
@@ -211,5 +211,5 @@ def _clamped(emit: TosaEmitter, x: ir.Value, low: int, high: int) -> ir.Value:
     return emit.op("tosa.clamp", [x.type], [x], bounds).result
 
 
-INTEGER_TOSA = Lowerings((rescale, binary, conv2d, linear, matmul, reduce_sum, max_pool2d, avg_pool2d, table))
-"""The rules of all operators."""
+RULES = (rescale, binary, conv2d, linear, matmul, reduce_sum, max_pool2d, avg_pool2d, table)
+"""The rules of operators with one accumulator."""

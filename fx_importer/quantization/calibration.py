@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fx_importer.errors import UsageError
-from fx_importer.quantization.plan import is_huge
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and keyword arguments of a model."""
@@ -39,7 +38,8 @@ def calls_of(calibration: object) -> list[Call]:
         raise UsageError("calibration has no inputs: scales come from what the model computes for some of them")
     for number, call in enumerate(calls):
         for place, leaf in tree_flatten_with_path(call)[0]:
-            if isinstance(leaf, Tensor) and is_huge(leaf):
+            floating = isinstance(leaf, Tensor) and leaf.is_floating_point()
+            if floating and bool((leaf.isnan() | leaf.isposinf()).any()):  # masks have negative infinities
                 raise UsageError(f"calibration input {number}: {_place(place)} has values that are not finite")
     return calls
 

@@ -24,11 +24,13 @@ from fx_importer.quantization.movement import MOVEMENT, move
 from fx_importer.quantization.operators import integer
 from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
 from fx_importer.quantization.rules import RULES
+from fx_importer.quantization.rules_of_layers import LAYERS
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.written_values import without_writes
 
 Remark = Callable[[str], None]
+_RULES = RULES | LAYERS
 
 
 def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
@@ -142,7 +144,7 @@ class _Folder(Scope):
             return self.integer(node.args[0], replace(params, scale=params.scale / factor))
         if node.target in MOVEMENT:
             return move(self, node, lambda each: self.integer(each, params), params)
-        rule = RULES.get(node.target, table_of)
+        rule = _RULES.get(node.target, table_of)
         try:
             return rule(self, node, params)
         except NoIntegerForm as reason:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.written_values import without_writes
+
+_ATTENTION = (None, 0.0, False)
+"""Mask, dropout and causality of attention."""
 
 
 def normalize(module: fx.GraphModule) -> None:
@@ -17,6 +21,8 @@ def normalize(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and any(isinstance(each, fx.Node) for each in node.kwargs.values()):
             _positional(node)
+        if node.target is aten.scaled_dot_product_attention.default:
+            _as_products(node)
         if node.target is aten.batch_norm.default and not _follows_product(node):
             _as_convolution(module, node)
     graph.eliminate_dead_code()
@@ -32,6 +38,34 @@ def _positional(node: fx.Node) -> None:
             break
         args.append(kwargs.pop(each.name) if each.name in kwargs else each.default_value)
     node.args, node.kwargs = tuple(args), kwargs
+
+
+def _as_products(node: fx.Node) -> None:
+    """Replace attention without dropout, causality and grouped heads by products and a softmax."""
+    _positional(node)
+    query, key, value, mask, dropout, causal, *rest = [*node.args, *_ATTENTION[len(node.args) - 3 :]][:7]
+    scale, grouped = node.kwargs.get("scale", rest[0] if rest else None), node.kwargs.get("enable_gqa", False)
+    values: list[Any] = [each.meta.get("val") for each in (query, key, value) if isinstance(each, fx.Node)]
+    kept = mask is not None and (not isinstance(mask, fx.Node) or mask.meta["val"].dtype is not values[0].dtype)
+    if len(values) != 3 or dropout or causal or grouped or kept or {len(each.shape[:-2]) for each in values} == {0}:
+        return
+    if not values[0].shape[:-2] == values[1].shape[:-2] == values[2].shape[:-2]:
+        return
+
+    def call(target: Any, *args: Any) -> fx.Node:
+        made = node.graph.call_function(target, args)
+        made.meta |= {name: each for name, each in node.meta.items() if name != "val"}
+        made.meta["val"] = target(*map_arg(args, lambda each: each.meta["val"]))
+        return made
+
+    with node.graph.inserting_before(node):
+        turned = call(aten.transpose.int, key, -2, -1)
+        scores = call(aten.matmul.default, query, turned)
+        scores = call(aten.mul.Tensor, scores, scale or values[0].shape[-1] ** -0.5)
+        if mask is not None:
+            scores = call(aten.add.Tensor, scores, mask)
+        node.replace_all_uses_with(call(aten.matmul.default, call(aten.softmax.int, scores, -1), value))
+    node.graph.erase_node(node)  # an operator that may draw random numbers is no dead code
 
 
 def _follows_product(node: fx.Node) -> bool:

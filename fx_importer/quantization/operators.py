@@ -172,6 +172,18 @@ def table(x: Tensor, entries: Tensor) -> Tensor:
     return entries[x.to(torch.int64) + 128]
 
 
+@_defines(f"Tensor x, Tensor high, Tensor low, int axis, {_ONE}")
+def softmax(x: Tensor, high: Tensor, low: Tensor, axis: int, *out: int) -> Tensor:
+    """Return powers of ``x`` less its largest element, over their sum along ``axis``; the scale is that of 2⁻¹⁵.
+
+    ``high`` and ``low`` are tables of the bytes of a power of 15 bits, by the difference plus 255; ``low`` is less 128.
+    """
+    place = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32) + 255
+    powers = high[place].to(torch.int32) * 256 + low[place].to(torch.int32) + 128
+    sums = powers.sum(axis, keepdim=True, dtype=torch.int32)
+    return _result(torch.div(powers * 2**15 + (sums >> 1), sums, rounding_mode="trunc"), *out)
+
+
 def _centered(x: Tensor, zero_point: int) -> Tensor:
     return x.to(torch.int64) - zero_point
 

@@ -14,9 +14,13 @@ from torch._ops import OpOverload
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor
 from fx_importer.quantization.movement import LISTS, MOVEMENT
-from fx_importer.quantization.rules import RULES
+from fx_importer.quantization.rules import RULES as _PLAIN
+from fx_importer.quantization.rules_of_layers import LAYERS
 
-WEIGHTED = frozenset((aten.conv2d.default, aten.conv2d.padding, aten.linear.default))
+RULES = _PLAIN | LAYERS
+WEIGHTED = frozenset(
+    (aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding, aten.linear.default)
+)
 """Operators ``(x, weight, bias, ...)`` whose weight has a scale for each output channel."""
 _OF_TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
 _PRODUCTS = (aten.matmul.default, aten.mm.default, aten.bmm.default)
@@ -90,7 +94,9 @@ class _Planner:
 
     def _computed(self, node: fx.Node) -> None:
         operands = [each for each in node.all_input_nodes if each not in self.constant]
-        if any(each.name in self.excluded for each in [node, *node.all_input_nodes]):
+        if any(map(self._is_excluded, [node, *operands])) or any(
+            each.name in self.excluded for each in node.all_input_nodes
+        ):
             return
         if self._is_table(node):
             self._need(self.sources[node])
@@ -106,6 +112,11 @@ class _Planner:
                 self._need(each)
         if not self._is_inside(node):
             self._need(node)
+
+    def _is_excluded(self, node: fx.Node) -> bool:
+        """Return whether ``node`` is excluded, or moves what is."""
+        moves = node.op == "call_function" and node.target in MOVEMENT
+        return node.name in self.excluded or (moves and any(map(self._is_excluded, _moved_values(node))))
 
     def _is_table(self, node: fx.Node) -> bool:
         """Return whether ``node`` is a function of single elements of one value, and record that value."""

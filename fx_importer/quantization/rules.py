@@ -20,7 +20,7 @@ Rule = Callable[[Scope, fx.Node, Params], fx.Node]
 """Emits the float node of its second argument, quantized. Raises `NoIntegerForm`."""
 
 
-def _arguments(node: fx.Node) -> dict[str, Any]:
+def arguments(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of a call by name, with defaults."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
     given = {each.name: each.default_value for each in schema if each.has_default_value()}
@@ -28,7 +28,8 @@ def _arguments(node: fx.Node) -> dict[str, Any]:
     return given | dict(node.kwargs)
 
 
-def _out(params: Params) -> tuple[int, int, int]:
+def out_of(params: Params) -> tuple[int, int, int]:
+    """Return the last arguments of operators that rescale."""
     return params.zero_point, params.low, params.high
 
 
@@ -36,28 +37,35 @@ def _out(params: Params) -> tuple[int, int, int]:
 
 
 def _convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = _arguments(node)
+    given = arguments(node)
     if given.get("transposed") or len(shape_of(node)) != 4:
         raise NoIntegerForm("it is no convolution over a batch and two axes")
+    return convolution(scope, node, given, params)
+
+
+def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Params, *, added: bool = False) -> fx.Node:
+    """Emit a convolution of arguments ``given`` over two axes; with ``added``, the first is added, of size one."""
     x, of_x = scope.quantized(given["input"])
     weight, *biases, scales = _weighted(scope, _weight(scope, given["weight"]), given["bias"], of_x, params)
+    if added:
+        x, weight = (scope.call(node, aten.unsqueeze.default, each, 2) for each in (x, weight))
     stride, dilation = pair(given["stride"]), pair(given["dilation"])
-    padding = given["padding"]
-    shape = shape_of(given["weight"])
+    padding, shape = given["padding"], shape_of(weight)
     sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
     windows = (stride, sides, dilation, given["groups"])
-    return scope.call(
-        node, integer.conv2d.default, x, weight, *biases, *windows, of_x.zero_point, *scales, *_out(params)
+    made = scope.call(
+        node, integer.conv2d.default, x, weight, *biases, *windows, of_x.zero_point, *scales, *out_of(params)
     )
+    return scope.call(node, aten.squeeze.dim, made, 2) if added else made
 
 
 def _linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = _arguments(node)
+    given = arguments(node)
     return _product(scope, node, given["input"], _weight(scope, given["weight"]), given["bias"], params)
 
 
 def _addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = _arguments(node)
+    given = arguments(node)
     if (given["beta"], given["alpha"]) != (1, 1):
         raise NoIntegerForm("it has factors beta and alpha")
     return _product(scope, node, given["mat1"], _transposed(scope, given["mat2"]), given["self"], params)
@@ -67,7 +75,9 @@ def _product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, par
     shape_of(node)
     source, of_x = scope.quantized(x)
     integers, *biases, scales = _weighted(scope, weight, bias, of_x, params)
-    return scope.call(node, integer.linear.default, source, integers, *biases, of_x.zero_point, *scales, *_out(params))
+    return scope.call(
+        node, integer.linear.default, source, integers, *biases, of_x.zero_point, *scales, *out_of(params)
+    )
 
 
 def _weight(scope: Scope, node: fx.Node) -> Weight:
@@ -135,7 +145,7 @@ def _matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     bound = float(shapes[0][-1] * of_a.reach * of_b.reach)
     scale = multiplier_and_shift(of_a.scale * of_b.scale / params.scale, bound)
     zero_points = [of_a.zero_point, of_b.zero_point]
-    return scope.call(node, integer.matmul.default, a, b, zero_points, *scale, *_out(params))
+    return scope.call(node, integer.matmul.default, a, b, zero_points, *scale, *out_of(params))
 
 
 def _binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
@@ -156,14 +166,16 @@ def _binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     multipliers, shifts = ([each[i] for each in parts] for i in (0, 1))
     zero_points = [of_a.zero_point, of_b.zero_point]
     scale = multiplier_and_shift(out, bound)
-    return scope.call(node, integer.binary.default, kind, a, b, zero_points, multipliers, shifts, *scale, *_out(params))
+    return scope.call(
+        node, integer.binary.default, kind, a, b, zero_points, multipliers, shifts, *scale, *out_of(params)
+    )
 
 
 # --- means and pools ----------------------------------------------------------------------------------------------
 
 
 def _sum(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = _arguments(node)
+    given = arguments(node)
     if given["dtype"] not in (None, torch.float32):
         raise NoIntegerForm(f"it computes in {given['dtype']}")
     mean = node.target is aten.mean.dim
@@ -177,7 +189,7 @@ def _reduced(scope: Scope, node: fx.Node, axes: Any, keepdim: bool, params: Para
     x, of_x = scope.quantized(node.args[0])
     ratio = of_x.scale / params.scale / (count if mean else 1)
     scale = multiplier_and_shift(ratio, float(count * of_x.reach))
-    return scope.call(node, integer.sum.default, x, axes, keepdim, of_x.zero_point, *scale, *_out(params))
+    return scope.call(node, integer.sum.default, x, axes, keepdim, of_x.zero_point, *scale, *out_of(params))
 
 
 def _adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
@@ -191,7 +203,7 @@ def _adaptive_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 
 
 def _average_pool(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
-    given = _arguments(node)
+    given = arguments(node)
     kernel, stride, sides = pool_windows(node)
     if given["divisor_override"] or (given["count_include_pad"] and any(sides)):
         raise NoIntegerForm("TOSA's avg_pool2d divides by the elements in a window, without those of the padding")
@@ -208,7 +220,7 @@ def _averaged(
     if of_x == params:
         return pooled
     scale = multiplier_and_shift(of_x.scale / params.scale, 255)
-    return scope.call(node, integer.rescale.default, pooled, of_x.zero_point, *scale, *_out(params))
+    return scope.call(node, integer.rescale.default, pooled, of_x.zero_point, *scale, *out_of(params))
 
 
 RULES: dict[Any, Rule] = {

@@ -51,7 +51,7 @@ class Operators(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.full, self.deep, self.groups = Weights(6, 4, 3, 3), Weights(8, 1, 3, 5), Weights(6, 2, 1, 1)
-        self.rows = Weights(5, 7)
+        self.rows, self.line = Weights(5, 7), Weights(6, 4, 3)
 
     def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         a, b = dequantize(x), dequantize(y, 0.034, 3)
@@ -61,6 +61,8 @@ class Operators(torch.nn.Module):
             "conv, same": quantize(F.conv2d(a, *self.deep(), padding="same", groups=4)),
             "conv, dilated": quantize(F.conv2d(a, *self.full(), dilation=2)),
             "conv, groups": quantize(F.conv2d(a, *self.groups(), groups=2)),
+            "conv, one axis": quantize(F.conv1d(a[:, :, 0], *self.line(), stride=2, padding=1)),
+            "softmax": quantize(torch.softmax(a, 2), 1 / 256, -128),
             "linear": quantize(F.linear(a, *self.rows())),
             "addmm": quantize(torch.addmm(bias, a[0, 1], weight.t())),
             "matmul": quantize(a @ b.transpose(2, 3), 0.1),
@@ -163,7 +165,7 @@ def test_float_leftovers_are_listed() -> None:
         def forward(self, x: Tensor) -> tuple[Tensor, ...]:
             x = dequantize(quantize(x))
             y = quantize(F.linear(x, *self.weights()))
-            return y, quantize(torch.softmax(x, -1)), torch.tanh(x), quantize(x + torch.exp(x[:1]))
+            return y, quantize(torch.cumsum(x, -1)), torch.tanh(x), quantize(x + torch.exp(x[:1]))
 
     x = torch.randn(5, 4)
     lowered = lower(Model(), x, output_type="tosa", quantized="integer")
@@ -171,7 +173,7 @@ def test_float_leftovers_are_listed() -> None:
     said = remarks(lowered)
     assert said[0] == "quantized: 0 of 6 operators are integer"
     assert "aten.linear.default: its weights are asymmetric (a zero point is 2): quantize them symmetrically" in said[1]
-    assert "aten.softmax.int: aten.softmax.int has no integer form" in said[2]
+    assert "aten.cumsum.default: aten.cumsum.default has no integer form" in said[2]
     assert "aten.tanh.default: its result is not quantized to int8" in said[3]
     assert "aten.add.Tensor: its operand exp is not quantized to int8" in said[-1]
 

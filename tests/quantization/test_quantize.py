@@ -45,6 +45,33 @@ def test_network_in_one_call() -> None:
     assert error.norm() < 0.05 * expected.norm()
 
 
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        q, k, v = (each.reshape(2, 6, 2, 8).transpose(1, 2) for each in self.project(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+        return self.out(y.transpose(1, 2).reshape(2, 6, 16))
+
+
+@pytest.mark.parametrize("masked, causal, integer", [(False, False, 16), (True, False, 15), (False, True, 11)])
+def test_attention(masked: bool, causal: bool, integer: int) -> None:
+    pytest.importorskip("torchao")
+    torch.manual_seed(0)
+    mask = torch.zeros(6, 6).masked_fill(torch.ones(6, 6).triu(1).bool(), float("-inf")) if masked else None
+    given = torch.randn(2, 6, 16), mask, causal
+    model = Attention()
+    quantized = quantize(model, [given], observer="minmax")
+    lowered = lower(quantized, *given, output_type="linalg", quantized="integer")
+    said = lowered.trace.stages[0].remarks[0].split()
+    assert lowered.verify(*given, backends=["jit"], rtol=0, atol=1e-6)
+    expected = model(*given)
+    assert (lowered.run(*given) - expected).norm() < 0.05 * expected.norm()
+    assert int(said[1]) == integer, lowered.trace.stages[0].remarks
+
+
 def test_values_that_are_not_finite() -> None:
     pytest.importorskip("torchao")
     inputs = [torch.rand(3, 3) + 1, torch.zeros(3, 3)]

@@ -1,0 +1,43 @@
+"""Softmax of i8 in TOSA: powers by two tables of bytes, and a quotient of 32 bits."""
+
+from __future__ import annotations
+
+from fx_importer.lowerings.integer_tosa import RULES, rescaled, result_of
+from fx_importer.lowerings.lowering_registry import Lowerings
+from fx_importer.lowerings.lowering_rules import lowers
+from fx_importer.lowerings.tosa import TosaEmitter
+from fx_importer.mlir.bindings import ir
+from fx_importer.quantization import integer
+
+_ONE = ([2**30], [30])
+_BYTE = ([2**30], [22])
+"""The multiplier and the shift of 256."""
+
+
+@lowers(integer.softmax.default, into="tosa")
+def softmax(
+    emit: TosaEmitter, x: ir.Value, high: ir.Value, low: ir.Value, axis: int, multiplier: int, shift: int, *out: int
+) -> ir.Value:
+    """Emit differences from the largest element, as i8, powers of them, and their quotients with the sum."""
+    largest = emit.amax(x, [axis], keepdim=True)
+    below = emit.sub(rescaled(emit, x, "i32", *_ONE, 0, 0), rescaled(emit, largest, "i32", *_ONE, 0, 0))
+    place = rescaled(emit, below, "i8", *_ONE, 0, 127)
+    upper = rescaled(emit, emit.value("tosa.table", x.type, place, high), "i32", *_BYTE, 0, 0)
+    lower = rescaled(emit, emit.value("tosa.table", x.type, place, low), "i32", *_ONE, -128, 0)
+    powers = emit.add(upper, lower)
+    sums = emit.sum(powers, [axis], keepdim=True)
+    one = emit.constant(1, "i32")
+    rounding = emit.attribute("false")
+    half = emit.op(
+        "tosa.arithmetic_right_shift", [sums.type], [sums, _of_rank(emit, one, sums)], {"round": rounding}
+    ).result
+    quotients = emit.div(emit.add(emit.mul(powers, 2**15), half), sums)
+    return result_of(emit, quotients, [multiplier], [shift], *out)
+
+
+def _of_rank(emit: TosaEmitter, x: ir.Value, like: ir.Value) -> ir.Value:
+    return emit.reshape(x, [1] * len(emit.shape(like)))
+
+
+INTEGER_TOSA = Lowerings((*RULES, softmax))
+"""The rules of all operators."""

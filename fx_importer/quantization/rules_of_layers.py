@@ -1,0 +1,54 @@
+"""Rules of operators that are expressed by others: softmax by tables, convolutions of one axis, nearest resizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.operators import integer
+from fx_importer.quantization.rules import Rule, arguments, convolution, out_of
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
+from fx_importer.quantization.scope import Scope
+from fx_importer.quantization.windows import shape_of
+
+_POWER = 2**15 - 1
+"""The power of zero, of 15 bits; a sum of 2¹⁵ of them stays below 2³⁰."""
+
+
+def _softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    sizes, axis = shape_of(node), node.args[1]
+    assert isinstance(axis, int)
+    if not sizes or sizes[axis] > 2**15:
+        raise NoIntegerForm(f"the sum along its axis of sizes {sizes} can exceed 32 bits")
+    x, of_x = scope.quantized(node.args[0])
+    powers = (torch.arange(-255, 1).double() * of_x.scale).exp().mul(_POWER).round().long()
+    high, low = (scope.constants.add(each.to(torch.int8)) for each in (powers >> 8, (powers & 255) - 128))
+    scale = multiplier_and_shift(2.0**-15 / params.scale, 2.0**15)
+    return scope.call(node, integer.softmax.default, x, high, low, axis % len(sizes), *scale, *out_of(params))
+
+
+def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    """Emit a convolution over ``[N, C, L]`` as one over ``[N, C, 1, L]``."""
+    given = arguments(node)
+    if len(shape_of(node)) != 3:
+        raise NoIntegerForm("it is no convolution over a batch and one axis")
+
+    def wide(values: Any) -> list[int]:
+        return [1, *values] if isinstance(values, list | tuple) else [1, values]
+
+    padding = given["padding"]
+    given["padding"] = padding if isinstance(padding, str) else [0, *wide(padding)[1:]]
+    given |= {name: wide(given[name]) for name in ("stride", "dilation")}
+    return convolution(scope, node, given, params, added=True)
+
+
+LAYERS: dict[Any, Rule] = {
+    aten.softmax.int: _softmax,
+    aten._softmax.default: _softmax,
+    aten.conv1d.default: _convolution_of_one_axis,
+    aten.conv1d.padding: _convolution_of_one_axis,
+}
+"""By operator."""
