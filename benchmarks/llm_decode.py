@@ -1,8 +1,8 @@
 """Time of a decode step against the size of the cache: ``python -m benchmarks.llm_decode``.
 
-A Llama of hidden size 256 and four layers, random weights, one thread. Each figure is the CPU time of a step in
-milliseconds, of the fastest step. Engines take turns of `TURN` steps: a busy machine slows all of them, and each finds
-its weights in the cache of the processor. All results are compared with eager's.
+A Llama of four layers, by default of hidden size 256, random weights, one thread. Each figure is the CPU time of a
+step in milliseconds, of the fastest step. Engines take turns of `TURN` steps: a busy machine slows all of them, and
+each finds its weights in the cache of the processor. All results are compared with eager's.
 """
 
 from __future__ import annotations
@@ -16,43 +16,49 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from fx_importer import lower
 from fx_importer.llm.decoder import Decoder
+from fx_importer.llm.packed_weights import PACKINGS
+from fx_importer.llm.quantize import quantize
 
 TURNS, TURN = 4, 8
 ENGINES = {"jit": "linalg-on-tensors", "iree": "linalg-on-tensors", "xla": "stablehlo"}
 Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def decoder(context: int) -> Decoder:
+def decoder(context: int, hidden: int, weights: str, *, splits_sums: bool = False) -> Decoder:
     """Return the model with a cache of ``context`` positions."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=1024,
-        hidden_size=256,
-        intermediate_size=512,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
         num_hidden_layers=4,
         num_attention_heads=8,
         num_key_value_heads=4,
         max_position_embeddings=8192,
     )
-    return Decoder(AutoModelForCausalLM.from_config(config).eval(), 1, context).eval()
+    model = AutoModelForCausalLM.from_config(config).eval()
+    if weights in PACKINGS:
+        quantize(model, weights, splits_sums=splits_sums)
+    return Decoder(model, 1, context).eval()
 
 
-def steps_of(context: int, engines: list[str]) -> dict[str, Step]:
+def steps_of(context: int, engines: list[str], hidden: int, weights: str) -> dict[str, Step]:
     """Return the step of each engine, and eager's."""
     example = (torch.ones(1, 1, dtype=torch.int64), torch.tensor(0), torch.zeros(1, dtype=torch.int64))
     with torch.no_grad():
-        program = torch.export.export(decoder(context), example)
-    eager = program.module()
-    steps: dict[str, Step] = {"eager": eager}
+        steps: dict[str, Step] = {"eager": torch.export.export(decoder(context, hidden, weights), example).module()}
     for engine in engines:
+        stablehlo = ENGINES[engine] == "stablehlo"
+        with torch.no_grad():
+            program = torch.export.export(decoder(context, hidden, weights, splits_sums=stablehlo), example)
         lowered = lower(program, output_type=ENGINES[engine], mutation="functional")
         steps[engine] = lowered.caller(backend=engine)
     return steps
 
 
-def measure(context: int, engines: list[str]) -> dict[str, float]:
+def measure(context: int, engines: list[str], hidden: int, weights: str) -> dict[str, float]:
     """Return the milliseconds of a step, by engine."""
-    steps = steps_of(context, engines)
+    steps = steps_of(context, engines, hidden, weights)
     best = dict.fromkeys(steps, float("inf"))
     padding = torch.zeros(1, dtype=torch.int64)
     for turn in range(TURNS):
@@ -73,13 +79,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", default="jit,iree,xla")
     parser.add_argument("--contexts", default="64,1024,4096")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--weights", default="float32", help=f"comma-separated: float32, {', '.join(PACKINGS)}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     engines = arguments.engines.split(",")
-    print("| cache |", " | ".join(["eager", *engines]), "|\n|" + "---|" * (len(engines) + 2))
-    for context in map(int, arguments.contexts.split(",")):
-        found = measure(context, engines)
-        print(f"| {context} |", " | ".join(f"{each:.2f}" for each in found.values()), "|", flush=True)
+    print("| weights | cache |", " | ".join(["eager", *engines]), "|\n|" + "---|" * (len(engines) + 3))
+    for weights in arguments.weights.split(","):
+        for context in map(int, arguments.contexts.split(",")):
+            found = measure(context, engines, arguments.hidden, weights)
+            figures = " | ".join(f"{each:.2f}" for each in found.values())
+            print(f"| {weights} | {context} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,14 @@ def llm_import(
     dtype: Annotated[
         str | None, typer.Option(metavar="float32|float16|bfloat16", help="Default: the dtype of the weights.")
     ] = None,
+    quantize: Annotated[
+        str | None, typer.Option(metavar="int8|int4", help="Pack the weights of linear layers and embeddings.")
+    ] = None,
 ) -> None:
     """Write a module with prefill, decode and score, which reads the weights where they are."""
     from fx_importer.cli.commands.llm import import_language_model
 
-    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype)
+    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype, quantize)
 
 
 @llm.command("run")
@@ -61,8 +64,11 @@ def llm_score(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
     text: Annotated[list[str], typer.Option(help="What to score. May be repeated, up to the batch.")],
     engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    beside: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Another import, whose perplexity is printed too.")
+    ] = None,
 ) -> None:
     """Print the perplexity of texts, and the number of their tokens."""
     from fx_importer.cli.commands.llm import score_texts
 
-    score_texts(folder, text, engine)
+    score_texts(folder, text, engine, beside)

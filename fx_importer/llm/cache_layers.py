@@ -133,7 +133,7 @@ def cache_buffers(model: PreTrainedModel, batch: int, context: int) -> torch.nn.
         layer = torch.nn.Module()
         rows = min(context, getattr(each, "sliding_window", context))
         for name, states in (("key", keys), ("value", values)):
-            layer.register_buffer(name, torch.zeros(batch, states.shape[1], rows, states.shape[3], dtype=model.dtype))
+            layer.register_buffer(name, torch.zeros(batch, states.shape[1], rows, states.shape[3], dtype=states.dtype))
         buffers.append(layer)
     return buffers
 

@@ -16,6 +16,7 @@ from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower, read_weights
 from fx_importer.llm.model_folder import TOKENIZER_FILES, ModelFolder, check_batch
+from fx_importer.llm.packed_weights import check_format
 from fx_importer.weights import stored_in
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def import_model(
     batch: int = 1,
     context: int | None = None,
     dtype: str | None = None,
+    quantize: str | None = None,
 ) -> Path:
     """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
@@ -79,6 +81,7 @@ def import_model(
         batch: the number of sequences, 1 to 8.
         context: the number of positions, at most those of the model; by default these, and at most 4096.
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights.
+        quantize: ``"int8"`` or ``"int4"``: the format of weights of linear layers, in a file of ours then.
 
     Returns:
         The folder that was written.
@@ -93,11 +96,14 @@ def import_model(
     check_batch(batch)
     if dtype is not None and dtype not in _DTYPES:
         raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
+    check_format(quantize)
     model_folder = ModelFolder.read(source)
     positions = model_folder.checked_context(context)
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
     stored = {name: each.read(each.type) for name, each in stored_in(source).items() if each.type is not None}
     model = _loaded(model_folder, stored, dtype)
+    if quantize is not None:
+        _quantize(model, quantize, kind)
     try:
         programs = _export(model, batch, positions, chunk)
     except UserError:  # its code depends on the length of the prompt
@@ -131,6 +137,12 @@ def _loaded(folder: ModelFolder, stored: Mapping[str, torch.Tensor], dtype: str 
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UsageError(f"transformers cannot load '{folder.path}': {type(error).__name__}: {error}") from error
     return model.eval()
+
+
+def _quantize(model: Any, name: str, output_type: OutputType) -> None:
+    from fx_importer.llm.quantize import quantize
+
+    quantize(model, name, splits_sums=output_type.value == "stablehlo")
 
 
 def _export(model: Any, batch: int, context: int, chunk: int | None) -> dict[str, torch.export.ExportedProgram]:

@@ -13,12 +13,20 @@ from fx_importer.output_types import OutputType
 
 
 def import_language_model(
-    folder: Path, output: Path, output_type: OutputType, batch: int, context: int | None, dtype: str | None
+    folder: Path,
+    output: Path,
+    output_type: OutputType,
+    batch: int,
+    context: int | None,
+    dtype: str | None,
+    quantize: str | None,
 ) -> None:
     """Write the module of the model in ``folder`` to ``output``. Raises `FxImporterError` as `import_model` does."""
     llm = _quiet_llm()
     start = time.perf_counter()
-    llm.import_model(folder, output, output_type=output_type, batch=batch, context=context, dtype=dtype)
+    llm.import_model(
+        folder, output, output_type=output_type, batch=batch, context=context, dtype=dtype, quantize=quantize
+    )
     size = sum(each.stat().st_size for each in output.iterdir())
     print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
 
@@ -62,10 +70,14 @@ def run_language_model(
     print(f"{count} tokens on {engine}: prompt {model.seconds_of_prefill:.2f} s{rate}", file=sys.stderr)
 
 
-def score_texts(folder: Path, texts: Sequence[str], engine: str) -> None:
-    """Print the perplexity of each text."""
-    for each in _quiet_llm().load(folder, engine=engine).score(texts):
-        print(f"perplexity {each.perplexity:.4f}, {len(each.tokens)} tokens")
+def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None) -> None:
+    """Print the perplexity of each text, and that by the import in ``beside``."""
+    llm = _quiet_llm()
+    found = llm.load(folder, engine=engine).score(texts)
+    others = llm.load(beside, engine=engine).score(texts) if beside is not None else []
+    for number, each in enumerate(found):
+        other = f"; {others[number].perplexity:.4f} in {beside}" if others else ""
+        print(f"perplexity {each.perplexity:.4f}, {len(each.tokens)} tokens{other}")
 
 
 def _quiet_llm():

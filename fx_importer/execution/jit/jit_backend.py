@@ -20,6 +20,7 @@ from fx_importer.execution.jit.compiled_cache import Entry, Program, entry_of
 from fx_importer.execution.jit.compiled_function import CompiledFunction, InPlaceFunction
 from fx_importer.execution.jit.empty_tensors import separate_empty_tensors
 from fx_importer.execution.jit.engine_code import Code, EngineCode
+from fx_importer.execution.jit.fusion_limits import keep_from_recomputation, remove_marks
 from fx_importer.execution.jit.kernel_outlining import (
     SMALL_TRIP_COUNT,
     outline_kernels,
@@ -143,7 +144,9 @@ class JitBackend:
         with trace.stage("library"):
             use_channels_last(module)
             kernels = Kernels(outline_library_calls(module))
+        keep_from_recomputation(module)
         _run(fuse, module, trace)
+        remove_marks(module)
         check_dialects(module, _DIALECTS, JIT)
         with trace.stage("constants"):
             weights = hoist_weights(function)

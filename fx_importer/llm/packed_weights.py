@@ -1,0 +1,159 @@
+"""Weights of language models in 8 and 4 bits, which are unpacked where they are used.
+
+A product with few rows of activations is written as a sum of products of elements, which compilers fuse with the
+unpacking: the weight is read packed, and never stored otherwise. One with many rows, as of a prompt, unpacks the
+weight, in pieces, and calls a product of matrices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.errors import UsageError
+
+GROUP = 32
+"""The number of weights that share a scale in 4 bits."""
+_FEW = 8
+"""The number of rows of activations up to which a product reads the weight packed."""
+_PIECE = 1 << 26
+"""The number of weights that are unpacked at once."""
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer, [..., K] → [..., N], whose weight is packed. The sum over K is in float32.
+
+    Args:
+        weight: packed, [N, K] or [N, K / 2].
+        scale: of groups of weights, [N] or [N, K / GROUP].
+        bias: [N], or None.
+        lanes: sum every so many elements of a row apart, and the halves of rows in pairs; 1 for one sum.
+    """
+
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, lanes: int):
+        super().__init__()
+        self.weight, self.scale = _parameter(weight), _parameter(scale)
+        self.bias = None if bias is None else _parameter(bias)
+        self._lanes = lanes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``, in the dtype of ``x``."""
+        rows = x.shape[:-1].numel()
+        wide = x.float()
+        result = self._fused(wide) if isinstance(rows, int) and rows <= _FEW else self._in_pieces(wide)
+        return (result if self.bias is None else result + self.bias).to(x.dtype)
+
+    def _in_pieces(self, x: Tensor) -> Tensor:
+        rows = max(1, _PIECE // x.shape[-1])
+        parts = zip(self.weight.split(rows), self.scale.split(rows), strict=True)
+        found = [self._unpacked(x, *each) for each in parts]
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+    def _fused(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _unpacked(self, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Int8Linear(PackedLinear):
+    """A linear layer with an int8 weight, [N, K], and a scale for each row, float32 [N]."""
+
+    def _fused(self, x: Tensor) -> Tensor:
+        if self._lanes == 1 or x.shape[-1] % (2 * self._lanes):
+            return (x.unsqueeze(-2) * self.weight.float()).sum(-1) * self.scale
+        first, second = x.unflatten(-1, (2, 1, -1, self._lanes)).unbind(-4)
+        low, high = self.weight.unflatten(-1, (2, -1, self._lanes)).unbind(1)
+        return (first * low.float() + second * high.float()).sum(-2).sum(-1) * self.scale
+
+    def _unpacked(self, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, weight.float()) * scale
+
+
+class Int4Linear(PackedLinear):
+    """A linear layer with a weight in 4 bits, uint8 [N, K / 2], and a scale for each group, float16 [N, K / GROUP].
+
+    The low bits of the bytes of a row hold the first half of its weights, the high bits the second, all plus 8.
+    """
+
+    def _fused(self, x: Tensor) -> Tensor:
+        low, high = self._halves(self.weight, self.scale)
+        first, second = x.unflatten(-1, (2, 1, -1, GROUP)).unbind(-4)
+        return (first * low + second * high).sum(-2).sum(-1)  # sums of GROUP lanes, of which vectors are made
+
+    def _unpacked(self, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        low, high = (each.flatten(1) for each in self._halves(weight, scale))
+        first, second = x.unflatten(-1, (2, -1)).unbind(-2)
+        return torch.nn.functional.linear(first, low) + torch.nn.functional.linear(second, high)
+
+    def _halves(self, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the halves of all rows, unpacked, float32 [N, K / 2 / GROUP, GROUP]."""
+        bytes_ = weight.unflatten(1, (-1, GROUP))
+        first, second = scale.float().unsqueeze(-1).chunk(2, 1)
+        return ((bytes_ & 15).float() - 8) * first, ((bytes_ >> 4).float() - 8) * second
+
+
+class Int8Embedding(torch.nn.Module):
+    """A table of embeddings in int8, [V, K], with a scale for each row, float32 [V]; ``factor`` multiplies the rows."""
+
+    def __init__(self, weight: Tensor, scale: Tensor, dtype: torch.dtype, factor: Tensor | float | None):
+        super().__init__()
+        self.weight, self.scale = _parameter(weight), _parameter(scale)
+        self._dtype, self._factor = dtype, None if factor is None else float(factor)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the rows of ``tokens`` [...], [..., K]."""
+        rows = torch.nn.functional.embedding(tokens, self.weight)
+        scale = torch.nn.functional.embedding(tokens, self.scale.unsqueeze(1))
+        found = (rows.float() * scale).to(self._dtype)
+        return found if self._factor is None else found * self._factor
+
+
+def _parameter(values: Tensor) -> torch.nn.Parameter:
+    """Return a parameter, not a buffer: models of transformers ask those for their device and dtype."""
+    return torch.nn.Parameter(values, requires_grad=False)
+
+
+def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``weight`` [N, K] in int8, and the scale of each row, float32 [N]; symmetric, -127 to 127."""
+    wide = weight.float()
+    scale = wide.abs().amax(1) / 127
+    return _divided(wide, scale.unsqueeze(1)).clamp_(-127, 127).to(torch.int8), scale
+
+
+def pack_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``weight`` [N, K] in 4 bits, as `Int4Linear` takes it, and the scales. K is a multiple of 2 * `GROUP`.
+
+    The largest of a group becomes -8, so that 16 values are used.
+    """
+    groups = weight.float().unflatten(1, (-1, GROUP))
+    largest = groups.gather(2, groups.abs().argmax(2, keepdim=True))
+    scale = (largest / -8).to(torch.float16)
+    values = (_divided(groups, scale.float()) + 8).clamp_(0, 15).to(torch.uint8)
+    low, high = values.flatten(1).chunk(2, 1)
+    return low | high << 4, scale.squeeze(2)
+
+
+def _divided(values: Tensor, scale: Tensor) -> Tensor:
+    return torch.where(scale == 0, 0.0, values / scale).round_()
+
+
+def check_finite(scale: Tensor, name: str) -> None:
+    """Raise `UsageError` if a scale of the weight ``name`` is infinite or NaN, as that of a weight with such is."""
+    if not bool(scale.isfinite().all()):
+        raise UsageError(
+            f"the weight '{name}' has values that are infinite, NaN, or too large for a scale of {scale.dtype}: it "
+            "cannot be quantized"
+        )
+
+
+PACKINGS: dict[str, tuple[Any, Any]] = {"int8": (pack_int8, Int8Linear), "int4": (pack_int4, Int4Linear)}
+"""How weights are packed and the layer that takes them, by the name of the format."""
+
+
+def check_format(name: str | None) -> None:
+    """Raise `UsageError` unless ``name`` is a format of weights, or None."""
+    if name is not None and name not in PACKINGS:
+        raise UsageError(f"weights in {name!r}: accepted are {', '.join(PACKINGS)}")

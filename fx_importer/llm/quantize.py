@@ -1,0 +1,81 @@
+"""Quantization of the weights of a model of transformers: its linear layers and embeddings are replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.pytorch_utils import Conv1D
+
+from fx_importer.errors import UsageError
+from fx_importer.llm.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
+
+_LANES = 32
+"""Of sums in StableHLO, which XLA computes one element at a time, in order, unless they are split."""
+
+
+def quantize(model: Any, name: str, *, splits_sums: bool) -> None:
+    """Replace the linear layers and embeddings of ``model`` by ones with packed weights, in place.
+
+    Embeddings and the output layer are int8 in any format, and so are layers whose rows are no multiple of two groups.
+
+    Args:
+        model: of transformers.
+        name: the format, of `PACKINGS`.
+        splits_sums: write sums so that they are vectorized where floating-point sums are in order.
+
+    Raises:
+        UsageError: for weights that are not in linear layers, such as those of experts, and for values that are not
+            finite.
+    """
+    stacked = [each for each, parameter in model.named_parameters() if parameter.dim() > 2]
+    if stacked:
+        raise UsageError(
+            f"{type(model).__name__} has weights that are not those of linear layers, as '{stacked[0]}' (experts are "
+            "stacked): they cannot be quantized, import it without"
+        )
+    packing = _Packing(model, name, _LANES if splits_sums else 1)
+    for path, module in list(model.named_modules()):
+        if (new := packing.replacement(path, module)) is not None:
+            parent, _, child = path.rpartition(".")
+            setattr(model.get_submodule(parent), child, new)
+
+
+class _Packing:
+    """The packed weights of a model; one that several modules share is packed once."""
+
+    def __init__(self, model: Any, name: str, lanes: int):
+        embeddings = [each for each in model.modules() if isinstance(each, torch.nn.Embedding)]
+        self._kept = {id(each.weight) for each in embeddings if not _is_plain(each)}
+        self._in_8_bits = {id(each.weight) for each in (*embeddings, model.get_output_embeddings()) if each is not None}
+        self._name, self._lanes = name, lanes
+        self._packed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # with the weight: keys are of what lives
+
+    def replacement(self, path: str, module: torch.nn.Module) -> torch.nn.Module | None:
+        """Return what takes the place of ``module``; None if it stays."""
+        if not isinstance(module, torch.nn.Linear | torch.nn.Embedding | Conv1D) or id(module.weight) in self._kept:
+            return None
+        weight = module.weight
+        columns = weight.shape[0 if isinstance(module, Conv1D) else 1]
+        name = "int8" if id(weight) in self._in_8_bits or columns % (2 * GROUP) else self._name
+        packed, scale = self._pack(path, weight, name, transposed=isinstance(module, Conv1D))
+        if isinstance(module, torch.nn.Embedding):
+            factor = getattr(module, "embed_scale", None)
+            rounded = None if factor is None else torch.as_tensor(factor).to(weight.dtype)
+            return Int8Embedding(packed, scale, weight.dtype, rounded)
+        return PACKINGS[name][1](packed, scale, module.bias, self._lanes)
+
+    def _pack(self, path: str, weight: Tensor, name: str, *, transposed: bool) -> tuple[Tensor, Tensor]:
+        if id(weight) not in self._packed:
+            with torch.no_grad():
+                packed, scale = PACKINGS[name][0](weight.t() if transposed else weight)
+            check_finite(scale, f"{path}.weight")
+            self._packed[id(weight)] = (packed, scale, weight)
+        return self._packed[id(weight)][:2]
+
+
+def _is_plain(module: torch.nn.Embedding) -> bool:
+    """Return whether ``module`` looks rows up, and multiplies them at most."""
+    plain = type(module) is torch.nn.Embedding or hasattr(module, "embed_scale")
+    return plain and module.max_norm is None
