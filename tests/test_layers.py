@@ -15,7 +15,7 @@ VALUES = {"caching", "manifest", "diagnostics", "distributed", "fx_graph", "mlir
 STAGES = {"exporting", "quantization", "decompositions", "canonicalization", "importing", "rewrites"}
 AFTER = {"execution", "probing", "reduction", "verification", "weights"}
 COMPILER = {"api", "compiler", "targets"}
-ENTRY_POINTS = {"__init__", "__main__", "cli", "installation", "dynamo", "benchmarking", "llm"}
+ENTRY_POINTS = {"__init__", "__main__", "extras", "fx", "cli", "installation", "dynamo", "benchmarking", "llm"}
 
 BELOW_STAGES = BASE | VALUES
 BELOW_TARGETS = BELOW_STAGES | STAGES | {"lowerings", "pipelines"} | AFTER

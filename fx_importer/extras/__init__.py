@@ -1,0 +1,1 @@
+"""The import path of ``torch_mlir.extras``."""

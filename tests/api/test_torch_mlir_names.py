@@ -1,0 +1,57 @@
+"""The import paths of torch-mlir, which warn."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+
+import pytest
+import sympy
+import torch
+
+from fx_importer import FxImporterError, NodeBuilder, UsageError
+from fx_importer.mlir.bindings import ir, new_context
+
+
+def imported(name: str, replacement: str):
+    sys.modules.pop(name, None)
+    with pytest.warns(DeprecationWarning, match=replacement):
+        return importlib.import_module(name)
+
+
+def test_fx():
+    fx = imported("fx_importer.fx", "imports them from fx_importer")
+    assert fx.TorchMlirCompilerError is FxImporterError
+    module = fx.export_and_import(torch.nn.ReLU(), torch.ones(2), output_type=fx.OutputType["TOSA"])
+    assert "tosa.clamp" in str(module)
+
+
+def test_extras():
+    extras = imported("fx_importer.extras.fx_importer", "NodeBuilder .GraphNodeImporter. from fx_importer")
+    assert extras.GraphNodeImporter is NodeBuilder
+    with pytest.raises(ImportError, match="no register_canonicalize: it changes nodes .* fx_importer.decomposes"):
+        getattr(extras, "register_" + "canonicalize")
+    with pytest.raises(UsageError, match="a strided tensor"):
+        extras.sparsity_encoding(torch.ones(2))
+    assert "compressed" in extras.sparsity_encoding(torch.eye(2).to_sparse())
+    n, m = sympy.symbols("n m", integer=True)
+    with new_context():
+        types = {dtype: str(make()) for dtype, make in extras.TORCH_DTYPE_TO_MLIR_TYPE.items()}
+        assert types == extras.TORCH_DTYPE_TO_MLIR_TYPE_ASM
+        names = {"n": ir.AffineSymbolExpr.get(0), "m": ir.AffineSymbolExpr.get(1)}
+        assert str(extras.sympy_expr_to_semi_affine_expr(2 * n + m, names)) == "s1 + s0 * 2"
+        with pytest.raises(UsageError, match="is no affine expression"):
+            extras.sympy_expr_to_semi_affine_expr(n * m, names)
+
+
+def test_references_are_tracked_by_identity():
+    tracker = importlib.import_module("fx_importer.extras.fx_importer").RefTracker()
+    tensor = torch.ones(2)
+    tracker.track(tensor).value = 1
+    assert tracker.track(tensor).value == 1
+    assert tracker.track(torch.ones(2)).is_empty
+    address = id(tensor)
+    del tensor
+    gc.collect()
+    assert tracker._known[address][0]() is None
