@@ -838,7 +838,7 @@ def test_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_old_name_of_the_option_warns() -> None:
     with pytest.warns(DeprecationWarning, match="'execution' is deprecated: it is called 'engine'"):
         torch.compile(lambda x: x + 1, backend="fx_importer", options={"execution": "jit"})(normal(3))
-    options = {"execution": "jit", "engine": "eager"}
+    options: dict[str, Any] = {"execution": "jit", "engine": "eager"}
     with pytest.raises(BackendCompilerFailed, match="'engine' and 'execution' are one option"):
         torch.compile(lambda x: x + 1, backend="fx_importer", options=options)(normal(3))
 

@@ -1,13 +1,15 @@
 """Small models of real architectures: to every output type, and on the JIT against eager, static and dynamic."""
 
 import importlib.util
+import inspect
 from functools import cache
 
 import pytest
 import torch
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
+from benchmarks.families import FAMILIES
 from benchmarks.zoo import ZOO
 from fx_importer import OutputType, lower
 
@@ -106,6 +108,40 @@ def test_one_dynamic_module_agrees_with_eager_at_three_batch_sizes(name):
     for size in (2, 3, 5):
         batch = [torch.cat([x] * 3)[:size] for x in args]
         compare(lowered.run(*batch, **kwargs), model, batch, kwargs)
+
+
+FAMILIES_OF_A_BATCH = (
+    "BeitForImageClassification",
+    "CLIPModel",
+    "DeiTForImageClassification",
+    "Gemma2ForCausalLM",
+    "MobileNetV2ForImageClassification",
+    "RobertaForMaskedLM",
+    "SegformerForSemanticSegmentation",
+    "Swinv2ForImageClassification",
+)
+"""Models with fused projections, relative positions, masks and embeddings."""
+
+
+@pytest.mark.slow_rows("^(?!BeitForImageClassification$)")
+@pytest.mark.parametrize("name", FAMILIES_OF_A_BATCH)
+def test_one_dynamic_tosa_module_agrees_with_eager_at_several_batch_sizes(name):
+    pytest.importorskip("tosa_reference_model")
+    with torch.no_grad():
+        model, args, kwargs = FAMILIES[name].build()
+        shapes = pytree.tree_map(lambda _: {0: Dim.AUTO}, batched(kwargs, 2))
+        names = list(inspect.signature(model.forward).parameters)
+        shapes |= {name: {0: Dim.AUTO} for name, _ in zip(names, args, strict=False)}
+        program = torch.export.export(model, batched(args, 2), batched(kwargs, 2), dynamic_shapes=shapes)
+    lowered = lower(program, output_type="tosa")
+    for size in (1, 3):
+        found, keywords = batched(args, size), batched(kwargs, size)
+        compare(lowered.run(*found, **keywords), model, found, keywords, 2e-5)
+
+
+def batched(inputs, size):
+    """Return tensors with as many samples along their first axis."""
+    return pytree.tree_map_only(torch.Tensor, lambda x: torch.cat([x] * size)[:size], inputs)
 
 
 def compare(results, model, args, kwargs, tolerance=1e-4):
