@@ -73,12 +73,19 @@ def caller_on_mesh(lowered: Lowered, states: Sequence[Mapping[str, torch.Tensor]
     """
     if lowered.manifest.output_type != OutputType.STABLEHLO.value:
         raise UsageError(f"programs of several devices run from stablehlo, and not from {lowered.manifest.output_type}")
-    initial, devices = lowered.initial_state(), math.prod(lowered.manifest.mesh.values())
+    devices = math.prod(lowered.manifest.mesh.values())
+    initial = _state_with_values(lowered)
     given = [initial] * devices if states is None else states
     if len(given) != devices:
         raise UsageError(f"the mesh has {devices} devices, and states= has {len(given)} values: pass one for each")
     loaded = {name: load_on_mesh(lowered.linked, name) for name in lowered.manifest.functions}
     return MeshCaller(lowered.manifest, loaded, [{**initial, **state} for state in given])
+
+
+def _state_with_values(lowered: Lowered) -> dict[str, torch.Tensor]:
+    """Return the state and weights that the programs hold, without those on the meta device."""
+    held = lowered.held({*lowered.manifest.state, *lowered.manifest.weights_by_name})
+    return {name: tensor for name, tensor in held.items() if not tensor.is_meta}
 
 
 def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loaded:

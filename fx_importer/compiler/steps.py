@@ -31,6 +31,7 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.collectives import calls_in, process_groups
+from fx_importer.distributed.export import refuse_dtensors
 from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
@@ -64,6 +65,8 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
     with trace.stage("export") as record:
         options = compilation.options.export
         exported = {name: export_program(*call, options) for name, call in calls.items()}
+        for program in exported.values():
+            refuse_dtensors(program)
         if options.quantized is Quantized.INTEGER:
             exported = {name: to_integers(each, record.remarks.append) for name, each in exported.items()}
         trace.programs = record.programs = exported

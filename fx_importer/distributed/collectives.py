@@ -19,6 +19,9 @@ c10d: Any = Namespace("_c10d_functional")
 c10d_autograd: Any = Namespace("_c10d_functional_autograd")
 dtensor: Any = Namespace("_dtensor")
 
+ON_MESH = "mesh:"
+"""The prefix of the names of process groups that are axes of the mesh, ``mesh:dp+tp``, in programs exported on one."""
+
 COLLECTIVES = frozenset(
     (
         c10d.all_reduce.default,
@@ -66,15 +69,30 @@ def process_groups(programs: Iterable[ExportedProgram], mesh: Mesh) -> Mapping[s
         if not isinstance(name, str):
             raise UsageError(f"'{node.name}' has the process group {name!r}: only named ones can be lowered")
         if name not in found:
-            ranks = _ranks(name)
-            axes = mesh.axes_of(ranks)
-            if axes is None:
-                raise UsageError(
-                    f"the process group '{name}', which '{node.name}' uses, has the ranks {ranks}: along no axes of "
-                    f"the mesh {mesh} is this a group"
-                )
+            axes = axes_of_group(name, node, mesh)
             found[name] = ProcessGroup(axes, mesh.groups(axes))
     return found
+
+
+def axes_of_group(name: str, node: fx.Node, mesh: Mesh) -> tuple[str, ...]:
+    """Return the axes of ``mesh`` along which the process group ``name`` lies, which the call ``node`` uses.
+
+    Raises:
+        UsageError: if the group is not known in this process, or is no group along axes of ``mesh``.
+    """
+    if name.startswith(ON_MESH):
+        axes = tuple(filter(None, name.removeprefix(ON_MESH).split("+")))
+        if unknown := [axis for axis in axes if axis not in dict(mesh.axes)]:
+            raise UsageError(f"'{node.name}' communicates along {', '.join(unknown)}, which {mesh} does not have")
+        return axes
+    ranks = _ranks(name)
+    axes = mesh.axes_of(ranks)
+    if axes is None:
+        raise UsageError(
+            f"the process group '{name}', which '{node.name}' uses, has the ranks {ranks}: along no axes of the mesh "
+            f"{mesh} is this a group"
+        )
+    return axes
 
 
 def _ranks(name: str) -> list[int]:

@@ -1,0 +1,195 @@
+"""Export of a program that all ranks of a mesh run, from modules that are parallelized with DTensor."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
+from fx_importer.distributed.collectives import ON_MESH, axes_of_group, calls_in, group_name
+from fx_importer.distributed.fake_process_group import fake_process_group
+from fx_importer.distributed.mesh import Mesh
+from fx_importer.distributed.shards import Layout, Source, read_shards
+from fx_importer.errors import UsageError
+
+Build = Callable[[Any], tuple[torch.nn.Module, Sequence[Any]]]
+"""Takes the `DeviceMesh`, and returns the module, parallelized for this rank, and this rank's example inputs."""
+
+_PARAMETRIZED = re.compile(r"\.?parametrizations\.(?P<name>\w+)\.original\d+")
+
+
+@dataclass(frozen=True)
+class MeshProgram:
+    """The program that each rank of a mesh runs, and which part of each weight it takes."""
+
+    program: ExportedProgram
+    """Without the values of weights, which differ between ranks: lower it with ``weights="args"``."""
+    mesh: Mesh
+    layouts: Mapping[str, Layout]
+    """By name in the state dict: for each axis of the mesh the dimension that is divided along it, or None."""
+
+    def states(self, weights: Source) -> list[dict[str, torch.Tensor]]:
+        """Return the part of ``weights`` of each rank, for `Lowered.caller_on_mesh`.
+
+        Args:
+            weights: a whole state dict, or the path of a safetensors file, of which only the parts are read.
+
+        Raises:
+            UsageError: listing the weights that are missing, or have another shape.
+        """
+        shapes = {name: tuple(held.shape) for name, held in self.program.state_dict.items()}
+        return [read_shards(weights, self.layouts, shapes, self.mesh, rank) for rank in range(self.mesh.size)]
+
+
+def export_on_mesh(build: Build, mesh: Any, *, ranks: Sequence[int] | None = None) -> MeshProgram:
+    """Export the program of each of ``ranks``, and return it if it is the same.
+
+    DTensor computes the slices of a rank while it is exported: a program that holds one is right on this rank only.
+
+    Args:
+        build: makes the module and its example inputs, once for each of ``ranks``, under a fake process group.
+        mesh: a text as ``"dp=2,tp=4"``.
+        ranks: the ranks whose programs are compared; by default the first and the last, which differ along all axes.
+
+    Raises:
+        UsageError: if the programs differ, naming the first operator that does; if a mesh does not divide a dimension
+            of a weight, or a plan names nothing.
+    """
+    axes = Mesh.get(mesh)
+    chosen = (0, axes.size - 1) if ranks is None else tuple(ranks)
+    programs = [_exported(build, axes, rank) for rank in dict.fromkeys(chosen)]
+    for rank, other in zip(chosen[1:], programs[1:], strict=False):
+        _check_same(programs[0].program, other.program, chosen[0], rank)
+    return programs[0]
+
+
+def _exported(build: Build, mesh: Mesh, rank: int) -> MeshProgram:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    if not pytree.is_constant_class(DTensorSpec):
+        pytree.register_constant(DTensorSpec)
+    names, sizes = zip(*mesh.axes, strict=True)
+    _forget_meshes()
+    with fake_process_group(mesh.size, rank), warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*could not be resolved.*")
+        device_mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+        try:
+            module, inputs = build(device_mesh)
+        except UserWarning as warning:
+            sentence = str(warning).partition(" in module ")[0]
+            raise UsageError(f"a plan names what the module does not have: {sentence}") from None
+        layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
+        if strange := [name for name, held in module.named_buffers() if _is_dtensor(held) and name not in layouts]:
+            raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of torch's own copies
+        program = torch.export.export(module, tuple(inputs)).run_decompositions()
+        for node in calls_in([program]):
+            name = group_name(node)
+            on_axes = ON_MESH + "+".join(axes_of_group(name, node, mesh))
+            node.args = tuple(on_axes if isinstance(each, str) and each == name else each for each in node.args)
+            node.kwargs = {key: on_axes if key == "group_name" else each for key, each in node.kwargs.items()}
+    return MeshProgram(_without_values(program), mesh, layouts)
+
+
+def _forget_meshes() -> None:
+    """Clear what DTensor keeps of meshes: it would use an equal one of an ended process group, and its groups."""
+    from torch.distributed.tensor import DTensor, _redistribute
+
+    DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()
+    torch._C._clear_DTensor_sharding_propagator_cache()
+    _redistribute._gen_transform_infos.cache_clear()
+
+
+def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
+    """Return for each axis of ``mesh`` the dimension of a weight that is divided along it."""
+    placements = dict(zip(held.device_mesh.mesh_dim_names, held.placements, strict=True)) if _is_dtensor(held) else {}
+    layout: list[int | None] = []
+    for axis, _ in mesh.axes:
+        placement = placements.get(axis)
+        if placement is not None and not placement.is_shard() and not placement.is_replicate():
+            raise UsageError(f"'{name}' is placed as {placement} along '{axis}': weights are divided or repeated")
+        dim = placement.dim if placement is not None and placement.is_shard() else None
+        layout.append(dim)
+        along = [size for (_, size), each in zip(mesh.axes, layout, strict=False) if each == dim]
+        if dim is not None and held.shape[dim] % torch.Size(along).numel():
+            raise UsageError(
+                f"the mesh {mesh} does not divide dimension {dim} of '{name}', of size {held.shape[dim]}: ranks would "
+                "have parts of different sizes, and so different programs"
+            )
+    return tuple(layout)
+
+
+def refuse_dtensors(program: ExportedProgram) -> None:
+    """Raise `UsageError` for a program with weights that are DTensors, which `export_on_mesh` has not exported."""
+    if named := [name for name, held in program.state_dict.items() if _is_dtensor(held)]:
+        more = f" and {len(named) - 3} more are DTensors" if len(named) > 3 else ", DTensors"
+        raise UsageError(
+            f"the program has {', '.join(map(repr, named[:3]))}{more}: this rank's parts of weights, and slices that "
+            "are right on this rank only. Export it with fx_importer.distributed.export_on_mesh, which compares ranks"
+        )
+
+
+def _is_dtensor(held: Any) -> bool:
+    return hasattr(held, "placements") and hasattr(held, "device_mesh")
+
+
+def _without_values(program: ExportedProgram) -> ExportedProgram:
+    """Give weights their names in the module, and leave out their values, which are this rank's."""
+    named = {name: _name_in_module(name) for name in program.state_dict}
+    for spec in program.graph_signature.input_specs:
+        if spec.target in named:
+            spec.target = named[spec.target]
+    for spec in program.graph_signature.output_specs:
+        if spec.target in named:
+            spec.target = named[spec.target]
+    program._state_dict = {named[name]: _without_value(value) for name, value in program.state_dict.items()}
+    return program
+
+
+def _name_in_module(name: str) -> str:
+    """Return the name of a weight without what export adds for the tensor inside a DTensor."""
+    return _PARAMETRIZED.sub(lambda found: f".{found['name']}", name).lstrip(".")
+
+
+def _without_value(held: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty(held.shape, dtype=held.dtype, device="meta")
+    return torch.nn.Parameter(empty, requires_grad=False) if isinstance(held, torch.nn.Parameter) else empty
+
+
+# --- comparison -----------------------------------------------------------------------------------------------------
+
+
+def _check_same(first: ExportedProgram, other: ExportedProgram, rank: int, other_rank: int) -> None:
+    """Raise `UsageError` if the programs of two ranks differ."""
+    lines, others = list(_lines(first)), list(_lines(other))
+    for (line, place), (different, _) in zip(lines, others, strict=False):
+        if line != different:
+            raise UsageError(
+                f"ranks {rank} and {other_rank} have different programs: '{line}' and '{different}'"
+                + (f", at {place}" if place else "")
+                + ". A slice or a size of one rank is in the program, as sequence parallelism of whole inputs makes "
+                "it: pass each rank its own part"
+            )
+    if len(lines) != len(others):
+        raise UsageError(f"ranks {rank} and {other_rank} have programs of {len(lines)} and {len(others)} operators")
+    for name, value in first.constants.items():
+        another = other.constants[name]
+        if isinstance(value, torch.Tensor) and not (isinstance(another, torch.Tensor) and torch.equal(value, another)):
+            raise UsageError(f"ranks {rank} and {other_rank} have different values of the constant '{name}'")
+
+
+def _lines(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+    """Yield a text of each node with its types, and its source line."""
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            values = [each for each in pytree.tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor)]
+            types = ", ".join(f"{each.dtype}{list(each.shape)}" for each in values)
+            yield f"{node.format_node() or node} : {types}", unsupported_node(node, "").where or ""

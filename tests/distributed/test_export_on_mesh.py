@@ -1,0 +1,120 @@
+"""Programs of modules that are parallelized with DTensor: one for all ranks, or a sentence."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from fx_importer import Lowered, lower
+from fx_importer.distributed import Mesh, MeshProgram, export_on_mesh, fake_process_group
+from fx_importer.distributed.shards import read_shards
+from fx_importer.errors import UsageError
+
+needs_xla = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the extra 'xla' is not installed")
+
+
+class Block(torch.nn.Module):
+    def __init__(self, hidden: int = 32):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(16)
+        self.up = torch.nn.Linear(16, hidden)
+        self.down = torch.nn.Linear(hidden, 16)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(self.norm(x))))
+
+
+torch.manual_seed(0)
+WHOLE, X = Block(), torch.randn(2, 8, 16)
+TENSOR = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+SEQUENCE = {
+    "norm": SequenceParallel(),
+    "up": ColwiseParallel(input_layouts=Shard(1)),
+    "down": RowwiseParallel(output_layouts=Shard(1)),
+}
+WHOLE_SEQUENCE = {
+    **TENSOR,
+    "norm": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1), use_local_output=True),
+}
+
+
+def exported(plan: Any, x: torch.Tensor = X, model: Block = WHOLE, mesh: str = "dp=2,tp=2") -> MeshProgram:
+    return export_on_mesh(lambda mesh: (parallelize_module(copy.deepcopy(model), mesh["tp"], plan), (x,)), mesh)
+
+
+def lowered(program: MeshProgram) -> Lowered:
+    return lower(program.program, output_type="stablehlo", mesh=str(program.mesh), weights="args")
+
+
+def test_weights_have_their_names_and_parts(tmp_path: Path):
+    program = exported(TENSOR)
+    assert program.layouts["up.weight"] == (None, 0)
+    assert program.layouts["down.weight"] == (None, 1)
+    made = lowered(program)
+    assert 'tensor<16x16xf32> {fx_importer.weight = "up.weight"}' in str(made.module)
+    assert [group.axes for group in made.manifest.process_groups.values()] == [("tp",)]
+    safetensors.torch.save_file(WHOLE.state_dict(), tmp_path / "whole.safetensors")
+    states = program.states(tmp_path / "whole.safetensors")
+    assert torch.equal(states[3]["down.weight"], WHOLE.down.weight[:, 16:])
+    for rank, state in enumerate(program.states(WHOLE.state_dict())):
+        assert all(torch.equal(state[name], states[rank][name]) for name in state)
+
+
+def test_a_dimension_along_two_axes():
+    bias = {"up.bias": WHOLE.up.bias.detach()}
+    layouts, shapes = {"up.bias": (0, 0)}, {"up.bias": (8,)}
+    parts = [read_shards(bias, layouts, shapes, Mesh.get("a=2,b=2"), rank) for rank in range(4)]
+    assert torch.equal(torch.cat([part["up.bias"] for part in parts]), WHOLE.up.bias)
+
+
+@needs_xla
+def test_results_are_those_of_the_whole_module():
+    expected = WHOLE(X).detach()
+    for plan, inputs in ((TENSOR, [X] * 4), (SEQUENCE, [X[:, :4], X[:, 4:]] * 2)):
+        program = exported(plan, inputs[0])
+        found = lowered(program).caller_on_mesh(program.states(WHOLE.state_dict()))([(each,) for each in inputs])
+        for first, second in (found[:2], found[2:]):
+            whole = first if plan is TENSOR else torch.cat([first, second], 1)
+            torch.testing.assert_close(whole, expected)
+
+
+@pytest.mark.parametrize(
+    "plan, options, sentence",
+    [
+        (WHOLE_SEQUENCE, {}, "ranks 0 and 3 have different programs"),
+        ({"middle": ColwiseParallel()}, {}, "a plan names what the module does not have.*'middle'"),
+        (TENSOR, {"model": Block(30), "mesh": "dp=1,tp=4"}, "does not divide dimension 0 of 'up.weight', of size 30"),
+    ],
+)
+def test_refused(plan: Any, options: dict[str, Any], sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        exported(plan, **options)
+
+
+def test_weights_that_do_not_fit():
+    program = exported(TENSOR)
+    with pytest.raises(UsageError, match=r"'norm.weight' is missing; .*'up.bias' has shape \[30\], and is not \[16\]"):
+        program.states({name: each for name, each in Block(30).state_dict().items() if name != "norm.weight"})
+
+
+def test_other_programs_of_dtensors_are_refused():
+    with fake_process_group(2):
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        program = torch.export.export(parallelize_module(copy.deepcopy(WHOLE), mesh, TENSOR), (X,))
+        with pytest.raises(UsageError, match="'up.weight'.*export_on_mesh"):
+            lower(program, output_type="stablehlo", mesh=mesh)
