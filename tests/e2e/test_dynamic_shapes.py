@@ -92,6 +92,11 @@ def pooled(x):
     return F.max_pool2d(x, 3, 2, 1, return_indices=True), F.max_pool2d(x, 2, 3, dilation=2), *sums, *volumes
 
 
+def padded_to_sizes(x, y):
+    """Pad, or crop, to the size of another axis, or to a number."""
+    return F.pad(x, (0, y.shape[0] - x.shape[1], 1, 0)), torch.fft.rfft(x, n=6).abs()
+
+
 def computed_with_sizes(x, n):
     """Compute with sizes as numbers; multiply integers along an axis, and split and repeat others."""
     rests = x % x.shape[0], torch.fmod(n, x.shape[1]), n // x.shape[1], torch.add(x, n, alpha=x.shape[0])
@@ -516,6 +521,12 @@ def test_operators(case, output_type):
             lambda: (pooled, (normal(2, 3, 7, 8),)),
             dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
             others=lambda: [(normal(3, 3, 8, 11),)],
+        ),
+        Case(
+            "pads",
+            lambda: (padded_to_sizes, (normal(3, 5), normal(7))),
+            dynamic_shapes=({0: ANY, 1: ANY}, {0: ANY}),
+            others=lambda: [(normal(2, 4), normal(3))],
         ),
         Case(
             "numbers",

@@ -17,6 +17,7 @@ from fx_importer.mlir.emit_torch import constant_of
 from fx_importer.mlir.emit_torch_tosa import list_of, tensor_type_of
 from fx_importer.mlir.emit_tosa_sizes import SIZE_ARITHMETIC, TosaSizeOps
 from fx_importer.mlir.walk import operations, rewrite
+from fx_importer.rewrites.tosa.dynamic_pads import pad_to_tosa
 from fx_importer.rewrites.tosa.dynamic_reductions import DYNAMIC_REDUCTIONS
 from fx_importer.rewrites.tosa.dynamic_slices import slice_to_tosa
 
@@ -241,6 +242,7 @@ def _number(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 _LOWERINGS: dict[str, Callable[[ir.Operation, TosaSizeOps], ir.Value | None]] = {
     "torch.aten.slice.Tensor": slice_to_tosa,
     "torch.aten.cat": _cat,
+    "torch.aten.constant_pad_nd": pad_to_tosa,
     "torch.aten.broadcast_to": _broadcast,
     "torch.aten.to.dtype": _convert,
     "torch.aten.gather": _gather,
