@@ -20,6 +20,7 @@ from fx_importer.llm.packed_weights import PACKINGS
 from fx_importer.llm.quantize import quantize
 
 TURNS, TURN = 4, 8
+HALF = ("bfloat16", "float16")
 ENGINES = {"jit": "linalg-on-tensors", "iree": "linalg-on-tensors", "xla": "stablehlo"}
 Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -39,7 +40,9 @@ def decoder(context: int, hidden: int, weights: str, *, splits_sums: bool = Fals
     model = AutoModelForCausalLM.from_config(config).eval()
     if weights in PACKINGS:
         quantize(model, weights, splits_sums=splits_sums)
-    return Decoder(model, 1, context).eval()
+    if weights in HALF:
+        model = model.to(getattr(torch, weights))
+    return Decoder(model, 1, context, fused=not splits_sums).eval()
 
 
 def steps_of(context: int, engines: list[str], hidden: int, weights: str) -> dict[str, Step]:
@@ -61,6 +64,7 @@ def measure(context: int, engines: list[str], hidden: int, weights: str) -> dict
     steps = steps_of(context, engines, hidden, weights)
     best = dict.fromkeys(steps, float("inf"))
     padding = torch.zeros(1, dtype=torch.int64)
+    near = 3e-2 if weights in HALF else 1e-4
     for turn in range(TURNS):
         results: dict[str, list[torch.Tensor]] = {name: [] for name in steps}
         for name, step in steps.items():
@@ -70,7 +74,7 @@ def measure(context: int, engines: list[str], hidden: int, weights: str) -> dict
                     results[name].append(step(torch.tensor([[position]]), torch.tensor(position), padding))
                 best[name] = min(best[name], 1e3 * (time.process_time() - start))
         for name, found in results.items():
-            torch.testing.assert_close(found, results["eager"], atol=1e-4, rtol=1e-4, msg=f"{name} in turn {turn}")
+            torch.testing.assert_close(found, results["eager"], atol=near, rtol=near, msg=f"{name} in turn {turn}")
     return best
 
 
@@ -80,7 +84,9 @@ def main() -> None:
     parser.add_argument("--engines", default="jit,iree,xla")
     parser.add_argument("--contexts", default="64,1024,4096")
     parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--weights", default="float32", help=f"comma-separated: float32, {', '.join(PACKINGS)}")
+    parser.add_argument(
+        "--weights", default="float32", help=f"comma-separated: float32, {', '.join((*HALF, *PACKINGS))}"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     engines = arguments.engines.split(",")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from fx_importer.errors import UsageError
 
-ATTENTION = "fx_importer"
-"""The name of our attention function in transformers' registries."""
+ATTENTION, FUSED_ATTENTION = "fx_importer", "fx_importer_fused"
+"""The names of our attention function in transformers' registries: of `attention`, and of it with ``fused``."""
 
 
 def attention(
@@ -23,39 +24,63 @@ def attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
+    *,
+    fused: bool = False,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Return attention of (B, H, n, D) over (B, Hkv, L, D), as (B, n, H, D): transformers' signature.
 
-    With ``softcap`` c, scores s are c * tanh(s / c).
+    With ``softcap`` c, scores s are c * tanh(s / c). With ``fused``, one query reads keys and values of half precision
+    in sums of products of elements, for compilers that fuse these with the conversion to float32.
     """
     if any(others.get(name) is not None for name in ("s_aux", "position_bias")):
         raise UsageError(f"{type(module).__name__} attends with sinks or a bias, which fx_importer.llm does not handle")
     grouped = query.shape[1] != key.shape[1]
-    if softcap is None:
+    summed = fused and key.dtype in (torch.float16, torch.bfloat16) and _is_one(query)
+    if softcap is None and not summed:
         result = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attention_mask, scale=scaling, enable_gqa=grouped
         )
     else:
-        result = _capped_attention(query, key, value, attention_mask, scaling, softcap)
+        result = _grouped_attention(query, key, value, attention_mask, scaling, softcap, summed=summed)
     return result.transpose(1, 2).contiguous(), None
 
 
-def _capped_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
+def _is_one(query: Tensor) -> bool:
+    return isinstance(query.shape[2], int) and query.shape[2] == 1
+
+
+def _grouped_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    softcap: float | None,
+    *,
+    summed: bool,
 ) -> Tensor:
     batch, heads, steps, width = query.shape
     groups, length = key.shape[1:3]
     rows = (batch, groups, heads // groups * steps)  # the heads that share a key, one below the other
-    scores = torch.matmul(query.reshape(*rows, width), key.transpose(2, 3)).float()
+    grouped = query.reshape(*rows, width)
+    if summed:
+        scores = (grouped.float().unsqueeze(3) * key.unsqueeze(2).float()).sum(-1)
+    else:
+        scores = torch.matmul(grouped, key.transpose(2, 3)).float()
     scores = scores * (width**-0.5 if scaling is None else scaling)
-    scores = (torch.tanh(scores / softcap) * softcap).reshape(batch, heads, steps, length)
+    scores = scores if softcap is None else torch.tanh(scores / softcap) * softcap
+    scores = scores.reshape(batch, heads, steps, length)
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -torch.inf)
     weights = torch.softmax(scores, -1)
     if mask is not None:  # a row of padding sees nothing
         weights = weights.masked_fill(mask.any(-1, keepdim=True).logical_not(), 0.0)
-    attended = torch.matmul(weights.to(value.dtype).reshape(*rows, length), value)
+    weights = weights.reshape(*rows, length)
+    if summed:
+        attended = (weights.unsqueeze(4) * value.unsqueeze(2).float()).sum(3).to(value.dtype)
+    else:
+        attended = torch.matmul(weights.to(value.dtype), value)
     return attended.reshape(batch, heads, steps, value.shape[3])
 
 
@@ -84,4 +109,6 @@ def mask(
 
 
 AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, mask)
+AttentionInterface.register(FUSED_ATTENTION, functools.partial(attention, fused=True))
+for _name in (ATTENTION, FUSED_ATTENTION):
+    AttentionMaskInterface.register(_name, mask)

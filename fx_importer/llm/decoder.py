@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from fx_importer.llm.attention import ATTENTION
+from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
 from fx_importer.llm.cache_layers import Steps, cache_buffers, cache_layer
 
 
@@ -22,11 +22,12 @@ class Decoder(torch.nn.Module):
         model: of transformers, in evaluation mode. Its attention function becomes ours.
         batch: the number of sequences, B.
         context: the number of positions that the cache holds: L, except in layers with a shorter window.
+        fused: write attention of one token to caches of half precision for compilers that fuse sums.
     """
 
-    def __init__(self, model: PreTrainedModel, batch: int, context: int):
+    def __init__(self, model: PreTrainedModel, batch: int, context: int, *, fused: bool = False):
         super().__init__()
-        model.set_attn_implementation(ATTENTION)
+        model.set_attn_implementation(FUSED_ATTENTION if fused else ATTENTION)
         model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
         self._model: PreTrainedModel
         object.__setattr__(self, "_model", model)  # not as a submodule: weights keep their names, those in its files

@@ -104,11 +104,12 @@ def import_model(
     model = _loaded(model_folder, stored, dtype)
     if quantize is not None:
         _quantize(model, quantize, kind)
+    fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
     try:
-        programs = _export(model, batch, positions, chunk)
+        programs = _export(model, batch, positions, chunk, fused)
     except UserError:  # its code depends on the length of the prompt
         chunk = math.gcd(positions, _CHUNK)
-        programs = _export(model, batch, positions, chunk)
+        programs = _export(model, batch, positions, chunk, fused)
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -145,10 +146,12 @@ def _quantize(model: Any, name: str, output_type: OutputType) -> None:
     quantize(model, name, splits_sums=output_type.value == "stablehlo")
 
 
-def _export(model: Any, batch: int, context: int, chunk: int | None) -> dict[str, torch.export.ExportedProgram]:
+def _export(
+    model: Any, batch: int, context: int, chunk: int | None, fused: bool
+) -> dict[str, torch.export.ExportedProgram]:
     from fx_importer.llm.decoder import Decoder
 
-    decoder = Decoder(model, batch, context).eval()
+    decoder = Decoder(model, batch, context, fused=fused).eval()
     length = chunk or min(7, context)
     zero, padding = torch.tensor(0), torch.zeros(batch, dtype=torch.int64)
     tokens = torch.zeros(batch, length, dtype=torch.int64)
