@@ -83,7 +83,8 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
     keywords = {name: each for name, each in node.kwargs.items() if name != "memory_format"}
     if node.target in (aten.clone.default, aten.contiguous.default):
         return integers(first)
-    return scope.call(node, node.target, integers(first), *node.args[1:], **keywords)
+    target = aten.reshape.default if node.target is aten.view.default else node.target  # strides may differ
+    return scope.call(node, target, integers(first), *node.args[1:], **keywords)
 
 
 def _pad_level(node: fx.Node, params: Params) -> int:

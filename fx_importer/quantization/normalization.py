@@ -21,6 +21,8 @@ def normalize(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and any(isinstance(each, fx.Node) for each in node.kwargs.values()):
             _positional(node)
+        if node.target is aten.view.default:
+            node.target = aten.reshape.default  # strides of operands change
         if node.target is aten.scaled_dot_product_attention.default:
             _as_products(node)
         if node.target is aten.batch_norm.default and not _follows_product(node):

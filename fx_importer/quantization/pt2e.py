@@ -91,17 +91,24 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str) -> Any:
     class Planned(library.Quantizer):
         def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
             found = plan(model.graph)
+            owners: dict[fx.Node, Any] = {}
+
+            def shared(root: fx.Node, place: Any) -> Any:
+                """Return the specification of a value: of the first of a group its own, then that of the first."""
+                if root in owners:
+                    return library.SharedQuantizationSpec(owners[root])
+                owners[root] = place
+                return fixed(*found.fixed[root]) if root in found.fixed else activation
+
             for node in model.graph.nodes:
-                result, operands = None, {}
+                root = found.groups.get(node)
+                operands: dict[fx.Node, Any] = {}
                 if node in found.weights:
                     operands[found.weights[node]] = weight
-                if node in found.groups:
-                    root = found.groups[node]
-                    own = fixed(*found.fixed[root]) if root in found.fixed else activation
-                    result = own if root is node else library.SharedQuantizationSpec(root)
                 for each in found.constants.get(node, ()):
-                    moved = node.target in MOVEMENT and result is not None
-                    operands[each] = library.SharedQuantizationSpec(found.groups[node]) if moved else activation
+                    shares = root if node.target in MOVEMENT else None
+                    operands[each] = activation if shares is None else shared(shares, (each, node))
+                result = shared(root, node) if root is not None else None
                 if operands or result is not None:
                     annotation = library.QuantizationAnnotation(operands, result, _annotated=True)
                     node.meta["quantization_annotation"] = annotation

@@ -11,7 +11,7 @@ from fx_importer.fx_graph.operators import aten, operator_named
 def without_writes(graph: fx.Graph) -> None:
     """Replace operators that overwrite a tensor by those that do not, where nothing else reads it."""
     for node in list(graph.nodes):
-        if node.target is aten.dropout_.default and not node.args[2]:  # an identity, in place
+        if node.target in (aten.dropout.default, aten.dropout_.default) and not node.args[2]:  # no dead code to torch
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
             continue

@@ -1,0 +1,184 @@
+"""Small models quantized by `fx_importer.quantize`: what is integer, how exact, and Vela's estimates.
+
+    python -m benchmarks.quantized_models             # a table
+    python -m benchmarks.quantized_models --docs      # and in docs/quantization.md
+
+Weights and inputs are random. It needs the extras ``vela`` and ``test``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from benchmarks.rows import DOCS, renew
+from fx_importer import UsageError, lower, quantize
+from fx_importer.api.lowered import Lowered
+from fx_importer.execution.engines.vela import compile_with_vela
+
+IMAGE = (1, 3, 64, 64)
+ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")
+HEAD = (
+    "| model | integer | in floating point | bit-exact | noise, dB | Vela, thousand cycles |\n|---|---|---|---|---|---|"
+)
+
+
+class KeywordSpotting(nn.Sequential):
+    """DS-CNN: depthwise separable convolutions over a spectrogram."""
+
+    def __init__(self) -> None:
+        def block() -> list[nn.Module]:
+            depthwise = nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
+            pointwise = nn.Conv2d(64, 64, 1, bias=False)
+            return [depthwise, nn.BatchNorm2d(64), nn.ReLU(), pointwise, nn.BatchNorm2d(64), nn.ReLU()]
+
+        stem = [nn.Conv2d(1, 64, (10, 4), stride=2, padding=(5, 1), bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        blocks = [each for _ in range(4) for each in block()]
+        super().__init__(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 12))
+
+
+class UNet(nn.Module):
+    """Two levels with concatenations; the way up is a transposed convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deep = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+        self.up, self.out = nn.ConvTranspose2d(32, 16, 2, stride=2), nn.Conv2d(32, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.down(x))
+        deep = torch.relu(self.deep(nn.functional.max_pool2d(x, 2)))
+        return self.out(torch.cat([x, torch.relu(self.up(deep))], 1))
+
+
+class Recurrent(nn.Module):
+    """An LSTM and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.lstm(x)[0][:, -1])
+
+
+class Output(nn.Module):
+    """A model of transformers, of which one result is taken."""
+
+    def __init__(self, model: nn.Module, name: str):
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, x: Tensor) -> Tensor:
+        return getattr(self.model(x), self.name)
+
+
+def _classifier(kind: str, **sizes: object) -> Callable[[], tuple[nn.Module, Tensor]]:
+    config = getattr(transformers, f"{kind}Config")(num_labels=10, **sizes)
+    return lambda: (Output(getattr(transformers, f"{kind}ForImageClassification")(config), "logits"), _image())
+
+
+def _image() -> Tensor:
+    return torch.randn(IMAGE)
+
+
+def _bert() -> tuple[nn.Module, Tensor]:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    config = transformers.BertConfig(**sizes, vocab_size=100)
+    return Output(transformers.BertModel(config), "last_hidden_state"), torch.randint(0, 100, (1, 16))
+
+
+def _llama() -> tuple[nn.Module, Tensor]:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 128}
+    config = transformers.LlamaConfig(**sizes, vocab_size=100, num_key_value_heads=2, use_cache=False)
+    return Output(transformers.LlamaForCausalLM(config), "logits"), torch.randint(0, 100, (1, 16))
+
+
+_VIT = {"image_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+MODELS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
+    "DS-CNN": lambda: (KeywordSpotting(), torch.randn(1, 1, 49, 10)),
+    "U-Net, two levels": lambda: (UNet(), _image()),
+    "ResNet-18": _classifier(
+        "ResNet", layer_type="basic", depths=[2] * 4, embedding_size=16, hidden_sizes=[16, 32, 64, 128]
+    ),
+    "ResNet-50, a quarter": _classifier("ResNet", embedding_size=16, hidden_sizes=[64, 128, 256, 512]),
+    "MobileNetV2 0.35": _classifier("MobileNetV2", image_size=64, depth_multiplier=0.35),
+    "EfficientNet-B0, small": _classifier("EfficientNet", image_size=64, width_coefficient=0.25, hidden_dim=320),
+    "ViT, two layers": _classifier("ViT", **_VIT),
+    "MobileViT-XXS": _classifier(
+        "MobileViT", image_size=64, hidden_sizes=[64, 80, 96], neck_hidden_sizes=[16, 16, 24, 48, 64, 80, 320]
+    ),
+    "BERT, two layers": _bert,
+    "LSTM": lambda: (Recurrent(), torch.randn(1, 12, 16)),
+    "Llama, one layer": _llama,
+}
+
+
+def row(name: str, vela: bool) -> str:
+    """Return a line of the table."""
+    torch.manual_seed(0)
+    model, x = MODELS[name]()
+    model.eval()
+    for each in model.parameters():
+        if each.dim() > 1:  # those of transformers are too small for a deep network of random weights
+            nn.init.kaiming_uniform_(each)
+    with torch.no_grad():
+        expected = model(x)
+    quantized = quantize(model, [x], integer_io=True, observer="minmax")
+    (taken,), (given,) = quantized.meta["input_scales"], quantized.meta["result_scales"]
+    inputs = x if taken is None else (x / taken[0] + taken[1]).round().clamp(-128, 127).to(torch.int8)
+    lowered = lower(quantized, inputs, output_type="linalg", quantized="integer")
+    summary, *floats = lowered.trace.stages[0].remarks
+    exact = bool(lowered.verify(inputs, backends=["jit"], rtol=0, atol=0))
+    result = lowered.run(inputs).float()
+    found = result if given is None else (result - given[1]) * given[0]
+    noise = 20 * float(((found - expected).norm() / expected.norm()).log10())
+    left = Counter(each.split(" = ")[1].split(":")[0].removeprefix("aten.").partition(".")[0] for each in floats)
+    kept = ", ".join(f"{count} {each}" for each, count in left.most_common(6)) + (", …" if len(left) > 6 else "")
+    counts = summary.removeprefix("quantized: ").removesuffix(" operators are integer")
+    cycles = _cycles(lower_tosa(quantized, inputs)) if vela and not floats else "–"
+    return f"| {name} | {counts} | {kept or '–'} | {'yes' if exact else 'no'} | {noise:.0f} | {cycles} |"
+
+
+def lower_tosa(quantized: nn.Module, inputs: Tensor) -> Lowered:
+    """Lower to what Vela reads."""
+    target = "version=1.0 profiles=pro_int extensions="
+    return lower(quantized, inputs, output_type="tosa", quantized="integer", tosa_target=target)
+
+
+def _cycles(lowered: Lowered) -> str:
+    found: list[str] = []
+    for each in ACCELERATORS:
+        try:
+            estimate = compile_with_vela(lowered.module, each, None, ())
+            found.append(f"{estimate.cycles['total'] / 1e3:,.0f}" + ("" if not estimate.cpu_operators else " (CPU)"))
+        except UsageError as error:
+            refused = [line.strip().partition(":")[0] for line in str(error).splitlines()[1:]]
+            found.append("refused: " + ", ".join(refused[:3]))
+    return " / ".join(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--docs", action="store_true", help="write the table into docs/quantization.md")
+    parser.add_argument("--models", nargs="*", default=list(MODELS), help="names of models; default: all")
+    parser.add_argument("--no-vela", action="store_true", help="without Vela's estimates")
+    chosen = parser.parse_args()
+    rows: list[str] = []
+    for name in chosen.models:
+        try:
+            rows.append(row(name, not chosen.no_vela))
+        except Exception as error:  # a model that fails is a row
+            rows.append(f"| {name} | {type(error).__name__}: {str(error).splitlines()[0][:120]} | | | | |")
+        print(rows[-1], flush=True)
+    if chosen.docs:
+        renew(DOCS / "quantization.md", "quantized models", "\n".join([HEAD, *rows, ""]))
+
+
+if __name__ == "__main__":
+    main()
