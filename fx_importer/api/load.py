@@ -83,21 +83,30 @@ def load(
     return replace(lowered, tensors=read_weights(found, weights, path.parent, trust=trust))
 
 
+def manifest_of_file(path: Path, module: ir.Module, types: Sequence[type] = ()) -> Manifest | None:
+    """Return the manifest in ``module``, which was read from ``path`` and loses it, or beside it; None if none is.
+
+    Raises:
+        UsageError: if it is no manifest.
+    """
+    inside = take_manifest(module, path)
+    if inside is None:
+        return read_manifest(manifest_path(path), types) if manifest_path(path).is_file() else None
+    try:
+        return Manifest.from_json(inside, types)
+    except UsageError as error:
+        raise UsageError(f"'{path}': {error}") from None
+
+
 def _manifest(
     path: Path, module: ir.Module, given: Manifest | str | os.PathLike[str] | None, types: Sequence[type]
 ) -> Manifest:
-    inside = take_manifest(module, path)
-    if isinstance(given, Manifest):
-        return given
     if given is not None:
-        return read_manifest(given, types)
-    if inside is not None:
-        try:
-            return Manifest.from_json(inside, types)
-        except UsageError as error:
-            raise UsageError(f"'{path}': {error}") from None
-    if manifest_path(path).is_file():
-        return read_manifest(manifest_path(path), types)
+        take_manifest(module, path)
+        return given if isinstance(given, Manifest) else read_manifest(given, types)
+    found = manifest_of_file(path, module, types)
+    if found is not None:
+        return found
     raise UsageError(
         f"'{path}' has no manifest, inside or beside it, which says what its functions take and return: save it again "
         "with this version, or pass the file that `import --manifest` wrote: manifest=..."

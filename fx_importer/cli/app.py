@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fx_importer.cli.file_app import files
 from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_arguments import Model, Trust
 from fx_importer.cli.option_arguments import takes_options
@@ -78,31 +79,7 @@ def import_(
     import_model(model, output, options, manifest, weights_file, trust)
 
 
-@app.command()
-def link(
-    module: Annotated[Path, typer.Argument(metavar="MODULE", help="A module written by `import --weights external`.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="A .mlir file (text) or a .mlirbc file (bytecode).")
-    ],
-    weights: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A .safetensors or .irpa file, or a checkpoint directory of transformers. May be repeated. "
-            "Default: the files that the manifest names, which must be unchanged.",
-        ),
-    ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The manifest. Default: the one beside the module.")
-    ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Take weights of files that the manifest names outside of its directory.")
-    ] = False,
-) -> None:
-    """Link weights into a module that refers to them by name."""
-    from fx_importer.cli.commands.link import link_module
-
-    link_module(module, output, weights or None, manifest, trust)
+app.add_typer(files)
 
 
 @app.command()

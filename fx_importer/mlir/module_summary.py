@@ -37,7 +37,7 @@ class ModuleSummary:
     operations: Mapping[str, int]
     """Counts by name, the most frequent first, without functions and returns."""
     constants: tuple[Constant, ...]
-    """The largest first, each once."""
+    """The largest first, each once, without shapes: tensors of ``index``."""
 
     @property
     def operation_count(self) -> int:
@@ -74,7 +74,7 @@ def _constants(module: ir.Operation, manifest: Manifest | None) -> tuple[Constan
     outside = {} if manifest is None else manifest.weights
     found: dict[ir.Attribute, Constant] = {}
     for _, _, value in constants_in(module):
-        if value not in found:
+        if value not in found and not isinstance(ir.ShapedType(value.type).element_type, ir.IndexType):
             key = key_of(value) if is_resource(value) else ""
             name = outside[key].name if key in outside else key
             found[value] = Constant(name, str(value.type), byte_size(value), key not in outside)

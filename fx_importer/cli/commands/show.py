@@ -1,0 +1,64 @@
+"""``fx-importer show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from fx_importer.api.load import manifest_of_file
+from fx_importer.manifest import Manifest
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.module_summary import Constant, ModuleSummary, readable_bytes, summary_of
+from fx_importer.mlir.untrusted_module import read_untrusted_module
+from fx_importer.output_types import OutputType
+from fx_importer.targets import target_for
+
+LISTED = 20
+"""Rows of operations and of weights; the rest is one row."""
+
+
+def show_module(path: Path) -> None:
+    """Print what the module in ``path`` holds. Raises `UsageError` if it cannot be read."""
+    module, manifest = read(path)
+    summary = summary_of(module.operation, manifest)
+    print("\n".join(_lines(path, module, manifest, summary)))
+
+
+def read(path: Path) -> tuple[ir.Module, Manifest | None]:
+    """Return the module in a file, and the manifest in or beside it. Raises `UsageError` if it cannot be read."""
+    module = read_untrusted_module(path, unregistered=True)
+    return module, manifest_of_file(path, module)
+
+
+def _lines(path: Path, module: ir.Module, manifest: Manifest | None, summary: ModuleSummary) -> Iterator[str]:
+    yield f"{path}: {summary.output_type or 'no manifest'}, {path.stat().st_size:,} bytes"
+    yield "functions"
+    yield from (f"  {name}{signature}" for name, signature in summary.functions.items())
+    if manifest is not None and manifest.state:
+        yield f"state: {', '.join(manifest.state)}"
+    yield f"operations: {summary.operation_count:,} of {len(summary.operations)} kinds"
+    yield from _shortened([f"  {count:7,}  {name}" for name, count in summary.operations.items()], "kinds")
+    if summary.constants:
+        yield f"constants: {len(summary.constants)}, {readable_bytes(summary.nbytes)}"
+        yield from _shortened([_constant_row(each) for each in summary.constants], "constants")
+    if manifest is not None and manifest.output_type != OutputType.RAW.value:
+        yield from _contract(module, OutputType.get(manifest.output_type))
+
+
+def _constant_row(each: Constant) -> str:
+    where = "" if each.in_module else "  outside of the module"
+    return f"  {readable_bytes(each.nbytes):>9}  {each.name or '(a literal)'}: {each.type}{where}"
+
+
+def _shortened(rows: Sequence[str], what: str) -> Iterable[str]:
+    return rows if len(rows) <= LISTED + 1 else [*rows[:LISTED], f"  ... {len(rows) - LISTED} more {what}"]
+
+
+def _contract(module: ir.Module, output_type: OutputType) -> Iterator[str]:
+    rules = target_for(output_type).contract
+    if rules is None:
+        yield f"contract: not checked here for {output_type.value}"
+        return
+    problems = [message for _, message in rules.violations(module.operation)]
+    yield f"contract: {'broken' if problems else 'held'}"
+    yield from (f"  {each}" for each in problems)
