@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from fx_importer.execution.jit.arena import memory_of
@@ -25,12 +26,15 @@ _LOOPS = ("scf.for", "scf.parallel")
 SMALL_TRIP_COUNT = 1 << 16
 """The trip count of a loop of microseconds, which takes LLVM tens of milliseconds to unroll and vectorize."""
 
+OFTEN = 16
+"""The number of calls from which on the speed of a small kernel counts."""
+
 
 def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT) -> None:
     """Outline every outermost loop without results to a function; equal loops call the same function.
 
     LLVM takes minutes for a model in one function. Functions of at most ``small_trip_count`` iterations are optimized
-    for size, which takes a tenth of the time.
+    for size, which takes a tenth of the time, unless they are called `OFTEN`, as the steps of an LSTM are.
     """
     loops: list[ir.Operation] = []
 
@@ -41,22 +45,27 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    named: dict[str, str] = {}  # by text without the name
+    named: dict[str, func_d.FuncOp] = {}  # by text without the name
+    calls: Counter[str] = Counter()
+    counts: dict[str, float] = {}
     for number, loop in enumerate(loops):
         with module.context, loop.location:
             count = _trip_count(loop)
             split = loop_to_split(loop) if count >= SMALLEST_TRIP_COUNT or TILES in loop.attributes else None
             prefix = "" if split is None else DYNAMIC_PREFIX if count == math.inf else PREFIX
             kernel, call = _outline(loop, f"{prefix}kernel_{number}", module, split)
-            small = count <= small_trip_count
-            hint = "optsize" if small else ("prefer-vector-width", "512")
-            # With the prefix of the dialect: attributes without one are lost in the conversion.
-            kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
             name = kernel.name.value
             text = kernel.operation.get_asm(use_local_scope=True).replace(f"@{name}(", "(", 1)
-            if named.setdefault(text, name) != name:
-                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(named[text])
+            if (known := named.setdefault(text, kernel)) is not kernel:
+                name = known.name.value
+                call.attributes["callee"] = ir.FlatSymbolRefAttr.get(name)
                 kernel.erase()
+            calls[name], counts[name] = calls[name] + 1, count
+    for kernel in named.values():
+        small = counts[kernel.name.value] <= small_trip_count and calls[kernel.name.value] < OFTEN
+        hint = "optsize" if small else ("prefer-vector-width", "512")
+        # With the prefix of the dialect: attributes without one are lost in the conversion.
+        kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
 
 
 def reassociate_sums(module: ir.Module) -> None:
