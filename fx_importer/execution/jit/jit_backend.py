@@ -28,7 +28,7 @@ from fx_importer.execution.jit.kernel_outlining import (
     skip_optimization,
 )
 from fx_importer.execution.jit.library_calls import bind_library, outline_library_calls
-from fx_importer.execution.jit.library_kernels import Kernels
+from fx_importer.execution.jit.library_kernels import Kernels, WeightMemory
 from fx_importer.execution.jit.native_products import routines
 from fx_importer.execution.jit.object_code import ObjectCode
 from fx_importer.execution.jit.parallel_loops import launch_on_threads
@@ -111,8 +111,9 @@ class JitBackend:
         entry = entry_of(copy, *options) if RunOptions(cache=self.cache).is_cached else None
         program, stubs, kernels, code = _kept(entry, copy) or self._compiled(copy, func_name, resources, entry)
         table, buffers = weight_table(program.weights, resources)
-        kernels.constants = {
-            buffer.ctypes.data for each, buffer in zip(program.weights, buffers, strict=True) if each.order is not None
+        kernels.weights = {
+            buffer.ctypes.data: WeightMemory.OF_MODEL if each.order is None else WeightMemory.LAID_OUT
+            for each, buffer in zip(program.weights, buffers, strict=True)
         }
         compiled = CompiledFunction(
             program.signature,

@@ -9,7 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fx_importer.execution.jit.library_kernels import Convolution, Function, Kernel, Kernels, Product
+from fx_importer.execution.jit.library_kernels import (
+    FEWEST_ROWS,
+    Convolution,
+    Function,
+    Kernel,
+    Kernels,
+    Product,
+    has_faster_onednn,
+)
 from fx_importer.execution.jit.native_products import define_product, define_tiles
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
@@ -17,6 +25,8 @@ from fx_importer.mlir.walk import operations
 
 SMALLEST_WORK = 1 << 15
 """The number of multiplications from which a call, of about ten microseconds, is faster than loops."""
+_LARGE_WORK = 1 << 20
+"""The number of multiplications from which oneDNN saves more than its call, through Python, costs."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
 _ATTRIBUTE = "fx_importer.library"
 _PRODUCTS = {
@@ -68,7 +78,7 @@ def bind_library(module: ir.Module, kernels: Kernels) -> None:
         if not isinstance(op, func_d.FuncOp) or op.name.value not in kernels.functions or op.type.results:
             continue
         kernel = kernels.functions[op.name.value].kernel
-        if isinstance(kernel, Product) and (element := define_product(op, kernel)):
+        if isinstance(kernel, Product) and not kernel.is_large and (element := define_product(op, kernel)):
             elements.add(element)
             continue
         with module.context, op.location, ir.InsertionPoint(op):
@@ -127,7 +137,17 @@ def _product(region: _Region) -> Kernel | None:
         loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)
     letters = "mnk" if op.name == "linalg.matmul" else "bmnk"
     left, right, result = ("".join(letters[loop] for loop in each) for each in loops)
-    return Product(left, right, result, accumulate=not region.zero) if len(set(left)) == len(letters) - 1 else None
+    if len(set(left)) != len(letters) - 1:
+        return None
+    rows = ir.ShapedType(op.operands[2].type).shape[result.index("m")]
+    is_large = (
+        has_faster_onednn()
+        and op.name == "linalg.matmul"
+        and _element(op.operands[0]) == "f32"
+        and _work(op) >= _LARGE_WORK
+        and (rows >= FEWEST_ROWS or rows == ir.ShapedType.get_dynamic_size())
+    )
+    return Product(left, right, result, accumulate=not region.zero, is_large=is_large)
 
 
 def _convolution(region: _Region) -> Kernel | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -16,11 +20,21 @@ Bound = Callable[[], object]
 """Computes a result in place, from tensors that it holds."""
 
 
+class WeightMemory(Enum):
+    """Whether the second operand of a kernel is a weight."""
+
+    NO = auto()
+    OF_MODEL = auto()
+    """It is in the memory of the model."""
+    LAID_OUT = auto()
+    """It was copied to memory that nothing else writes."""
+
+
 class Kernel(Protocol):
     """What one call computes, into the last of its tensors."""
 
-    def bind(self, tensors: Sequence[torch.Tensor], *, constant_weight: bool) -> Bound:
-        """Return the function that computes it on the memory of ``tensors``; a constant one is never written."""
+    def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
+        """Return the function that computes it on the memory of ``tensors``; the second one may be a weight."""
         ...
 
 
@@ -32,8 +46,10 @@ class Product:
     right: str
     result: str
     accumulate: bool
+    is_large: bool = False
+    """Whether it is a product of float32 matrices that is worth a call of oneDNN, where `has_faster_onednn`."""
 
-    def bind(self, tensors: Sequence[torch.Tensor], *, constant_weight: bool) -> Bound:
+    def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
         """Return the function of the operands and the result."""
         batch = "b" * ("b" in self.result)
         axes = (self.left, self.right, self.result)
@@ -42,6 +58,13 @@ class Product:
             each.permute([given.index(axis) for axis in order])
             for each, given, order in zip(tensors, axes, wanted, strict=True)
         )
+        if self.is_large and left.shape[0] >= FEWEST_ROWS and right.numel():
+            columns = right.t()
+            if weight is not WeightMemory.NO and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
+                columns = torch.ops.mkldnn._reorder_linear_weight(columns.contiguous(), left.shape[0])
+            multiply = partial(_MULTIPLY, left, columns, None, "none", [], "")
+            write = result.add_ if self.accumulate else result.copy_
+            return lambda: write(multiply())
         if self.accumulate:
             return partial(torch.baddbmm if batch else torch.addmm, result, left, right, out=result)
         return partial(torch.bmm if batch else torch.mm, left, right, out=result)
@@ -58,7 +81,7 @@ class Convolution:
     padding: tuple[int, ...]
     accumulate: bool
 
-    def bind(self, tensors: Sequence[torch.Tensor], *, constant_weight: bool) -> Bound:
+    def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
         """Return the function of the input, the weight and the result."""
         data = _order(self.input, "ngcs")
         x, w, y = (
@@ -72,7 +95,7 @@ class Convolution:
             groups = w.shape[0]
             w = w.unsqueeze(1)
         if (
-            constant_weight
+            weight is WeightMemory.LAID_OUT
             and self.input == "nssc"
             and x.dtype == torch.float32
             and torch.backends.mkldnn.is_available()
@@ -100,7 +123,23 @@ class Convolution:
         return compute
 
 
+FEWEST_ROWS = 8
+"""Rows of the left matrix from which on oneDNN is faster than BLAS."""
+_MANY_ROWS = 64
+"""Rows from which on oneDNN takes less than a tenth of its time to reorder the right matrix."""
+_SMALL_WEIGHT = 1 << 20
+"""In elements. Larger weights are not worth the memory of a reordered copy."""
+_MULTIPLY = torch.ops.mkldnn._linear_pointwise.default
 _ADD_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise_.binary
+
+
+@functools.cache
+def has_faster_onednn() -> bool:
+    """Return whether oneDNN multiplies float32 matrices faster than MKL, which takes half of AVX-512 on AMD's CPUs."""
+    with contextlib.suppress(OSError):
+        is_amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+        return is_amd and torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    return False
 
 
 def _order(axes: str, wanted: str) -> list[int]:
@@ -122,8 +161,8 @@ class Kernels:
 
     def __init__(self, functions: Mapping[str, Function]):
         self.functions = functions
-        self.constants: set[int] = set()
-        """The addresses of weights that nothing else writes: those that were laid out for the program."""
+        self.weights: Mapping[int, WeightMemory] = {}
+        """The kinds of weights, by address."""
         self._failure: tuple[str, Exception] | None = None
         self.callbacks = {f"_mlir_ciface_{name}": self._callback(each) for name, each in functions.items()}
         """Callbacks by symbol."""
@@ -149,8 +188,8 @@ class Kernels:
                         cache.clear()
                     with torch.inference_mode(False):  # tensors of that mode could not be written outside of it
                         tensors = [*map(_tensor, addresses, dtypes, ranks)]
-                        constant = tensors[1].data_ptr() in self.constants
-                        cache[key] = bound = function.kernel.bind(tensors, constant_weight=constant)
+                        weight = self.weights.get(tensors[1].data_ptr(), WeightMemory.NO)
+                        cache[key] = bound = function.kernel.bind(tensors, weight)
                 bound()
             except Exception as error:  # must not propagate through compiled code
                 self._failure = type(function.kernel).__name__, error
