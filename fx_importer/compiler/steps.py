@@ -35,7 +35,7 @@ from fx_importer.distributed.export import refuse_dtensors
 from fx_importer.distributed.module_attributes import set_mesh
 from fx_importer.errors import UsageError
 from fx_importer.exporting import export_program
-from fx_importer.fx_graph.programs import weight_names
+from fx_importer.fx_graph.programs import weight_names, with_own_meta_storages
 from fx_importer.importing import FxImporter, ImportResult
 from fx_importer.importing.entry_points import shared_state
 from fx_importer.importing.handlers import Handler
@@ -64,7 +64,7 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
     """
     with trace.stage("export") as record:
         options = compilation.options.export
-        exported = {name: export_program(*call, options) for name, call in calls.items()}
+        exported = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
         for program in exported.values():
             refuse_dtensors(program)
         if options.quantized is Quantized.INTEGER:

@@ -168,6 +168,21 @@ def as_node_dtype(node: fx.Node, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(example.dtype)
 
 
+def with_own_meta_storages(program: ExportedProgram) -> ExportedProgram:
+    """Return ``program`` with a storage for each weight on the meta device.
+
+    torch.export.load gives one storage to all that it reads, by their address, 0: they would look like one weight. The
+    same tensor under two names stays the same.
+    """
+    first: dict[Any, torch.Tensor] = {}
+    changed = {
+        name: torch.empty_like(held)
+        for name, held in program.state_dict.items()
+        if isinstance(held, torch.Tensor) and held.is_meta and first.setdefault(storage_key(held), held) is not held
+    }
+    return with_tensors(program, changed) if changed else program
+
+
 def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) -> ExportedProgram:
     """Return a copy of ``program`` with the state and constants in ``tensors`` replaced; types must agree."""
     changed = copy.copy(program)

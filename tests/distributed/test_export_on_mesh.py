@@ -75,6 +75,17 @@ def test_weights_have_their_names_and_parts(tmp_path: Path):
         assert all(torch.equal(state[name], states[rank][name]) for name in state)
 
 
+def test_a_saved_program_needs_no_process_group(tmp_path: Path):
+    program = exported(TENSOR)
+    torch.export.save(program.program, tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2")
+    made = lower(loaded, output_type="stablehlo", mesh="dp=2,tp=2", weights="args")
+    assert made.manifest.functions == lowered(program).manifest.functions
+    assert made.manifest.weights == lowered(program).manifest.weights
+    with pytest.raises(UsageError, match="communicates along tp, which x=4 does not have"):
+        lower(loaded, output_type="stablehlo", mesh="x=4", weights="args")
+
+
 def test_a_dimension_along_two_axes():
     bias = {"up.bias": WHOLE.up.bias.detach()}
     layouts, shapes = {"up.bias": (0, 0)}, {"up.bias": (8,)}
