@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.causes import Cause, IncompleteSearch, headline
@@ -33,6 +33,8 @@ class StageRecord:
     name: str
     seconds: float = 0.0
     """Wall time."""
+    start: float = 0.0
+    """When it began, by `time.perf_counter`."""
     failure: Exception | None = None
     snapshot: ir.Operation | None = None
     """The module before the stage, if it failed; while it runs, only if the module cannot be recreated."""
@@ -96,6 +98,32 @@ class Trace:
         failed = [f"{each.name} failed" for each in self.stages if each.failure]
         return f"{total:.2f} s" + (f": {', '.join([*listed, *failed])}" if listed or failed else "")
 
+    def table(self) -> str:
+        """Return a line for each stage, with its seconds and its share of all, as text."""
+        total = sum(each.seconds for each in self.stages)
+        rows = [
+            f"{each.name:<20} {each.seconds:8.3f} s {each.seconds / (total or 1):6.1%}"
+            + ("  failed" if each.failure else "")
+            for each in self.stages
+        ]
+        return "\n".join([*rows, f"{'all':<20} {total:8.3f} s"])
+
+    def to_chrome(self) -> dict[str, Any]:
+        """Return the stages as JSON values in Chrome's trace event format, which Perfetto opens; times in µs."""
+        first = min((each.start for each in self.stages), default=0.0)
+        events = [
+            {
+                "name": each.name,
+                "ph": "X",
+                "pid": 0,
+                "tid": 0,
+                "ts": (each.start - first) * 1e6,
+                "dur": each.seconds * 1e6,
+            }
+            for each in self.stages
+        ]
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
     @contextmanager
     def stage(
         self,
@@ -126,7 +154,7 @@ class Trace:
             self.entering(record)
         if self.planned:  # not in one of several attempts
             progress.enter(name)
-        start = time.perf_counter()
+        start = record.start = time.perf_counter()
         try:
             yield record
         except CrashedError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,5 +95,11 @@ def test_texts_fit_a_screen(program):
         assert repr(each).startswith(f"<{type(each).__name__} ")
         assert len(repr(each)) < 300
     assert "<details>" in lowered._repr_html_()
+    rows = lowered.trace.table().splitlines()
+    assert len(rows) == len(lowered.trace.stages) + 1
+    assert rows[0].startswith("export ")
+    events = lowered.trace.to_chrome()["traceEvents"]
+    assert [each["name"] for each in events] == [each.name for each in lowered.trace.stages]
+    assert all(one["ts"] + one["dur"] <= next["ts"] for one, next in pairwise(events))
     verdict = lowered.verify(backends=["jit"])
     assert repr(verdict) == "<Verdict passed, linalg-on-tensors: jit passed>"
