@@ -90,7 +90,8 @@ def fastest(program: ExportedProgram, lowered: Lowered, function: Loaded, settin
     def on_engine(engine: str) -> Loaded:
         check_installed(engine)
         kind = output_type_for(engine)
-        return _loaded(lowered if kind is settings.output_type else lower_quietly(program, settings, kind), engine)
+        runs = kind is settings.output_type and not lowered.operator_stubs  # which only the JIT has PyTorch run
+        return _loaded(lowered if runs else lower_quietly(program, settings, kind), engine)
 
     others = {"jit at level 3": lambda: _loaded(lowered, JitBackend(optimization=3))}
     others |= {each: partial(on_engine, each) for each in BACKENDS if each not in {*ISOLATED, settings.engine}}

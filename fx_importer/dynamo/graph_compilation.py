@@ -21,6 +21,7 @@ from fx_importer.dynamo.aot_programs import symbolic
 from fx_importer.dynamo.backend_options import Settings
 from fx_importer.dynamo.eager_parts import Run, in_parts
 from fx_importer.dynamo.fastest_engine import fastest, lower_quietly
+from fx_importer.dynamo.gradient_kernels import with_gradient_kernels
 from fx_importer.dynamo.graph_fingerprint import fingerprint
 from fx_importer.errors import EagerFallbackWarning, FxImporterError, UsageError
 
@@ -61,7 +62,7 @@ def _compiled(module: fx.GraphModule, settings: Settings) -> Run:
         graph = Graph.of(module)
         if graph.program is None:
             return _Function(graph, _nothing)
-        lowered = lower(graph.program, output_type=settings.output_type, **settings.lowering)
+        lowered = lower(graph.program, output_type=settings.output_type, **with_gradient_kernels(settings))
     except UsageError:
         raise
     except FxImporterError as error:

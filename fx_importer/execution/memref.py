@@ -89,9 +89,14 @@ def _view(block: Any, result: Result) -> torch.Tensor:
 
 def read(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
     """Return a copy of the contiguous row-major tensor of ``descriptor``."""
+    return view(descriptor, dtype).clone()
+
+
+def view(descriptor: Descriptor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the contiguous row-major tensor of ``descriptor``, on its memory, which it does not keep alive."""
     result: Result = (*descriptor[:3], _sizes(descriptor), dtype)
     block = (ctypes.c_uint8 * _allocated_bytes(result)).from_address(descriptor[0])
-    return _view(block, result).clone()
+    return _view(block, result)
 
 
 def allocated(tensor: torch.Tensor) -> int:

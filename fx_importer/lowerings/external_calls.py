@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,7 +43,7 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
         path = () if plan.results == 1 else (position,)
         if isinstance(example, list | tuple):
             returned += [(each, (*path, index)) for index, each in enumerate(example)]
-        else:
+        elif example is not None:
             returned.append((example, path))
     if wrong := [example for example, _ in returned if not isinstance(example, torch.Tensor)]:
         raise UnsupportedNodeError(
@@ -55,7 +55,7 @@ def import_call_of(external: External, node: fx.Node, build: NodeBuilder) -> ir.
     with build.ambient():
         types = [build.types.of(each) for each, _ in returned]
         found = iter(OperatorStubs(build.fx_importer.module_op).call(stub, call.operands, types, names).results)
-    return nested(found, examples)
+    return nested(found, examples, build.constant)
 
 
 @dataclass
@@ -110,7 +110,18 @@ class _CallArguments:
         return ValueType(dtype, shape[:-1] if paired else shape)
 
 
-def nested(values: Iterator[ir.Value], examples: Sequence[Any]) -> Any:
-    """Return ``values`` nested as ``examples``: a list for each list, and a single result without one."""
-    found = [[next(values) for _ in each] if isinstance(each, list | tuple) else next(values) for each in examples]
+def nested(
+    values: Iterator[ir.Value], examples: Sequence[Any], constant: Callable[[None], ir.Value] | None = None
+) -> Any:
+    """Return ``values`` nested as ``examples``: a list for each list, and a single result without one.
+
+    ``constant`` makes the value of a result that is None, such as a gradient that the call does not ask for.
+    """
+
+    def one(example: Any) -> Any:
+        if isinstance(example, list | tuple):
+            return [next(values) for _ in example]
+        return constant(None) if example is None and constant is not None else next(values)
+
+    found = [one(each) for each in examples]
     return found[0] if len(found) == 1 else found

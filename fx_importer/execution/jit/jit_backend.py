@@ -34,7 +34,7 @@ from fx_importer.execution.jit.object_code import ObjectCode
 from fx_importer.execution.jit.parallel_loops import launch_on_threads
 from fx_importer.execution.jit.runtime_checks import RUN, insert_checks, relax_layout_casts
 from fx_importer.execution.jit.scalar_expansion import expand_scalars, move_bits
-from fx_importer.execution.jit.stubs import Stubs, declare_operator_stubs
+from fx_importer.execution.jit.stubs import Stubs, declare_operator_stubs, pass_destinations
 from fx_importer.execution.jit.vector_math import define_functions, replace_functions
 from fx_importer.execution.jit.weight_table import Resource, elide_weights, hoist_weights, link_weights, weight_table
 from fx_importer.execution.layouts.channels_last import use_channels_last
@@ -158,6 +158,7 @@ class JitBackend:
         _run(bufferize, module, trace)
         relax_layout_casts(module)
         bind_library(module, kernels)
+        pass_destinations(module)
         arena = plan_arena(function)
         placed = place_results(function)
         _run(loops, module, trace)

@@ -11,15 +11,19 @@ import torch
 from torch._ops import OpOverload
 
 from fx_importer.errors import UsageError
-from fx_importer.execution.memref import allocated, dense, describe, descriptor_type, read
+from fx_importer.execution.memref import allocated, dense, describe, descriptor_type, read, view
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.fx_graph.operators import operator_named
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorArgument, OperatorStub, Passed, ValueType
 from fx_importer.mlir.bindings import func_d, ir
+from fx_importer.mlir.emit import Emitter
+from fx_importer.mlir.walk import operations
 
 STUB_SUCCEEDED = "__fx_importer_fine"
 """The function that returns whether the last call of a stub succeeded."""
 
+_READ_ONLY = ("aten", "prims")
+"""Namespaces whose functional operators neither write to their arguments nor keep them."""
 _NUMBERS = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
 
 
@@ -69,17 +73,55 @@ class Stubs:
 
     def _callback(self, stub: OperatorStub, kind: ir.FunctionType, instead: Callable[..., Any] | None) -> Any:
         call = operator_function(stub, instead)
+        placed = _takes_destinations(kind)
+        in_place = instead is None and stub.operator.partition(".")[0] in _READ_ONLY
         takes = [*zip(stub.takes, map(_rank, kind.inputs), strict=True)]
         returns = [*zip([each.type for each in stub.returns], map(_rank, kind.results), strict=True)]
 
-        def callback(results: int, *arguments: int) -> None:
+        count = len(takes)
+
+        def callback(*addresses: int) -> None:
             try:
-                given = [_read_argument(address, *each) for address, each in zip(arguments, takes, strict=True)]
-                _write_results(results, call(given), returns)
+                results, arguments = (addresses[count:], addresses) if placed else (addresses[:1], addresses[1:])
+                pairs = zip(arguments, takes, strict=False)
+                found = call([_read_argument(address, *each, in_place) for address, each in pairs])
+                if placed:
+                    _fill_in(results, found, returns)
+                else:
+                    _write_results(results[0], found, returns)
             except Exception as error:  # must not propagate through compiled code, which calls STUB_SUCCEEDED
                 self._failure = stub.operator, error
 
-        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (1 + len(takes)))(callback)
+        given = count + (len(returns) if placed else 1)
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * given)(callback)
+
+
+def pass_destinations(module: ir.Module) -> None:
+    """Have callers allocate the results of stubs, on buffers, where their sizes are static."""
+    stubs = {
+        name: each
+        for name, each in functions_of(module).items()
+        if STUB_ATTRIBUTE in each.attributes and _takes_destinations(each.type)
+    }
+    for op in operations(module.operation, ("func.call",)):
+        if ir.FlatSymbolRefAttr(op.attributes["callee"]).value not in stubs:
+            continue
+        emit = Emitter.before(op)
+        none = {"operandSegmentSizes": emit.segments(0, 0)}
+        buffers = [emit.op("memref.alloc", [each.type], [], none).result for each in op.results]
+        emit.op("func.call", [], [*op.operands, *buffers], {"callee": op.attributes["callee"]})
+        for result, buffer in zip(op.results, buffers, strict=True):
+            result.replace_all_uses_with(buffer)
+        op.erase()
+    for function in stubs.values():
+        kind = ir.FunctionType.get([*function.type.inputs, *function.type.results], [], context=module.context)
+        function.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
+        for each in {"arg_attrs", "res_attrs"} & set(function.attributes):
+            del function.attributes[each]
+
+
+def _takes_destinations(kind: ir.FunctionType) -> bool:
+    return len(kind.results) > 0 and all(ir.ShapedType(each).has_static_shape for each in kind.results)
 
 
 def _rank(kind: ir.Type) -> int:
@@ -139,8 +181,10 @@ def _checked_result(value: Any, kind: ValueType, operator: str) -> torch.Tensor:
     return value
 
 
-def _read_argument(address: int, kind: ValueType, rank: int) -> Any:
-    """Return a copy of the tensor with the descriptor at ``address``; a scalar if the model has one there.
+def _read_argument(address: int, kind: ValueType, rank: int, in_place: bool) -> Any:
+    """Return the tensor with the descriptor at ``address``; a scalar if the model has one there.
+
+    It is a copy, unless it is to be read ``in_place``, for the time of the call.
 
     A rank of one more than in the model is that of a complex tensor as real and imaginary parts.
     """
@@ -148,9 +192,17 @@ def _read_argument(address: int, kind: ValueType, rank: int) -> Any:
     if kind.shape is None:
         return read(descriptor, _NUMBERS[kind.dtype]).item()
     dtype: torch.dtype = getattr(torch, kind.dtype)
+    get = view if in_place else read
     if rank > len(kind.shape):
-        return torch.view_as_complex(read(descriptor, dtype.to_real()))
-    return read(descriptor, dtype)
+        return torch.view_as_complex(get(descriptor, dtype.to_real()))
+    return get(descriptor, dtype)
+
+
+def _fill_in(addresses: Sequence[int], tensors: Sequence[torch.Tensor], kinds: Sequence[tuple[ValueType, int]]) -> None:
+    """Write ``tensors`` to the memory of the descriptors at ``addresses``."""
+    for address, tensor, (kind, rank) in zip(addresses, tensors, kinds, strict=True):
+        passed = torch.view_as_real(tensor.resolve_conj()) if rank > len(kind.shape or ()) else tensor
+        view(descriptor_type(rank).from_address(address), passed.dtype).copy_(passed)
 
 
 def _write_results(address: int, tensors: Sequence[torch.Tensor], kinds: Sequence[tuple[ValueType, int]]) -> None:

@@ -1,0 +1,45 @@
+"""Gradients of convolutions on the JIT: PyTorch's own kernels compute them, as in eager PyTorch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fx_importer.dynamo.backend_options import Settings
+from fx_importer.execution import JitBackend
+from fx_importer.fx_graph.operators import aten
+from fx_importer.lowerings import Lowerings, external, listed
+from fx_importer.output_types import OutputType
+
+_OPERATOR = aten.convolution_backward.default
+_KERNELS = Lowerings([external(_OPERATOR, symbol="convolution_backward")])
+_CHOOSES = frozenset(("decomposition_table", "extra", "backend_legal_ops", "pipeline"))
+"""Options by which a user says what becomes of operators."""
+
+
+def with_gradient_kernels(settings: Settings) -> Mapping[str, Any]:
+    """Return the options of `lower` by which the JIT calls ``convolution_backward``.
+
+    Decomposed, the gradient of a weight would be a convolution by a kernel of the size of the image, and that of the
+    input would have zeros between its elements; both are slower, and need transposed copies of their operands. Rules of
+    the user come first; other engines, and TOSA, which validates every operation, get the decomposition.
+    """
+    given = settings.lowering
+    on_jit = settings.engine == "jit" or isinstance(settings.engine, JitBackend)
+    if not on_jit or settings.output_type is not OutputType.LINALG_ON_TENSORS or _CHOOSES & given.keys():
+        return given
+    _keep_freed_memory()
+    return {**given, "lowerings": (*listed(given.get("lowerings", ())), _KERNELS)}
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Have glibc keep more of what is freed: up to twice the largest block, of at most 32 MiB, that was freed before.
+
+    Otherwise it returns the results of each kernel to the system, and the next call gets them page by page: that was a
+    third of the time of a training step.
+    """
+    torch.empty((32 << 20) - (1 << 16), dtype=torch.uint8)
