@@ -58,7 +58,7 @@ class Product:
             each.permute([given.index(axis) for axis in order])
             for each, given, order in zip(tensors, axes, wanted, strict=True)
         )
-        if self.is_large and left.shape[0] >= FEWEST_ROWS and right.numel():
+        if self.is_large and right.numel():
             columns = right.t()
             if weight is not WeightMemory.NO and left.shape[0] < _MANY_ROWS and right.numel() <= _SMALL_WEIGHT:
                 columns = torch.ops.mkldnn._reorder_linear_weight(columns.contiguous(), left.shape[0])
@@ -124,7 +124,7 @@ class Convolution:
 
 
 FEWEST_ROWS = 8
-"""Rows of the left matrix from which on oneDNN is faster than BLAS."""
+"""Rows of the left matrix from which on oneDNN is faster than BLAS; a dynamic number is taken to be larger."""
 _MANY_ROWS = 64
 """Rows from which on oneDNN takes less than a tenth of its time to reorder the right matrix."""
 _SMALL_WEIGHT = 1 << 20

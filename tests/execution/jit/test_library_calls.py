@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from fx_importer import lower
+from fx_importer.execution.jit import library_calls
 from fx_importer.execution.jit.library_calls import outline_library_calls
 from fx_importer.execution.jit.native_products import routines
 from fx_importer.mlir.module_contents import copy_module
@@ -139,3 +140,31 @@ def test_functions_of_large_tensors_are_accurate(function):
     exact = function(x.double())
     torch.testing.assert_close(result, exact.float(), rtol=3e-7, atol=1e-45, equal_nan=True)
     assert torch.equal(torch.signbit(result[:4]), torch.signbit(exact[:4]))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch was built without oneDNN")
+@pytest.mark.parametrize("rows", [9, 80])
+def test_products_by_onednn(monkeypatch, rows):
+    monkeypatch.setattr(library_calls, "has_faster_onednn", lambda: True)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(200, 800), torch.nn.GELU(), torch.nn.Linear(800, 200)).eval()
+    x, y = torch.randn(rows, 200), torch.randn(800, 200)
+
+    def function(x, y):
+        return model(x), torch.addmm(x, x @ y.T, y), x.T @ x
+
+    shapes = {"x": {0: torch.export.Dim("rows", min=0)}, "y": None}
+    caller = lower(function, x, y, output_type="linalg", dynamic_shapes=shapes).caller()
+    for given in (x, x[:3], x[:0]):
+        torch.testing.assert_close(caller(given, y), function(given, y), rtol=1e-3, atol=1e-3)
+        again = _on_threads(2, caller, given, y)
+        assert [torch.equal(a, b) for a, b in zip(caller(given, y), again, strict=True)] == [True] * 3
+
+
+def _on_threads(count, function, *args):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return function(*args)
+    finally:
+        torch.set_num_threads(before)
