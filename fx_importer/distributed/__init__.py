@@ -1,7 +1,8 @@
-"""Programs of several devices: meshes, process groups and the collective operators between them."""
+"""Programs of several devices: meshes, process groups and the collective operators between them.
 
-from fx_importer.distributed.export import MeshProgram, export_on_mesh
-from fx_importer.distributed.fake_process_group import fake_process_group
-from fx_importer.distributed.mesh import Mesh
+Names are imported when they are first used: meshes do not need torch.distributed.
+"""
 
-__all__ = ["Mesh", "MeshProgram", "export_on_mesh", "fake_process_group"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.distributed.collectives import ON_MESH, axes_of_group, calls_in, group_name
-from fx_importer.distributed.fake_process_group import fake_process_group
+from fx_importer.distributed.fake_groups import fake_process_group
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.distributed.shards import Layout, Source, read_shards
 from fx_importer.errors import UsageError

@@ -1,0 +1,4 @@
+from .export import MeshProgram as MeshProgram
+from .export import export_on_mesh as export_on_mesh
+from .fake_groups import fake_process_group as fake_process_group
+from .mesh import Mesh as Mesh
