@@ -24,11 +24,11 @@ from fx_importer.execution.calls.call_signature import (
 )
 from fx_importer.execution.calls.specialization import Specialized, is_dynamic
 from fx_importer.execution.calls.state import OnDevice
+from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
 from fx_importer.execution.engines.iree_parameters import SCOPE, with_parameters
 from fx_importer.execution.layouts.channels_last import use_channels_last
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
-from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
 from fx_importer.execution.optional_packages import check_installed, imported
 from fx_importer.mlir.bindings import func_d, ir
@@ -112,7 +112,7 @@ def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mappin
     with Trace().stage("iree-compile"):
         _compile(command)
     source.unlink()
-    return _Function(signature, *_loaded(compiled, parameters), scratch, unchanged)
+    return _Function(signature, *_loaded(compiled, parameters), scratch, unchanged, DenseArguments(signature))
 
 
 def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
@@ -169,14 +169,14 @@ class _Function:
 
     unchanged: Mapping[int, int]
     """The positions of results that are arguments, and of these."""
+    dense: DenseArguments
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, and are taken from there."""
-        self.signature.check(arguments)
-        values = [each.array if isinstance(each, _Array) else self._pass(each) for each in arguments]
+        values = [each.array if isinstance(each, _Array) else self._pass(each) for each in self.dense(arguments)]
         kept = {
             at: _copied(arguments[position], at in self.signature.aliases) for at, position in self.unchanged.items()
         }
@@ -195,25 +195,28 @@ class _Function:
         return array if at in self.signature.aliases else array.tensor()
 
     def _pass(self, value: Any) -> Any:
-        """Return a copy of a tensor on the device. It is passed as bits, since numpy lacks some dtypes."""
+        """Return a copy of a dense tensor on the device. It is passed as bits if numpy lacks its dtype."""
         if not isinstance(value, torch.Tensor):
             return int(value) if isinstance(value, bool) else value
-        bits = dense(value)
-        if bits.dtype not in _BY_ITSELF:
+        bits = value.detach() if value.requires_grad else value
+        if bits.dtype not in _IN_NUMPY:
             bits = bits.view(_INTEGERS[bits.dtype.itemsize])
-        element = _ELEMENTS.get(value.dtype, f"SINT_{8 * value.dtype.itemsize}")
-        buffer = self.device.allocator.allocate_buffer_copy(
-            memory_type=self.runtime.MemoryType.DEVICE_LOCAL,
-            allowed_usage=self.runtime.BufferUsage.DEFAULT,
-            device=self.device,
-            buffer=bits.numpy(),
-            element_type=getattr(self.runtime.HalElementType, element),
-        )
-        return self.runtime.DeviceArray(self.device, buffer)
+        memory, usage, element = _constants(value.dtype)
+        return self.device.allocator.allocate_buffer_copy(memory, usage, self.device, bits.numpy(), element)
+
+
+@functools.cache
+def _constants(dtype: torch.dtype) -> tuple[Any, Any, Any]:
+    """Return the memory type and usage of arguments, and the element type of tensors of ``dtype``."""
+    runtime = imported("iree", "iree", "iree.runtime")
+    element = _ELEMENTS.get(dtype, f"SINT_{8 * dtype.itemsize}")
+    memory, usage = runtime.MemoryType.DEVICE_LOCAL, runtime.BufferUsage.DEFAULT
+    return memory, usage, getattr(runtime.HalElementType, element)
 
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _BY_ITSELF = (torch.complex128, torch.complex64, torch.bool)
+_IN_NUMPY = {*_BY_ITSELF, torch.float64, torch.float32, torch.float16, *_INTEGERS.values(), torch.uint8}
 
 
 def _copied(value: Any, state: bool) -> Any:
