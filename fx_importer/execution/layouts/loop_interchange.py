@@ -88,8 +88,9 @@ def _best_order(parallel: Sequence[bool], maps: Sequence[ir.AffineMap]) -> list[
     # How many operands each loop accesses along rows: their last index depends on it.
     rows = [sum(bool(each.results) and _depends_on(each.results[-1], loop) for each in maps) for loop in loops]
     best = max((loop for loop in loops if parallel[loop]), key=lambda loop: rows[loop])
-    if rows[best] < max(rows):
-        return loops
+    most = max(rows)
+    if rows[best] < most or (len(maps) == 2 and any(rows[loop] == most for loop in loops if not parallel[loop])):
+        return loops  # what has one operand reads more than it writes
     outer = [loop for loop in loops if parallel[loop] and loop != best]
     return [*outer, *(loop for loop in loops if not parallel[loop]), best]
 

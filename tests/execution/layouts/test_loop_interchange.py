@@ -86,6 +86,25 @@ def test_the_innermost_loop_runs_along_rows(parse, text, kinds, maps):
     assert results == maps
 
 
+def test_a_sum_reads_along_rows(parse):
+    module = parse("""
+func.func @main(%x: tensor<2x3x4xf32>, %c: tensor<3xf32>) -> tensor<3xf32> {
+  %r = linalg.generic {
+    indexing_maps = [affine_map<(a, b, c) -> (a, b, c)>, affine_map<(a, b, c) -> (b)>],
+    iterator_types = ["reduction", "parallel", "reduction"]
+  } ins(%x : tensor<2x3x4xf32>) outs(%c : tensor<3xf32>) {
+  ^bb0(%y: f32, %z: f32):
+    %s = arith.addf %y, %z : f32
+    linalg.yield %s : f32
+  } -> tensor<3xf32>
+  return %r : tensor<3xf32>
+}
+""")
+    before = str(module)
+    interchange_loops(module)
+    assert str(module) == before
+
+
 @pytest.mark.parametrize(
     "b, maps, order",
     [
