@@ -18,10 +18,10 @@ _PREFIX = "fx_importer_vector_"
 
 
 def replace_functions(module: ir.Module) -> None:
-    """Replace the functions of float32 in the large kernels of ``module`` by calls of functions that it declares."""
+    """Replace the functions of float32 in the kernels of ``module`` by calls of functions that it declares."""
     used: set[str] = set()
     for function in module.body:
-        if not isinstance(function, func_d.FuncOp) or not _is_large(function):
+        if not isinstance(function, func_d.FuncOp) or not _is_optimized(function):
             continue
         for op in operations(function.operation, _FUNCTIONS):
             if isinstance(op.results[0].type, ir.F32Type):
@@ -48,9 +48,8 @@ def define_functions(module: ir.Module) -> None:
             inside.op("func.return", [], [result])
 
 
-def _is_large(function: func_d.FuncOp) -> bool:
-    hints = str(function.attributes["llvm.passthrough"]) if "llvm.passthrough" in function.attributes else "optnone"
-    return "optsize" not in hints and "optnone" not in hints
+def _is_optimized(function: func_d.FuncOp) -> bool:
+    return "llvm.passthrough" in function.attributes and "optnone" not in str(function.attributes["llvm.passthrough"])
 
 
 Float: TypeAlias = "float | ir.Value"
