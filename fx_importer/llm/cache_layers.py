@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from typing import Any
 
 import torch
@@ -133,9 +135,15 @@ def cache_buffers(model: PreTrainedModel, batch: int, context: int) -> torch.nn.
         layer = torch.nn.Module()
         rows = min(context, getattr(each, "sliding_window", context))
         for name, states in (("key", keys), ("value", values)):
-            layer.register_buffer(name, torch.zeros(batch, states.shape[1], rows, states.shape[3], dtype=states.dtype))
+            layer.register_buffer(name, _zeros((batch, states.shape[1], rows, states.shape[3]), states.dtype))
         buffers.append(layer)
     return buffers
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return zeros that take no memory until they are written: export does not, and reads shapes only."""
+    size = math.prod(shape) * dtype.itemsize
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)
 
 
 def cache_layer(buffers: torch.nn.Module, context: int, steps: Steps) -> CacheLayer:

@@ -129,6 +129,8 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
         found = {name: _stored(each, mapped, 8 + size) for name, each in header.items() if name != "__metadata__"}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"'{path}' is no whole safetensors file: {error}") from None
+    except RuntimeError as error:  # of safetensors, if the file cannot be mapped
+        raise UsageError(f"'{path}' cannot be read: {error}") from None
     _check_inside(found, path)
     return found
 
