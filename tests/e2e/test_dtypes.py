@@ -124,6 +124,7 @@ OF_WHOLE_NUMBERS = {
     "bools-compared": lambda x, y: (torch.isclose(x > 0, y > 0), torch.clamp_min(x > 0, y > 0), (x > 0).square()),
     "bools-added": lambda x, y: ((x > 0) + True, (x > 0) + (y > 0), (x > 0).amin(1, keepdim=True), (x > 0).max()),
     "bits": lambda x, y: (x | 5, (x > 0) | True, x ^ -3, torch.bitwise_or(3, y), x & 6),
+    "least": lambda x, y: ((x.short() - 32766).argmin(1), *(x.short() - 32766).min(1), (x > 0) ** True),
     "padded": lambda x, y: torch.nn.functional.pad(x.short(), [1, 2, 0, 1], value=3),
     "divisors-of-other-strides": lambda x, y: torch.gcd(x, y.t().contiguous().t()),
     "bools-moved": lambda x, y: ((x > 0).diagonal(), (x > 0).prod(1)),

@@ -11,6 +11,8 @@ from fx_importer.decompositions.engine.static_shapes import is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
+_NARROW = (torch.int8, torch.int16)
+
 
 def _is_compared_as_integer(x: Tensor) -> bool:
     """Return whether ``x`` has integers beyond those of float32, or integers and dynamic sizes."""
@@ -27,7 +29,9 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @decomposes(aten.argmin.default)
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """Return the first position of the minimum; the negation of the least integer overflows."""
+    """Return the first position of the minimum. C++ negates integers, and that of the least one overflows."""
+    if x.dtype in _NARROW and is_static(x):
+        return torch.argmax(torch.bitwise_not(x), dim, keepdim)
     return _first(x, dim, keepdim, torch.amin) if _is_compared_as_integer(x) else NotImplemented
 
 
@@ -42,9 +46,9 @@ def max_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 @decomposes(aten.min.dim)
 def min_along(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     """Return the minimum along an axis, and its first position."""
-    if not _is_compared_as_integer(x):
+    if x.dtype not in _NARROW and not _is_compared_as_integer(x):
         return NotImplemented
-    return torch.amin(x, dim, keepdim), _first(x, dim, keepdim, torch.amin)
+    return torch.amin(x, dim, keepdim), torch.argmin(x, dim, keepdim)
 
 
 def _first(x: Tensor, dim: int | None, keepdim: bool, extremum: Any) -> Tensor:
