@@ -110,6 +110,13 @@ def test_complex_numbers():
     check(function, NUMBERS, OTHERS)
 
 
+@pytest.mark.parametrize("output_type", ["linalg", "stablehlo"])
+def test_quotients_of_float64_by_complex64(output_type):
+    x, y = torch.tensor([0.1, 3.0], dtype=torch.float64), torch.tensor([0.3 + 0.7j, 2 - 1j])
+    result = lower(Model(torch.div), x, y, output_type=output_type).run(x, y)
+    torch.testing.assert_close(result, x / y, rtol=1e-14, atol=0)
+
+
 WHOLE = torch.tensor([[3, -2, 0], [1, -1, 7]], dtype=torch.int32)
 SMALL = torch.tensor([[2, 5, 0], [-3, -4, 11]], dtype=torch.int32)
 OF_WHOLE_NUMBERS = {

@@ -86,6 +86,7 @@ def div(a: Operand, b: Operand) -> Any:
     if not isinstance(br, Tensor) or not isinstance(bi, Tensor):
         assert not isinstance(b, Tensor)
         return a * (1 / b) if b else complex_of(ar / 0.0, ai / 0.0, dtype)
+    br, bi = br.to(dtype.to_real()), bi.to(dtype.to_real())
     scale = torch.maximum(br.abs(), bi.abs())
     br, bi = br / scale, bi / scale
     norm = (br * br + bi * bi) * scale
