@@ -34,11 +34,14 @@ def llm_import(
     quantize: Annotated[
         str | None, typer.Option(metavar="int8|int4", help="Pack the weights of linear layers and embeddings.")
     ] = None,
+    lora: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="An adapter of peft (LoRA), which is merged into the weights.")
+    ] = None,
 ) -> None:
     """Write a module with prefill, decode and score, which reads the weights where they are."""
     from fx_importer.cli.commands.llm import import_language_model
 
-    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype, quantize)
+    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype, quantize, lora)
 
 
 @llm.command("run")

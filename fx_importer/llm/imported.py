@@ -70,6 +70,7 @@ def import_model(
     context: int | None = None,
     dtype: str | None = None,
     quantize: str | None = None,
+    lora: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
@@ -82,6 +83,7 @@ def import_model(
         context: the number of positions, at most those of the model; by default these, and at most 4096.
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights.
         quantize: ``"int8"`` or ``"int4"``: the format of weights of linear layers, in a file of ours then.
+        lora: a folder with an adapter of peft, which is merged into the weights; they are in a file of ours then.
 
     Returns:
         The folder that was written.
@@ -102,6 +104,8 @@ def import_model(
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
     stored = {name: each.read(each.type) for name, each in stored_in(source).items() if each.type is not None}
     model = _loaded(model_folder, stored, dtype)
+    if lora is not None:
+        _merge(model, Path(lora))
     if quantize is not None:
         _quantize(model, quantize, kind)
     fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
@@ -138,6 +142,12 @@ def _loaded(folder: ModelFolder, stored: Mapping[str, torch.Tensor], dtype: str 
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UsageError(f"transformers cannot load '{folder.path}': {type(error).__name__}: {error}") from error
     return model.eval()
+
+
+def _merge(model: Any, adapter: Path) -> None:
+    from fx_importer.llm.lora import merge
+
+    merge(model, adapter)
 
 
 def _quantize(model: Any, name: str, output_type: OutputType) -> None:

@@ -20,12 +20,20 @@ def import_language_model(
     context: int | None,
     dtype: str | None,
     quantize: str | None,
+    lora: Path | None,
 ) -> None:
     """Write the module of the model in ``folder`` to ``output``. Raises `FxImporterError` as `import_model` does."""
     llm = _quiet_llm()
     start = time.perf_counter()
     llm.import_model(
-        folder, output, output_type=output_type, batch=batch, context=context, dtype=dtype, quantize=quantize
+        folder,
+        output,
+        output_type=output_type,
+        batch=batch,
+        context=context,
+        dtype=dtype,
+        quantize=quantize,
+        lora=lora,
     )
     size = sum(each.stat().st_size for each in output.iterdir())
     print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")

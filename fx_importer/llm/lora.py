@@ -1,0 +1,157 @@
+"""Adapters of peft (LoRA), read from their files and added to the weights of a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.pytorch_utils import Conv1D
+
+from fx_importer.errors import UsageError
+from fx_importer.weights import stored_in
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_NAME = re.compile(r"base_model\.model\.(?P<path>.+)\.lora_(embedding_)?(?P<side>[AB])(\.weight)?")
+_COPY = re.compile(r"base_model\.model\.(?P<path>.+?)(\.base_layer)?\.weight")
+"""The name of a weight of the model itself: peft saves embeddings and the output layer beside adapters of them."""
+_MUST_BE_UNSET = (
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "modules_to_save",
+    "trainable_token_indices",
+    "target_parameters",
+    "layer_replication",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "velora_config",
+    "monteclora_config",
+    "kasa_config",
+)
+"""Options with which an adapter is more, or other, than products that are added to weights."""
+_INITIALIZATIONS = (True, False, "gaussian", "eva", "orthogonal")
+"""The initializations that leave the weights of the model as they are."""
+
+
+def merge(model: Any, folder: Path) -> None:
+    """Add the adapter in ``folder`` to the weights of ``model``, whose modules get new ones.
+
+    Products and sums are in float32, and rounded to the dtype of the weight, as by peft's `merge_and_unload`.
+
+    Raises:
+        UsageError: for a folder without an adapter, options other than those of plain LoRA, and modules that the model
+            does not have so.
+    """
+    config = _config(folder)
+    users: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        users.setdefault(id(parameter), []).append(name)
+    tensors = _tensors(folder)
+    _check_copies(model, tensors, folder)
+    for path, (first, second) in _pairs(tensors, folder).items():
+        module = _module(model, path, folder)
+        if len(names := users[id(module.weight)]) > 1:
+            raise UsageError(f"'{folder}' changes '{path}', whose weight the model shares: {', '.join(names)}")
+        scale = _scale(config, path, first.shape[0], folder)
+        with torch.no_grad():
+            added = (second.float() @ first.float()) * scale
+            if not isinstance(module, torch.nn.Linear):
+                added = added.t()
+            if added.shape != module.weight.shape:
+                raise UsageError(
+                    f"'{folder}' adds {tuple(added.shape)} to the weight of '{path}', which is "
+                    f"{tuple(module.weight.shape)}: it is of another model"
+                )
+            merged = (module.weight.float() + added).to(module.weight.dtype)
+        module.weight = torch.nn.Parameter(merged, requires_grad=False)
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    """Return the adapter's configuration, with options that `merge` handles."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        kind = config.get("peft_type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"'{folder}' holds no adapter of peft ({CONFIG}): {error}") from None
+    if kind != "LORA":
+        raise UsageError(f"'{folder}' is an adapter of the type {kind!r}: accepted is 'LORA'")
+    refused = [each for each in _MUST_BE_UNSET if config.get(each)]
+    refused += ["bias"] if config.get("bias", "none") != "none" else []
+    refused += ["init_lora_weights"] if config.get("init_lora_weights", True) not in _INITIALIZATIONS else []
+    if refused:
+        given = ", ".join(f"{each}={config[each]!r}" for each in refused)
+        raise UsageError(f"'{folder}' has options that are not merged here: {given}; merge it with peft")
+    return config
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    if not (folder / WEIGHTS).is_file():
+        raise UsageError(f"'{folder}' holds no {WEIGHTS}: accepted is a folder that peft's save_pretrained writes")
+    found = {name: each.read(each.type) for name, each in stored_in(folder / WEIGHTS).items() if each.type is not None}
+    for name, each in found.items():
+        if each.dim() != 2 or not (_NAME.fullmatch(name) or _COPY.fullmatch(name)):
+            raise UsageError(f"'{folder / WEIGHTS}' holds '{name}', which is no matrix of LoRA; merge it with peft")
+    return found
+
+
+def _check_copies(model: Any, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise `UsageError` unless weights of the model itself in an adapter are those of ``model``."""
+    for name, each in tensors.items():
+        if _NAME.fullmatch(name) is None and (match := _COPY.fullmatch(name)) is not None:
+            weight = _module(model, match["path"], folder).weight
+            if not torch.equal(weight.to(each.dtype), each):
+                raise UsageError(f"'{folder}' replaces the weight of '{match['path']}'; merge it with peft")
+
+
+def _pairs(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the matrices A, [r, K], and B, [N, r], by the path of the module."""
+    sides: dict[str, dict[str, Tensor]] = {}
+    for name, each in tensors.items():
+        if (match := _NAME.fullmatch(name)) is not None:
+            sides.setdefault(match["path"], {})[match["side"]] = each
+    wrong = [path for path, each in sides.items() if len(each) != 2 or each["A"].shape[0] != each["B"].shape[1]]
+    if wrong or not sides:
+        of = f" of {wrong[0]!r}" if wrong else ""
+        raise UsageError(f"'{folder / WEIGHTS}' holds no fitting matrices A and B{of}")
+    return {path: (each["A"], each["B"]) for path, each in sides.items()}
+
+
+def _module(model: Any, path: str, folder: Path) -> Any:
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:
+        module = None
+    if not isinstance(module, torch.nn.Linear | torch.nn.Embedding | Conv1D):
+        found = "it does not have" if module is None else f"is a {type(module).__name__}"
+        raise UsageError(
+            f"'{folder}' changes the module '{path}' of {type(model).__name__}, which {found}: accepted are linear "
+            "layers and embeddings of the model that the adapter was trained for"
+        )
+    return module
+
+
+def _scale(config: Mapping[str, Any], path: str, rank: int, folder: Path) -> float:
+    """Return what multiplies B A: alpha / r, or alpha / √r with ``use_rslora``."""
+    try:
+        expected = _of_module(config.get("rank_pattern"), path, config["r"])
+        alpha = float(_of_module(config.get("alpha_pattern"), path, config["lora_alpha"]))
+        rank_stabilized = bool(config.get("use_rslora"))
+    except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
+        raise UsageError(
+            f"'{folder / CONFIG}' does not say r and lora_alpha: {type(error).__name__}: {error}"
+        ) from None
+    if expected != rank:
+        raise UsageError(f"'{folder}' has matrices of rank {rank} for '{path}', and says {expected!r} in {CONFIG}")
+    return alpha / (rank**0.5 if rank_stabilized else rank)
+
+
+def _of_module(pattern: Mapping[str, Any] | None, path: str, default: Any) -> Any:
+    """Return the value of the first key of ``pattern`` that matches the end of ``path``, as peft looks it up."""
+    found = (value for key, value in (pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
+    return next(found, default)
