@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.api.held_tensors import held_tensors, initial_state, linked_module, with_weights
 from fx_importer.api.lowered_text import html_of, line_of, summary_text
+from fx_importer.api.report import contents_of_lowered, write_report
 from fx_importer.api.run import (
     bisect_lowered,
     caller_of,
@@ -110,6 +111,18 @@ class Lowered(Compiled):
                 behind then.
         """
         save_lowered(self, path, weights)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write a page that links source lines with what they became after each stage, to open in a browser.
+
+        The programs are lowered again to see the stages.
+
+        Args:
+            path: a ``.html`` file, which loads nothing else; or a ``.json`` file, for what the page shows.
+
+        Raises `UsageError` if the file cannot be written.
+        """
+        write_report(contents_of_lowered(self), path)
 
     def iree_source(self, scope: str = SCOPE) -> str:
         """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.

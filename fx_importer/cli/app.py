@@ -13,6 +13,7 @@ from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_arguments import Model, Trust
 from fx_importer.cli.option_arguments import takes_options
 from fx_importer.cli.vela_command import vela
+from fx_importer.cli.view_command import view
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
 from fx_importer.output_types import OutputType
 
@@ -250,6 +251,7 @@ def decompositions(
 
 app.add_typer(llm, name="llm")
 app.command()(vela)
+app.command()(view)
 
 
 @app.command()

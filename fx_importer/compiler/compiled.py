@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.export import ExportedProgram
@@ -20,6 +20,16 @@ from fx_importer.manifest import NARROW, NARROW_FLOATS, Manifest, Weight
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.resources import key_of, resources_in
 from fx_importer.options import DecompositionOptions, Options, Weights
+
+
+class Recompile(Protocol):
+    """Lowers another model, or several programs by the names of their functions, with the options of a compilation."""
+
+    def __call__(
+        self, f: Any, args: Sequence[Any], decompositions: DecompositionOptions | None, /, trace: Trace | None = None
+    ) -> Compiled:
+        """Lower ``f``; stages are added to ``trace``, if given."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class Compiled:
     """Arguments, results and state of the functions; ``manifest.to_json()`` is for other tools."""
     trace: Trace
     options: Options
-    recompile: Callable[[Any, Sequence[Any], DecompositionOptions | None], Compiled] = field(repr=False)
+    recompile: Recompile = field(repr=False)
     """Lowers another model or program with these options, and with other decompositions if given."""
     operator_output_types: tuple[OperatorOutputType, ...] = ()
     """With a fallback: the output type to which each operator was lowered, and why not to the requested one."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fx_importer.compiler.caching import Place, place_of
 from fx_importer.compiler.compilation import Compilation
-from fx_importer.compiler.compiled import Compiled, LazyPrograms, manifest_of
+from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile, manifest_of
 from fx_importer.compiler.diagnose import all_unsupported, investigator
 from fx_importer.compiler.outline import lower_imported
 from fx_importer.compiler.stages import admit, new_trace
@@ -172,9 +172,7 @@ def _lower_and_keep(
     return replace(compiled, trace=trace)
 
 
-def _recompiler(
-    importer: FxImporter, options: Options
-) -> Callable[[Any, Sequence[Any], DecompositionOptions | None], Compiled]:
+def _recompiler(importer: FxImporter, options: Options) -> Recompile:
     """Return a function that lowers another model with the hooks, handlers and options of a compilation."""
     return functools.partial(_recompile, importer, options)
 
@@ -185,8 +183,12 @@ def _recompile(
     f: Any,
     args: Sequence[Any],
     decompositions: DecompositionOptions | None,
+    trace: Trace | None = None,
 ) -> Compiled:
-    """Lower ``f`` with the options of another program; no failure is reported, and nothing printed."""
+    """Lower ``f`` with the options of another program; no failure is reported, and nothing printed.
+
+    Several programs by name become functions of these names.
+    """
     options = replace(
         options,
         export=ExportOptions(quantized=options.export.quantized),
@@ -194,4 +196,6 @@ def _recompile(
         running=replace(options.running, dump_ir=None, cache=False),
         decompositions=decompositions or options.decompositions,
     )
-    return compile_programs({options.importing.func_name: (f, args, {})}, importer.fresh(), options, report=False)
+    programs = f if isinstance(f, Mapping) else {options.importing.func_name: f}
+    calls = {name: (each, args, {}) for name, each in programs.items()}
+    return compile_programs(calls, importer.fresh(), options, report=False, trace=trace)

@@ -8,16 +8,27 @@ from pathlib import Path
 
 
 def source_line(file: str, line: int) -> str | None:
-    """Return a line of a Python file, without indentation; None for other files.
+    """Return a line of a Python file, without indentation; None for other files."""
+    try:
+        return linecache.getline(file, line).strip() or None if _is_python(file) else None
+    except (OSError, ValueError):  # a name that is too long, or has a null byte
+        return None
+
+
+def source_lines(file: str) -> list[str] | None:
+    """Return the lines of a Python file, or of a cell of a notebook; None for other files."""
+    try:
+        return [each.rstrip("\n") for each in linecache.getlines(file)] or None if _is_python(file) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _is_python(file: str) -> bool:
+    """Return whether a Python file can be read.
 
     A program or a module from elsewhere may name any file, including devices that have no end.
     """
+    if file in linecache.cache:
+        return True
     main = getattr(sys.modules.get("__main__"), "__file__", None)  # a script may have no suffix
-    if file not in linecache.cache and file != main and not file.endswith(".py"):
-        return None
-    try:
-        if file not in linecache.cache and not Path(file).is_file():
-            return None
-        return linecache.getline(file, line).strip() or None
-    except (OSError, ValueError):  # a name that is too long, or has a null byte
-        return None
+    return (file == main or file.endswith(".py")) and Path(file).is_file()

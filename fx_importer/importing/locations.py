@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import fx
 
 from fx_importer.diagnostics.mlir_diagnostics import read_frames
+from fx_importer.fx_graph.module_names import module_name
 from fx_importer.mlir.bindings import ir
-
-_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # export's module name for nodes that it added itself
 
 
 class Locations:
@@ -35,14 +34,3 @@ class Locations:
         stack = ir.Location.callsite(frames[0], frames[1:], context=self._context) if frames[1:] else None
         inner = stack or (frames[0] if frames else None)
         return ir.Location.name(module, inner, context=self._context) if module else inner or self.unknown
-
-
-def module_name(node: fx.Node) -> str | None:
-    """Return the qualified name of the innermost module that ``node`` was traced in; None for the root module."""
-    stack = node.meta.get("nn_module_stack")
-    if not stack:
-        return None
-    name = next(reversed(stack.values()))[0]
-    if name == _NO_MODULE:
-        return None
-    return name.removeprefix("L['self'].").removeprefix("L['self']") or None

@@ -83,15 +83,16 @@ def import_model(
 
 def lower_model(model: str, options: Options, trust: bool = False) -> Lowered:
     """Lower the model that ``model`` names. Raise `FxImporterError` if it cannot be lowered."""
-    return Lowered.of(compile_programs({options.importing.func_name: _loaded(model, trust)}, FxImporter(), options))
+    return Lowered.of(compile_programs({options.importing.func_name: load_call(model, trust)}, FxImporter(), options))
 
 
 def export_model(model: str, options: Options, trust: bool = False) -> ExportedProgram:
     """Export the model that ``model`` names. Raise `FxImporterError` if it cannot be exported."""
-    return export_program(*_loaded(model, trust), options.export)
+    return export_program(*load_call(model, trust), options.export)
 
 
-def _loaded(model: str, trust: bool) -> Call:
+def load_call(model: str, trust: bool) -> Call:
+    """Return the model that ``model`` names, and its inputs. Raise `UsageError` if it names none."""
     progress.enter(f"load {model}")
     f, args, kwargs = load_model(model, trust=trust)
     check_inputs(f, args, kwargs, options=())

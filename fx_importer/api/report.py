@@ -1,0 +1,75 @@
+"""Reports for the explorer: of a result, and of a model that may fail to lower."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fx_importer.compiler.compilation import Compilation
+from fx_importer.compiler.diagnose import investigator
+from fx_importer.compiler.driver import compile_programs
+from fx_importer.compiler.steps import Call
+from fx_importer.diagnostics.explorer import Contents, Recorder, contents_of, html_page, json_text
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import FxImporterError, UsageError
+from fx_importer.importing import FxImporter
+from fx_importer.mlir.module_io import check_writable, save_text
+from fx_importer.mlir.module_summary import summary_of
+from fx_importer.options import Options
+
+if TYPE_CHECKING:
+    from fx_importer.api.lowered import Lowered
+
+_TEXT = {".html": html_page, ".json": json_text}
+
+
+def check_report(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` if a report can be written there. Raises `UsageError` for another suffix, or if it cannot."""
+    path = Path(path)
+    if path.suffix not in _TEXT:
+        raise UsageError(f"cannot write a report to '{path}': the suffix must be .html (a page) or .json (its data)")
+    return check_writable(path)
+
+
+def write_report(contents: Contents, path: str | os.PathLike[str]) -> None:
+    """Write a report as a page, or as JSON. Raises `UsageError` if the file cannot be written."""
+    path = check_report(path)
+    save_text(_TEXT[path.suffix](contents), path)
+
+
+def contents_of_lowered(lowered: Lowered) -> Contents:
+    """Return the report of a result, whose programs are lowered again; without programs, that of its module."""
+    recorder = Recorder()
+    trace = Trace(dumps=recorder)
+    if lowered.exported:
+        module = lowered.recompile(lowered.exported, (), None, trace=trace).module
+    else:
+        module = lowered.module
+        with trace.stage(lowered.manifest.output_type, module):
+            pass  # the stages are not known: only what came out of them
+    seconds = {each.name: each.seconds for each in lowered.trace.stages}
+    summary = summary_of(module.operation, lowered.manifest)
+    return contents_of(
+        ", ".join(summary.functions), lowered.manifest.output_type, trace, recorder, summary, None, seconds
+    )
+
+
+def contents_of_models(title: str, calls: Mapping[str, Call], options: Options) -> Contents:
+    """Lower models, and return the report of it, which has the error if they cannot be lowered.
+
+    Raises:
+        UsageError: for invalid options or inputs.
+    """
+    recorder = Recorder()
+    compilation = Compilation.of(options)
+    trace = Trace(None, investigator(compilation), recorder, compilation.stage_names)
+    kind = options.output_type.value
+    try:
+        compiled = compile_programs(calls, FxImporter(), options, trace=trace)
+    except UsageError:
+        raise
+    except FxImporterError as error:
+        return contents_of(title, kind, trace, recorder, error=error)
+    return contents_of(title, kind, trace, recorder, summary_of(compiled.module.operation, compiled.manifest))

@@ -1,0 +1,33 @@
+"""The command ``fx-importer view`` and its arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.model_arguments import Model, Trust
+from fx_importer.cli.option_arguments import takes_options
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+
+@takes_options
+def view(
+    model: Model,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="A .html file (the page) or a .json file (its data)."),
+    ],
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Lower a model, and write a page that links its source lines with the IR after each stage.
+
+    The exit code is 1 if the model cannot be lowered; the page then shows why.
+    """
+    from fx_importer.cli.commands.view import view_model
+
+    if not view_model(model, options, output, trust):
+        raise typer.Exit(1)

@@ -1,0 +1,157 @@
+"""Contents of a report as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from fx_importer.diagnostics.causes import Cause
+from fx_importer.diagnostics.explorer.recorder import Recorder
+from fx_importer.diagnostics.explorer.sites import Frame, Site
+from fx_importer.diagnostics.explorer.views import View
+from fx_importer.diagnostics.source_lines import source_lines
+from fx_importer.diagnostics.trace import StageRecord, Trace
+from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UnsupportedNode, UnsupportedProgramError
+from fx_importer.mlir.module_summary import ModuleSummary
+
+Contents = dict[str, Any]
+
+SCHEMA_VERSION = 1
+"""Changed whenever a reader of the JSON has to."""
+
+
+def contents_of(
+    title: str,
+    output_type: str,
+    trace: Trace,
+    recorder: Recorder,
+    summary: ModuleSummary | None = None,
+    error: FxImporterError | None = None,
+    seconds: Mapping[str, float] | None = None,
+) -> Contents:
+    """Return the contents of the report of a compilation.
+
+    Args:
+        title: the model's name.
+        output_type: the output type that was asked for.
+        trace: the stages.
+        recorder: what there was after each of them.
+        summary: of the module; None if the lowering failed.
+        error: the failure.
+        seconds: times of stages by name, instead of those of ``trace``.
+    """
+    views: list[View] = []
+    stages: list[dict[str, Any]] = []
+    for number, record in enumerate(trace.stages):
+        found = recorder.recorded.get(number)
+        if found and (not views or found.view.lines != views[-1].lines):
+            views.append(found.view)
+        stages.append(
+            {
+                "name": record.name,
+                "seconds": (seconds or {}).get(record.name, record.seconds),
+                "outcome": "failed" if record.failure else "passed",
+                "operations": dict(found.counts) if found else None,
+                "view": len(views) - 1 if found else None,
+                "remarks": list(record.remarks),
+            }
+        )
+    problems = _problems(error, trace.stages)
+    sites = list(recorder.sites.numbers)
+    paths = list(dict.fromkeys(path for path, _ in _frames(sites, problems)))
+    files = {path: number for number, path in enumerate(paths)}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "generator": f"fx-importer {version('fx-importer')}",
+        "title": title,
+        "output_type": output_type,
+        "outcome": "failed" if error else "lowered",
+        "error": str(error) if error else None,
+        "functions": dict(summary.functions) if summary else {},
+        "stages": stages,
+        "not_reached": list(trace.not_reached()) if error else [],
+        "views": [
+            {
+                "kind": view.kind,
+                "lines": list(view.lines),
+                "site_sets": list(view.sites),
+                "refused": _refused(view, recorder, sites, problems),
+            }
+            for view in views
+        ],
+        "site_sets": [list(each) for each in recorder.sites.sets],
+        "sites": [
+            {"module": each.module, "frames": [[files[path], line] for path, line in each.frames]} for each in sites
+        ],
+        "files": [{"path": path, "lines": source_lines(path)} for path in paths],
+        "constants": [asdict(each) for each in summary.constants] if summary else [],
+        "problems": [
+            {
+                **each,
+                "places": [
+                    {**place, "file": None if place["file"] is None else files[place["file"]]}
+                    for place in each["places"]
+                ],
+            }
+            for each in problems
+        ],
+    }
+
+
+def _problems(error: FxImporterError | None, stages: Sequence[StageRecord]) -> list[dict[str, Any]]:
+    """Return the unsupported operators and nodes of a failure; files of places by their paths."""
+    nodes = error.unsupported_nodes if isinstance(error, UnsupportedProgramError) else ()
+    causes = error.causes if isinstance(error, (UnsupportedProgramError, StageFailed, CrashedError)) else ()
+    failed = next((each.name for each in stages if each.failure), "")
+    return [*(_node_problem(each, failed) for each in nodes), *map(_cause_problem, causes)]
+
+
+def _node_problem(node: UnsupportedNode, stage: str) -> dict[str, Any]:
+    path, _, line = (node.where or "").rpartition(":")
+    place = {"file": path, "line": int(line), "module": None} if path and line.isdecimal() else None
+    return {
+        "title": node.subject,
+        "operator": node.subject.rpartition(" = ")[2] if node.node else "",
+        "stage": stage,
+        "reason": node.reason,
+        "places": [place] if place else [],
+        "suggestions": [],
+    }
+
+
+def _cause_problem(cause: Cause) -> dict[str, Any]:
+    return {
+        "title": cause.call,
+        "operator": cause.op,
+        "stage": cause.stage,
+        "reason": cause.reason,
+        "places": [{"file": each.file, "line": each.line, "module": each.module} for each in cause.places],
+        "suggestions": list(cause.suggestions),
+    }
+
+
+def _frames(sites: Sequence[Site], problems: Sequence[dict[str, Any]]) -> list[Frame]:
+    """Return the source lines that ``sites`` and ``problems`` name, those nearest to the user's code first."""
+    inner = [each.frames[0] for each in sites if each.frames]
+    others = [frame for each in sites for frame in each.frames[1:]]
+    places = [(each["file"], each["line"]) for problem in problems for each in problem["places"]]
+    return [*inner, *others, *(each for each in places if each[0] is not None)]
+
+
+def _refused(view: View, recorder: Recorder, sites: Sequence[Site], problems: Sequence[dict[str, Any]]) -> list[int]:
+    """Return the numbers of the lines of ``view`` that are operators which were refused, at their places."""
+    wanted: dict[str, set[Frame]] = {}
+    for each in problems:
+        name = ".".join(each["operator"].split(".")[:2])
+        if name:
+            wanted.setdefault(name, set()).update((place["file"], place["line"]) for place in each["places"])
+    if not wanted:
+        return []
+    at = [{frame for number in numbers for frame in sites[number].frames} for numbers in recorder.sites.sets]
+    return [
+        number
+        for number, (line, place) in enumerate(zip(view.lines, view.sites, strict=True))
+        if any(name in line and frames & at[place] for name, frames in wanted.items())
+    ]

@@ -1,0 +1,55 @@
+"""The report as one HTML file, and as JSON."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from importlib.resources import files
+
+from fx_importer.diagnostics.explorer.contents import Contents
+
+
+def json_text(contents: Contents) -> str:
+    """Return ``contents`` as JSON without spaces."""
+    return json.dumps(contents, separators=(",", ":"))
+
+
+def html_page(contents: Contents) -> str:
+    """Return a page that shows ``contents``, and loads nothing.
+
+    The page's policy allows its own script and style sheet, by their hashes, and no requests.
+    """
+    style, script = _data("explorer.css"), _data("explorer.js")
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}"
+    title = html.escape(f"{contents['title']}: {contents['output_type']}")
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title}</title>",
+            f"<style>{style}</style>",
+            _data("explorer.html"),
+            f'<script type="application/json" id="contents">{_embedded(contents)}</script>',
+            f"<script>{script}</script>",
+            "</html>\n",
+        ]
+    )
+
+
+def _embedded(contents: Contents) -> str:
+    """Return JSON that neither ends the script element around it nor begins a comment."""
+    text = json_text(contents)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _data(name: str) -> str:
+    return files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")
