@@ -61,7 +61,8 @@ def test_scales_are_of_each_module(tmp_path):
     options = {"use_rslora": True, "rank_pattern": {"down_proj": 2}, "alpha_pattern": {"layers.1.mlp.down_proj": 3}}
     pairs = _save(tmp_path / "adapter", {query: (32, 32, 4), down: (32, 64, 2)}, **options)
     factors = {query: 6 / 4**0.5, down: 3 / 2**0.5}
-    wanted = {name: model.get_submodule(name).weight + pairs[name][1] @ pairs[name][0] * factors[name] for name in pairs}
+    added = {name: second @ first * factors[name] for name, (first, second) in pairs.items()}
+    wanted = {name: model.get_submodule(name).weight + each for name, each in added.items()}
     merge(model, tmp_path / "adapter")
     for name, each in wanted.items():
         torch.testing.assert_close(model.get_submodule(name).weight, each)
