@@ -111,7 +111,7 @@ def save_bytes(data: bytes, path: str | os.PathLike[str]) -> None:
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
     """Write ``text`` to ``path``. Raises `UsageError` if the file cannot be written; nothing is left behind then."""
     with atomic_file(check_writable(path)) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager

@@ -71,6 +71,7 @@
       this.select.value = String(index);
       this.chosen = -1;
       this.lines = this.linesOf(index);
+      this.select.title = data.files[index] && this.name === "source" ? data.files[index].path : "";
       this.count = this.lines.length;
       const longest = this.lines.reduce((most, each) => Math.max(most, each.length), 0);
       this.size.textContent = `${this.count.toLocaleString("en")} lines`;
@@ -239,7 +240,11 @@
   function stages() {
     const all = data.stages.reduce((sum, each) => sum + each.seconds, 0) || 1;
     let before = null;
+    let kind = null;
     const rows = data.stages.map((stage) => {
+      const view = stage.view === null ? null : data.views[stage.view];
+      if (view && view.kind !== kind) before = null; // nodes of a graph and operations have other names
+      kind = view ? view.kind : kind;
       const bar = make("span", { class: "bar" });
       bar.style.width = `${(stage.seconds / all) * 8}em`;
       const difference = stage.operations ? changed(before, stage.operations) : "";
@@ -253,15 +258,15 @@
     });
     data.not_reached.forEach((name) =>
       rows.push(make("tr", { class: "muted" }, make("td", {}, name), make("td", {}, "not reached"))));
-    return table(["stage", "time", "", "operations", "changed"], rows);
+    return table(["stage", "time", "share", "operations", "changed"], rows);
   }
 
   function constants() {
     const rows = data.constants.slice(0, 500).map((each) =>
       make("tr", {}, number(bytes(each.nbytes)), make("td", {}, each.name || "(a literal)"), make("td", {}, each.type),
-        make("td", {}, each.in_module ? "" : "outside of the module")));
+        make("td", {}, each.in_module ? "in the module" : "outside of the module")));
     const left = data.constants.length - rows.length;
-    return make("div", {}, table(["size", "name", "type", ""], rows), left > 0 ? `… ${left} more` : "");
+    return make("div", {}, table(["size", "name", "type", "place"], rows), left > 0 ? `… ${left} more` : "");
   }
 
   function operations() {
@@ -324,8 +329,18 @@
     const [first, ...same] = stagesOf(index);
     return [index, `after ${first}${same.length ? ` (same until ${same[same.length - 1]})` : ""}`];
   });
+  /** Shorten a path to its last parts, as many as tell it from the other files. */
+  function shortened(path) {
+    const parts = path.split("/");
+    for (let count = 1; count < parts.length; count++) {
+      const end = `/${parts.slice(-count).join("/")}`;
+      if (data.files.filter((each) => each.path.endsWith(end)).length === 1) return end.slice(1);
+    }
+    return path;
+  }
+
   const panes = [];
-  panes.push(new SourcePane("source", "Python source", data.files.map((file, index) => [index, file.path])));
+  panes.push(new SourcePane("source", "Python source", data.files.map((file, index) => [index, shortened(file.path)])));
   panes.push(new ViewPane("left", "An earlier stage", viewChoices));
   panes.push(new ViewPane("right", "A later stage", viewChoices));
 
