@@ -42,7 +42,7 @@ def decompose(
     If torch has to trace the whole program again, ``remark`` is called with the reason.
 
     Raises:
-        UsageError: if a key is not an operator, a value is not callable, or a rule changes the dtype of a result.
+        UsageError: if a key is not an operator, or a value is not callable.
     """
     program = prepare(program)
     if not table and is_functional(program):
@@ -53,36 +53,11 @@ def decompose(
     if mode is not None and mode.shape_env is not None:
         rules = shape_generic_rules(rules, mode.shape_env)
     try:
-        decomposed = decompose_locally(program, rules)
+        return decompose_locally(program, rules)
     except RetraceRequired as reason:
         if remark is not None:
             remark(f"the whole program was traced again: {reason}")
-        decomposed = retrace(program, rules)
-    _check_dtypes(program, decomposed)
-    return decomposed
-
-
-def _check_dtypes(program: ExportedProgram, decomposed: ExportedProgram) -> None:
-    """Raise `UsageError` if a rule changed the dtype of a result: results of mutations may have been added before."""
-    if any(map(_is_power_of_bools, program.graph.nodes)):
-        return  # it is bool in eager, and int64 in what torch.export records
-    for old, new in zip(reversed(_results(program)), reversed(_results(decomposed)), strict=False):
-        was, now = (getattr(each.meta.get("val"), "dtype", None) for each in (old, new))
-        if was != now:
-            raise UsageError(
-                f"result '{old.name}' is of {was}, and of {now} after decomposition: a rule of the decomposition table "
-                "gives another dtype than its operator"
-            )
-
-
-def _is_power_of_bools(node: fx.Node) -> bool:
-    if node.target is not torch.ops.aten.pow.Tensor_Scalar or not isinstance(node.args[1], bool):
-        return False
-    return isinstance(node.args[0], fx.Node) and node.args[0].meta["val"].dtype is torch.bool
-
-
-def _results(program: ExportedProgram) -> list[fx.Node]:
-    return [each for each in program.graph.output_node().args[0] if isinstance(each, fx.Node)]  # pyright: ignore[reportGeneralTypeIssues, reportOptionalIterable]
+    return retrace(program, rules)
 
 
 def prepare(program: ExportedProgram) -> ExportedProgram:
