@@ -60,14 +60,17 @@ def packages() -> tuple[Package, ...]:
 
 
 def _requirements() -> Iterator[tuple[Requirement, str | None]]:
-    """Yield the requirements, each with its extra."""
+    """Yield the requirements, each with its first extra: others, as ``vela``, may bring it too."""
+    seen: set[str] = set()
     about = metadata.metadata(DISTRIBUTION)
     extras = [each for each in about.get_all("Provides-Extra") or () if each not in _OURS]
     required = [Requirement(each) for each in about.get_all("Requires-Dist") or ()]
     for extra in (None, *extras):
         for each in required:
             always = each.marker is None or each.marker.evaluate({"extra": ""})
-            if always if extra is None else not always and each.marker and each.marker.evaluate({"extra": extra}):
+            wanted = always if extra is None else not always and each.marker and each.marker.evaluate({"extra": extra})
+            if wanted and each.name not in seen:
+                seen.add(each.name)
                 yield each, extra
 
 
