@@ -33,6 +33,13 @@
   let linkedSites = new Set();
   let linkedLines = new Map(); // source line -> whether it is the innermost of a call stack
 
+  let pointedSites = new Set(); // of the line under the mouse
+
+  function point(sites) {
+    pointedSites = new Set(sites);
+    panes.forEach((pane) => pane.drawPointed());
+  }
+
   function link(sites) {
     linkedSites = new Set(sites);
     linkedLines = new Map();
@@ -42,6 +49,17 @@
         linkedLines.set(key, linkedLines.get(key) || depth === 0);
       });
   }
+
+  /** Shorten a path to its last parts, as many as tell it from the other files. */
+  function shorten(path) {
+    const parts = path.split("/");
+    for (let count = 1; count < parts.length; count++) {
+      const end = `/${parts.slice(-count).join("/")}`;
+      if (data.files.filter((each) => each.path.endsWith(end)).length === 1) return end.slice(1);
+    }
+    return path;
+  }
+  const shortPaths = data.files.map((each) => shorten(each.path));
 
   // ----- panes, which draw the rows in sight
 
@@ -62,6 +80,11 @@
         const row = event.target.closest(".row");
         if (row && !String(getSelection())) this.choose(Number(row.dataset.row));
       });
+      this.spacer.addEventListener("mouseover", (event) => {
+        const row = event.target.closest(".row");
+        if (row) point(this.sitesOf(Number(row.dataset.row)));
+      });
+      this.rows.addEventListener("mouseleave", () => point([]));
       this.rows.addEventListener("keydown", (event) => this.key(event));
       byId("panes").append(this.element);
     }
@@ -93,10 +116,21 @@
         const number = make("span", { class: "n" }, row + 1);
         const element = make("div", { class: classes.join(" "), "data-row": row }, number, this.lines[row]);
         element.style.top = `${row * ROW}px`;
+        const title = this.titleOf(row);
+        if (title) element.title = title;
         if (row === this.chosen) element.setAttribute("aria-current", "true");
         made.push(element);
       }
       this.spacer.replaceChildren(...made);
+      this.drawPointed();
+    }
+
+    /** Mark the rows in sight that share a site with the line under the mouse; rows stay, so that clicks reach them. */
+    drawPointed() {
+      for (const row of this.spacer.children) {
+        const sites = pointedSites.size ? [...this.sitesOf(Number(row.dataset.row))] : [];
+        row.classList.toggle("pointed", sites.some((each) => pointedSites.has(each)));
+      }
     }
 
     choose(row, remember = true) {
@@ -140,6 +174,9 @@
     sitesOf(row) {
       return sitesAt.get(lineKey(this.index, row + 1)) || [];
     }
+    titleOf() {
+      return "";
+    }
     classes(row) {
       const key = lineKey(this.index, row + 1);
       const classes = [];
@@ -166,6 +203,12 @@
     }
     sitesOf(row) {
       return data.site_sets[data.views[this.index].site_sets[row]];
+    }
+    /** Say which submodules and source lines a row came from. */
+    titleOf(row) {
+      const sites = this.sitesOf(row).slice(0, 4).map((each) => data.sites[each]);
+      const line = ({ frames: [[file, number] = []] }) => (number ? `${shortPaths[file]}:${number}` : "");
+      return sites.map((site) => [site.module, line(site)].filter(Boolean).join(" at ")).join("\n");
     }
     classes(row) {
       const sites = this.sitesOf(row);
@@ -329,18 +372,8 @@
     const [first, ...same] = stagesOf(index);
     return [index, `after ${first}${same.length ? ` (same until ${same[same.length - 1]})` : ""}`];
   });
-  /** Shorten a path to its last parts, as many as tell it from the other files. */
-  function shortened(path) {
-    const parts = path.split("/");
-    for (let count = 1; count < parts.length; count++) {
-      const end = `/${parts.slice(-count).join("/")}`;
-      if (data.files.filter((each) => each.path.endsWith(end)).length === 1) return end.slice(1);
-    }
-    return path;
-  }
-
   const panes = [];
-  panes.push(new SourcePane("source", "Python source", data.files.map((file, index) => [index, shortened(file.path)])));
+  panes.push(new SourcePane("source", "Python source", data.files.map((file, index) => [index, shortPaths[index]])));
   panes.push(new ViewPane("left", "An earlier stage", viewChoices));
   panes.push(new ViewPane("right", "A later stage", viewChoices));
 
