@@ -107,6 +107,13 @@ def _number_fits(x: Any, number: Any, *others: Any, **_: Any) -> bool:
     return True
 
 
+def _power(x: Any, exponent: Any, **_: Any) -> bool:
+    """An integer exponent fits; a complex power of zero depends on the kernel."""
+    if any(isinstance(each, complex) or (isinstance(each, Tensor) and each.is_complex()) for each in (x, exponent)):
+        return bool((torch.as_tensor(x) != 0).all())
+    return _number_fits(x, exponent)
+
+
 def _filled(x: Tensor, *rest: Any, **_: Any) -> bool:
     """A number that is written into integers is an integer in their range."""
     number = rest[-1] if rest else 0
@@ -185,15 +192,13 @@ def _no_infinity(x: Tensor, **_: Any) -> bool:
 
 _CHECKS: Mapping[str, Check] = {
     **{f"torch.{name}": _has_magnitudes for name in ("gcd", "lcm")},
+    "torch.pow": _power,
     "torch.signbit": lambda x: not _has_nan(x),
     "torch.copysign": lambda x, y: not _has_nan(y),
     "torch.nn.functional.gelu": _no_infinity,
     **{f"torch.{name}": _off_poles for name in ("digamma", "lgamma")},
     **{f"torch.{name}": _division for name in ("div", "floor_divide", "remainder", "fmod", "true_divide")},
-    **{
-        f"torch.{name}": _number_fits
-        for name in ("add", "sub", "mul", "rsub", "pow", "eq", "ne", "lt", "le", "gt", "ge")
-    },
+    **{f"torch.{name}": _number_fits for name in ("add", "sub", "mul", "rsub", "eq", "ne", "lt", "le", "gt", "ge")},
     **{f"torch.bitwise_{way}_shift": _shift for way in ("left", "right")},
     **{f"torch.{name}": _filled for name in ("masked_fill", "full_like", "index_fill")},
     **{f"torch.Tensor.{name}": _written for name in ("fill_", "copy_", "add_", "sub_", "mul_")},
