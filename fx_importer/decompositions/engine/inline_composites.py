@@ -1,7 +1,8 @@
 """Decomposition of composite operators that also have a CPU kernel.
 
-``run_decompositions`` ignores a table's rule for an operator with both a ``CompositeImplicitAutograd`` and a ``CPU``
-kernel: it treats the operator as composite, and then runs the CPU kernel. So its rule is inlined beforehand.
+``run_decompositions`` ignores a table's rule for an operator with both a ``CompositeImplicitAutograd`` kernel, of C++ or
+Python, and a ``CPU`` kernel: it treats the operator as composite, and then runs the CPU kernel. So its rule is inlined
+beforehand.
 """
 
 from __future__ import annotations
@@ -35,8 +36,15 @@ def _is_kept_by_torch(node: fx.Node, rules: Rules) -> bool:
     operator = node.target
     if not isinstance(operator, OpOverload) or operator not in rules or operator._schema.is_mutable:
         return False
-    keys = ("CompositeImplicitAutograd", "CPU")
-    return all(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
+    composite, cpu = (
+        torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key)
+        for key in ("CompositeImplicitAutograd", "CPU")
+    )
+    return cpu and (composite or torch._C.DispatchKey.CompositeImplicitAutograd in operator.py_kernels)
+
+
+class _NoRule(Exception):
+    """The rule does not apply to these arguments."""
 
 
 def _inline(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
@@ -51,10 +59,16 @@ def _inline(rules: Rules, graph: fx.Graph, owner: fx.GraphModule) -> None:
         def compute(*values: Any, node: fx.Node = node, inputs: list[fx.Node] = inputs) -> Any:
             known = dict(zip(inputs, values, strict=True))
             args, kwargs = map_arg((node.args, node.kwargs), known.__getitem__)
-            return rules[node.target](*args, **kwargs)
+            result = rules[node.target](*args, **kwargs)
+            if result is NotImplemented:
+                raise _NoRule
+            return result
 
-        with torch.no_grad(), mode:
-            traced = make_fx(compute)(*examples)
+        try:
+            with torch.no_grad(), mode:
+                traced = make_fx(compute)(*examples)
+        except _NoRule:
+            continue
         for each in traced.graph.nodes:
             each.meta["stack_trace"] = node.meta.get("stack_trace")
         placeholders = traced.graph.find_nodes(op="placeholder")

@@ -54,7 +54,7 @@ def nearest_exact_of_dynamic_shape(x: Tensor, output_size: Any, scale_factors: S
 
 @decomposes(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
 def nearest_of_size(x: Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
-    """Resize as `nearest`, with dynamic sizes, or scales that do not lead to ``output_size``."""
+    """Resize as `nearest`, also with dynamic sizes."""
     return _resize_to(x, output_size, scales, 0.0)
 
 
@@ -63,20 +63,18 @@ def nearest_of_size(x: Tensor, output_size: Sequence[int], *scales: float | None
     aten._upsample_nearest_exact3d.default,
 )
 def nearest_exact_of_size(x: Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
-    """Resize as `nearest_exact_of_dynamic_shape`, with dynamic sizes, or scales that do not lead to ``output_size``."""
+    """Resize as `nearest_exact_of_dynamic_shape`, also with static sizes."""
     return _resize_to(x, output_size, scales, 0.5)
 
 
 def _resize_to(x: Tensor, output_size: Sequence[int], scales: Sequence[float | None], from_edge: float) -> Any:
     """Resize to ``output_size``, at steps of the inverse scales; elements beyond the last one repeat it."""
     scales = [*scales, *[None] * (len(output_size) - len(scales))]
-    axes = list(enumerate(zip(output_size, scales, strict=True), 2))
-    if are_static(*x.shape[2:], *output_size) and all(
-        scale is None or (new - 1 + from_edge) / scale < x.shape[axis] for axis, (new, scale) in axes
-    ):
-        return NotImplemented
-    for axis, (new, scale) in axes:
-        x = _gather_axis(x, axis, new, scale, from_edge)
+    for axis, (new, scale) in enumerate(zip(output_size, scales, strict=True), 2):
+        if are_static(x.shape[axis], new) and not from_edge:
+            x = _resize_axis(x, axis, new, x.shape[axis] / new if scale is None else 1 / scale)
+        else:
+            x = _gather_axis(x, axis, new, scale, from_edge)
     return x
 
 
