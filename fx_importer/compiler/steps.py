@@ -45,7 +45,7 @@ from fx_importer.manifest import ProcessGroup
 from fx_importer.options import Mutation, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.process.garbage_collection import without_collections
-from fx_importer.quantization import to_integers
+from fx_importer.quantization import check_dtypes, to_integers
 from fx_importer.targets.target import Collectives
 
 Call = tuple[Any, Sequence[Any], Mapping[str, Any]]
@@ -60,13 +60,15 @@ def export_models(calls: Mapping[str, Call], compilation: Compilation, trace: Tr
 
     Raises:
         ExportError: if torch.export cannot capture a model.
-        UsageError: for scales of a quantized model that are no scales, if it is to be integer.
+        UsageError: for operands of dequantize operators that have other dtypes than these name, and for scales of a
+            quantized model that are no scales, if it is to be integer.
     """
     with trace.stage("export") as record:
         options = compilation.options.export
         exported = {name: with_own_meta_storages(export_program(*call, options)) for name, call in calls.items()}
         for program in exported.values():
             refuse_dtensors(program)
+            check_dtypes(program)
         if options.quantized is Quantized.INTEGER:
             exported = {name: to_integers(each, record.remarks.append) for name, each in exported.items()}
         trace.programs = record.programs = exported

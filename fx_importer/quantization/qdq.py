@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.export import ExportedProgram
 
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UsageError
@@ -18,6 +19,12 @@ _PREFIX = "quantized_decomposed."
 _PER_TENSOR = {
     f"{kind}_per_tensor.{overload}" for kind in ("quantize", "dequantize") for overload in ("default", "tensor")
 }
+
+_CHECKED = {
+    f"{_PREFIX}dequantize_per_{each}"
+    for each in ("tensor.default", "tensor.tensor", "tensor.tensor2", "channel.default")
+}
+"""The operators whose operand must have the dtype that they name."""
 
 Value = Callable[[object], "Tensor | None"]
 """Returns the value of a node that is constant."""
@@ -86,6 +93,20 @@ def weight_of(node: fx.Node, value: Value) -> Weight | None:
     if name == "dequantize_per_channel.default":
         return Weight(values, source, scales, zeros, int(node.args[3]) % values.dim())  # type: ignore[arg-type]
     return None
+
+
+def check_dtypes(program: ExportedProgram) -> None:
+    """Raise `UsageError` for a dequantize operator whose operand is not of the dtype that it names.
+
+    Eager PyTorch raises an error for it; torch.export, unlike for quantize operators, does not.
+    """
+    for node in program.graph.nodes:
+        if str(node.target) in _CHECKED:
+            operand, given = node.args[0], node.args[0].meta["val"].dtype
+            named = next((each for each in node.args if isinstance(each, torch.dtype)), given)
+            if given != named:
+                what = "the program's input" if operand.op == "placeholder" else "its operand"
+                raise UsageError(f"{_place(node)}: {what} '{operand.name}' is {given}; the operator takes {named}")
 
 
 def check_scales(node: fx.Node, scales: list[float]) -> None:

@@ -194,6 +194,16 @@ def test_scales_that_are_none(scale: float, zero_point: int, said: str) -> None:
         lower(model, inputs()[0], output_type="tosa", quantized="integer")
 
 
+@pytest.mark.parametrize("quantized", ["float", "integer"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int16])
+def test_operands_of_other_dtypes(dtype: torch.dtype, quantized: str) -> None:
+    def model(x: Tensor) -> Tensor:
+        return quantize(torch.relu(dequantize(x, 0.1, 0)))
+
+    with pytest.raises(UsageError, match=f"the program's input 'x' is {dtype}; the operator takes torch.int8"):
+        lower(model, torch.ones(2).to(dtype), output_type="tosa", quantized=quantized)
+
+
 def test_options_that_contradict() -> None:
     with pytest.raises(UsageError, match="computes biases, multipliers and shifts from the weights"):
         lower(torch.relu, torch.ones(2), output_type="tosa", quantized="integer", weights="external")
