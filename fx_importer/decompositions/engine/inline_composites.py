@@ -1,7 +1,7 @@
 """Decomposition of composite operators that also have a CPU kernel.
 
-``run_decompositions`` ignores a table's rule for an operator with a ``CompositeImplicitAutograd`` kernel, in C++ or
-Python, and a ``CPU`` kernel: it treats it as composite, and then runs the CPU kernel. So its rule is inlined beforehand.
+``run_decompositions`` ignores the rule of an operator with a ``CompositeImplicitAutograd`` kernel, in C++ or Python,
+and a ``CPU`` kernel: it treats it as composite, and then runs the CPU kernel. So its rule is inlined beforehand.
 """
 
 from __future__ import annotations
