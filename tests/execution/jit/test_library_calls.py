@@ -161,6 +161,17 @@ def test_products_by_onednn(monkeypatch, rows):
         assert [torch.equal(a, b) for a, b in zip(caller(given, y), again, strict=True)] == [True] * 3
 
 
+def test_products_of_slices_of_dynamic_strides():
+    def function(x, y):
+        rows = x[:, :2:2]
+        return rows.sort(dim=0).indices, rows @ y
+
+    x, y = torch.randn(4, 2, 4), torch.randn(1, 4, 2)
+    sizes = dict.fromkeys(range(3), torch.export.Dim.AUTO)
+    lowered = lower(function, x, y, output_type="linalg", dynamic_shapes=(sizes, {2: torch.export.Dim.AUTO}))
+    torch.testing.assert_close(lowered.run(x, y), function(x, y))
+
+
 def _on_threads(count, function, *args):
     before = torch.get_num_threads()
     torch.set_num_threads(count)
