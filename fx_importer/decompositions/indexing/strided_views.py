@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import are_static, is_static
+from fx_importer.decompositions.engine.static_shapes import are_static, is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
+
+
+@decomposes(aten.reshape.default, aten.view.default)
+def reshape_of_empty(x: Tensor, shape: Sequence[int]) -> Any:
+    """Return an empty tensor of dynamic shape; the C++ lowering divides by its number of elements."""
+    if not is_empty(x) or are_static(*shape) or -1 in [size for size in shape if isinstance(size, int)]:
+        return NotImplemented
+    return torch.full(shape, 0, dtype=x.dtype)
 
 
 def _diagonal_indices(x: Tensor, offset: int, dim1: int, dim2: int) -> tuple[Tensor, Tensor, list[int]]:

@@ -31,6 +31,7 @@ from fx_importer.decompositions.indexing import (
     pad,
     repeat_interleave,
     scatter_reduce,
+    strided_views,
     unique,
 )
 from fx_importer.decompositions.linalg_dense import LINALG_DENSE
@@ -92,6 +93,7 @@ LINALG = (
     .replacing(*LINALG_DENSE, norms.linalg_norm, because="the torch dialect lacks it")
     .replacing(*BACKWARD, because="it has no lowering, or one for two spatial axes only")
     .replacing(*FOURIER, because="the torch dialect lacks most FFT operators")
+    .preferring(strided_views.reshape_of_empty, because="the C++ lowering divides by zero")
     .preferring(pad.pad_negative_widths, because="the C++ lowering drops a pad that keeps the size")
     .preferring(topk.topk_unsorted, because="the C++ lowerings support sorted=True only")
     .preferring(factories.arange_int8, because="the C++ lowering crashes on 8-bit integers")
