@@ -76,6 +76,8 @@ def _division(a: Any, b: Any, **_: Any) -> bool:
     """Integers are not divided by zero, nor the least one by -1, which ends the process."""
     if not _whole(a, b):
         return True
+    if not _number_fits(a, b):
+        return False
     dtype = torch.result_type(a, b)
     a, b = (torch.as_tensor(each).to(dtype) for each in (a, b))
     if bool((b == 0).any()):
