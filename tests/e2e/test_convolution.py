@@ -172,6 +172,23 @@ def test_convolution(case, output_type):
     Case("nearest", lambda: (nn.Upsample(scale_factor=2), (IMAGE,))),
     Case("nearest_to_a_size", lambda: (lambda x: F.interpolate(x, (5, 12)), (IMAGE,))),
     Case("nearest_by_a_fraction", lambda: (lambda x: F.interpolate(x, scale_factor=1.7), (IMAGE,))),
+    Case(
+        "nearest_by_scales_that_double",
+        lambda: (lambda x: F.interpolate(x, scale_factor=(2.2, 1.2)), (normal(1, 2, 4, 3),)),
+        dynamic_shapes=({2: LENGTH, 3: LENGTH},),
+        others=lambda: ((normal(1, 2, 6, 4),), (normal(1, 2, 3, 70),)),
+        fails={TOSA: "NumToTensor"},
+    ),
+    Case(
+        "nearest_by_scales_that_stay",
+        lambda: (
+            lambda x, grad: (
+                F.interpolate(x, scale_factor=(2.2, 1.1)),
+                aten.upsample_nearest2d_backward(grad, [8, 8], [2, 4, 4, 8], 2.2, 1.1),
+            ),
+            (IMAGE[..., :4, :], IMAGE),
+        ),
+    ),
     Case("nearest_to_less", lambda: (lambda x: (F.interpolate(x, (3, 4)), F.interpolate(x[..., 0], 3)), (IMAGE,))),
     Case("bilinear", lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (IMAGE,))),
     Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),

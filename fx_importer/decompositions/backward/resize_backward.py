@@ -13,14 +13,19 @@ from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
 
 
-def _nearest(operator: OpOverload, forward: Callable[..., Tensor]) -> Decomposition:
+def _nearest(operator: OpOverload, forward: Callable[..., Tensor], doubled: Sequence[int] = ()) -> Decomposition:
+    """Return the rule for ``forward``, which resizes the last axis of rows to a size, by a scale if given.
+
+    Eager ignores the scale of an axis whose size is multiplied by one of ``doubled``: `nearest_idx` of UpSample.h.
+    """
+
     @decomposes(operator)
     def nearest_backward(grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], *scales: float | None) -> Any:
         given = [*scales, *[None] * len(outputs)]
 
         def along(rows: Tensor, k: int) -> Tensor:
-            scale = given[k]
-            return forward(rows, [outputs[k]], None) if scale is None else forward(rows, None, [scale])
+            read = outputs[k] not in [times * rows.shape[-1] for times in doubled]
+            return forward(rows, [outputs[k]], given[k] if read else None)
 
         return separable_gradient(grad, sizes[2:], along)
 
@@ -56,8 +61,8 @@ _NEAREST_EXACT = (
 )
 
 RESIZE_BACKWARD = (
-    *(_nearest(each.default, aten.upsample_nearest1d.vec) for each in _NEAREST),
-    *(_nearest(each.default, aten._upsample_nearest_exact1d.vec) for each in _NEAREST_EXACT),
+    *(_nearest(each.default, aten.upsample_nearest1d.default, (1, 2)) for each in _NEAREST),
+    *(_nearest(each.default, aten._upsample_nearest_exact1d.default) for each in _NEAREST_EXACT),
     _interpolating(aten.upsample_linear1d_backward.default, _linear),
     _interpolating(aten.upsample_bilinear2d_backward.default, _linear),
     _interpolating(aten.upsample_trilinear3d_backward.default, _linear),

@@ -19,11 +19,26 @@ def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequenc
     sizes = x.shape[2:]
     scales = scale_factors or [None] * len(sizes)
     known = output_size or [int(size * scale) for size, scale in zip(sizes, scales, strict=True) if scale]
-    if not all(isinstance(size, int) for size in (*sizes, *known)) or len(known) != len(sizes) or 0 in sizes:
+    if not are_static(*sizes, *known) or len(known) != len(sizes) or 0 in sizes:
         return NotImplemented
-    for axis, (size, new, scale) in enumerate(zip(sizes, known, scales, strict=True), 2):
+    for axis, (size, new, scale) in enumerate(zip(sizes, known, _read_scales(sizes, known, scales), strict=True), 2):
         x = _resize_axis(x, axis, new, size / new if scale is None else 1 / scale)
     return x
+
+
+_SMALL_IMAGE = 128
+"""The largest height and width, added, of a small image; eager has another kernel for these."""
+
+
+def _read_scales(sizes: Sequence[int], outputs: Sequence[int], scales: Sequence[float | None]) -> list[float | None]:
+    """Return the scales that eager reads.
+
+    Its kernel for small images, `cpu_upsample_nearest_channels_last`, ignores the scale of an axis whose size stays or
+    doubles: 4 times 2.1 are 8, which is twice 4. (It also takes larger images whose channels are last in memory.)
+    """
+    if len(sizes) != 2 or sum(outputs) > _SMALL_IMAGE:
+        return list(scales)
+    return [{size: 1.0, 2 * size: 2.0}.get(new, scale) for size, new, scale in zip(sizes, outputs, scales, strict=True)]
 
 
 def _resize_axis(x: Tensor, axis: int, new: int, step: float) -> Tensor:
@@ -36,6 +51,17 @@ def _resize_axis(x: Tensor, axis: int, new: int, step: float) -> Tensor:
         return repeated.reshape(*x.shape[:axis], new, *x.shape[axis + 1 :])
     places = torch.floor(torch.arange(new, dtype=torch.float32, device=x.device) * step)
     return x.index_select(axis, torch.clamp(places, max=size - 1).to(torch.int64))
+
+
+@decomposes(aten.upsample_nearest2d.vec)
+def nearest_of_small_image(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+    """Resize as `nearest` where eager does not read a scale, which the C++ lowering does."""
+    if not scale_factors or not are_static(*x.shape[2:]):
+        return NotImplemented
+    known = [int(size * scale) for size, scale in zip(x.shape[2:], scale_factors, strict=True)]
+    if _read_scales(x.shape[2:], known, scale_factors) == list(scale_factors):
+        return NotImplemented
+    return nearest(x, None, scale_factors)
 
 
 @decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
@@ -69,41 +95,57 @@ def nearest_exact_of_size(x: Tensor, output_size: Sequence[int], *scales: float 
 
 def _resize_to(x: Tensor, output_size: Sequence[int], scales: Sequence[float | None], from_edge: float) -> Any:
     """Resize to ``output_size``, at steps of the inverse scales; elements beyond the last one repeat it."""
-    scales = [*scales, *[None] * (len(output_size) - len(scales))]
-    for axis, (new, scale) in enumerate(zip(output_size, scales, strict=True), 2):
-        if are_static(x.shape[axis], new) and not from_edge:
-            x = _resize_axis(x, axis, new, x.shape[axis] / new if scale is None else 1 / scale)
+    sizes, scales = x.shape[2:], [*scales, *[None] * (len(output_size) - len(scales))]
+    if are_static(*sizes, *output_size) and not from_edge:
+        scales = _read_scales(sizes, output_size, scales)
+    small = _small(output_size) if not from_edge else None
+    for axis, (size, new, scale) in enumerate(zip(sizes, output_size, scales, strict=True), 2):
+        if are_static(size, new) and not from_edge:
+            x = _resize_axis(x, axis, new, size / new if scale is None else 1 / scale)
         else:
-            x = _gather_axis(x, axis, new, scale, from_edge)
+            x = _gather_axis(x, axis, new, scale, from_edge, small)
     return x
 
 
 def _resize_dynamic(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None, from_edge: float) -> Any:
-    if are_static(*x.shape[2:], *(output_size or ())):
+    sizes = x.shape[2:]
+    if are_static(*sizes, *(output_size or ())):
         return NotImplemented
-    scales = scale_factors or [None] * (x.dim() - 2)
-    for axis, scale in enumerate(scales, 2):
-        x = _gather_axis(x, axis, output_size[axis - 2] if scale is None else None, scale, from_edge)
+    scales = scale_factors or [None] * len(sizes)
+    outputs = output_size or [_scaled(size, scale) for size, scale in zip(sizes, scale_factors or (), strict=True)]
+    small = _small(outputs) if not from_edge else None
+    for axis, (new, scale) in enumerate(zip(outputs, scales, strict=True), 2):
+        x = _gather_axis(x, axis, new, scale, from_edge, small)
     return x
 
 
-def _gather_axis(x: Tensor, axis: int, new: Any, scale: Any, from_edge: float) -> Tensor:
-    """Resize ``axis`` to the size ``new``, by default its own times ``scale``."""
+def _scaled(size: Any, scale: float) -> Any:
+    return size * int(scale) if scale == int(scale) else torch.sym_int(size * scale)
+
+
+def _small(outputs: Sequence[Any]) -> Tensor | None:
+    """Return whether an image is small, as a tensor of rank 0; None if it is not one."""
+    return _length(sum(outputs)) <= _SMALL_IMAGE if len(outputs) == 2 else None
+
+
+def _length(size: Any) -> Tensor:
+    return torch.scalar_tensor(size, dtype=torch.float32)
+
+
+def _gather_axis(x: Tensor, axis: int, new: Any, scale: Any, from_edge: float, small: Tensor | None) -> Tensor:
+    """Resize ``axis`` to the size ``new``, at steps of the inverse scale, which a ``small`` image may not read."""
     size: Any = x.shape[axis]
-    if new is None:
-        whole = scale == int(scale)
-        new = size * int(scale) if whole else torch.sym_int(size * scale)
-    if scale is None:
-        lengths = (torch.scalar_tensor(each, dtype=torch.float32) for each in (size, new))
-        step = torch.div(*lengths)
-    else:
-        step = torch.full((), 1 / scale, dtype=torch.float32)
+    step = torch.div(_length(size), _length(new)) if scale is None else torch.full((), 1 / scale, dtype=torch.float32)
+    if scale is not None and small is not None and scale not in (1, 2):
+        for times in (1, 2):
+            step = torch.where(small & (_length(new) == _length(times * size)), 1 / times, step)
     places = torch.floor((torch.arange(new, dtype=torch.float32) + from_edge) * step).to(torch.int64)
     last = torch.scalar_tensor(size - 1, dtype=torch.int64)
     return x.index_select(axis, torch.minimum(places, last))
 
 
 NEAREST_OF_DYNAMIC_SHAPE = (
+    nearest_of_small_image,
     nearest_of_dynamic_shape,
     nearest_exact_of_dynamic_shape,
     nearest_of_size,
