@@ -80,6 +80,7 @@ LLVM = Pipeline(
             "All operations are in the LLVM dialect.",
             (
                 Pass("convert-scf-to-cf"),
+                Pass("convert-vector-to-llvm"),
                 Pass("expand-strided-metadata"),
                 Pass("lower-affine"),
                 Pass("memref-expand"),

@@ -27,7 +27,8 @@ from fx_importer.execution.jit.kernel_outlining import (
     reassociate_sums,
     skip_optimization,
 )
-from fx_importer.execution.jit.library_calls import bind_library, outline_library_calls
+from fx_importer.execution.jit.library_binding import bind_library
+from fx_importer.execution.jit.library_calls import outline_library_calls
 from fx_importer.execution.jit.library_kernels import Kernels, WeightMemory
 from fx_importer.execution.jit.native_products import routines
 from fx_importer.execution.jit.object_code import ObjectCode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fx_importer.execution.jit.arena import memory_of
 from fx_importer.execution.jit.parallel_loops import (
@@ -17,6 +18,7 @@ from fx_importer.execution.jit.parallel_loops import (
 )
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, producer
+from fx_importer.mlir.emit_arith import ArithOps
 from fx_importer.mlir.emit_llvm import function_hints
 from fx_importer.mlir.walk import operations
 
@@ -63,7 +65,8 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
             calls[name], counts[name] = calls[name] + 1, count
     for kernel in named.values():
         small = counts[kernel.name.value] <= small_trip_count and calls[kernel.name.value] < OFTEN
-        hint = "optsize" if small else ("prefer-vector-width", "512")
+        has_vectors = operations(kernel.operation, ("vector.fma",))
+        hint = "optsize" if small and not has_vectors else ("prefer-vector-width", "512")
         # With the prefix of the dialect: attributes without one are lost in the conversion.
         kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
 
@@ -95,7 +98,10 @@ def _outline(
     defined = {value for op in inside for value in _values_of(op)}
     captured = dict.fromkeys(value for op in inside for value in op.operands if value not in defined)
     cloned = [value for value in captured if producer(value) in _CLONED]
-    passed = [value for value in captured if value not in cloned] + [loop.operands[each] for each in bounds]
+    taken_as = {value: _Slice.of(value) or value for value in captured if value not in cloned}
+    offsets = [each.offset for each in taken_as.values() if isinstance(each, _Slice)]
+    passed = [each.memory if isinstance(each, _Slice) else each for each in taken_as.values()]
+    passed += [*map(ArithOps.before(loop).index, offsets), *(loop.operands[each] for each in bounds)]
 
     with ir.InsertionPoint(module.body):
         kernel = func_d.FuncOp(name, ([_argument_type(value.type) for value in passed], []), visibility="private")
@@ -104,10 +110,14 @@ def _outline(
     entry = kernel.add_entry_block()
     taken = list(entry.arguments)
     replacements: dict[ir.Value, ir.Value] = {}
+    emit = ArithOps(ir.InsertionPoint(entry), loop.location)
+    numbers = iter(taken[len(taken_as) :])
     with ir.InsertionPoint(entry):
-        # Without the bounds: a dynamic one may also be captured.
-        for value, argument in zip(passed[: len(passed) - len(bounds)], taken, strict=False):
-            replacements[value] = _bitcast(argument, value.type)
+        for (value, given), argument in zip(taken_as.items(), taken, strict=False):
+            is_slice = isinstance(given, _Slice)
+            replacements[value] = (
+                given.emit(emit, argument, next(numbers)) if is_slice else _bitcast(argument, value.type)
+            )
         for value in cloned:
             replacements[value] = value.owner.clone().results[0]
         end = func_d.ReturnOp([])
@@ -122,6 +132,41 @@ def _outline(
     for bound, argument in zip(bounds, taken[len(taken) - len(bounds) :], strict=True):
         loop.operands[bound] = argument
     return kernel, call
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A part of a buffer at a constant place, which a kernel takes as an argument: equal loops read many slices."""
+
+    memory: ir.Value
+    kind: ir.MemRefType
+    offset: int
+
+    @classmethod
+    def of(cls, value: ir.Value) -> _Slice | None:
+        """Return the slice that ``value`` is; None for anything else."""
+        if not isinstance(value.type, ir.MemRefType) or not value.type.has_static_shape or _is_bare_pointer(value.type):
+            return None
+        memory = value
+        while producer(memory) in _SLICES and not _is_bare_pointer(memory.type):
+            memory = memory.owner.operands[0]
+        _, offset = value.type.get_strides_and_offset()
+        is_known = _is_bare_pointer(memory.type) and offset != ir.MemRefType.get_dynamic_stride_or_offset()
+        return cls(memory, value.type, offset) if is_known else None
+
+    def emit(self, emit: ArithOps, memory: ir.Value, offset: ir.Value) -> ir.Value:
+        """Emit the slice ``offset`` elements after the beginning of ``memory``."""
+        strides, _ = self.kind.get_strides_and_offset()
+        dynamic = ir.MemRefType.get_dynamic_stride_or_offset()
+        layout = ir.StridedLayoutAttr.get(dynamic, strides, emit.context)
+        kind = ir.MemRefType.get(self.kind.shape, self.kind.element_type, layout, loc=emit.location)
+        numbers = {"static_offsets": [dynamic], "static_sizes": self.kind.shape, "static_strides": strides}
+        attributes: dict[str, ir.Attribute] = {key: emit.array(each) for key, each in numbers.items()}
+        attributes["operandSegmentSizes"] = emit.segments(1, 1, 0, 0)
+        return emit.op("memref.reinterpret_cast", [kind], [memory, offset], attributes).result
+
+
+_SLICES = tuple(f"memref.{name}" for name in ("collapse_shape", "expand_shape", "subview"))
 
 
 def _argument_type(value_type: ir.Type) -> ir.Type:

@@ -1,7 +1,7 @@
 """Outlining of matrix products and convolutions to functions, which PyTorch's kernels implement.
 
-A function's body says what it computes, so that bufferization sees what it reads and writes. Afterwards, `bind_library`
-drops the body, and compiled code calls the kernel of `execution.library_kernels`.
+A function's body says what it computes, so that bufferization sees what it reads and writes. Afterwards,
+`library_binding` drops the body, and compiled code calls the kernel of `library_kernels`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from fx_importer.execution.jit.library_kernels import (
     Convolution,
     Function,
     Kernel,
-    Kernels,
     Product,
     has_faster_onednn,
 )
-from fx_importer.execution.jit.native_products import define_product, define_tiles
+from fx_importer.execution.jit.row_products import computes_rows
+from fx_importer.execution.layouts.axis_orders import transposed
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import Emitter, is_used, producer, terminator
+from fx_importer.mlir.emit_linalg import LinalgOps
 from fx_importer.mlir.walk import operations
 
 SMALLEST_WORK = 1 << 15
@@ -29,8 +30,9 @@ _LARGE_WORK = 1 << 20
 """The number of multiplications from which oneDNN saves more than its call, through Python, costs."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
 _ATTRIBUTE = "fx_importer.library"
+_MATMUL = ((0, 2), (2, 1), (0, 1))
 _PRODUCTS = {
-    "linalg.matmul": ((0, 2), (2, 1), (0, 1)),
+    "linalg.matmul": _MATMUL,
     "linalg.batch_matmul": ((0, 1, 3), (0, 3, 2), (0, 1, 2)),
 }
 """The loop that each axis of each operand runs along, without ``indexing_maps``. The last loop is the reduction."""
@@ -52,6 +54,7 @@ def outline_library_calls(module: ir.Module) -> dict[str, Function]:
 
     Integers stay loops, and so do products whose operands have other types than their result.
     """
+    _transpose_small_weights(module)
     kernels: dict[str, Function] = {}
     named: dict[tuple[Kernel, str], str] = {}
     for op in operations(module.operation, {*_PRODUCTS, *_CONVOLUTIONS}):
@@ -71,64 +74,14 @@ def outline_library_calls(module: ir.Module) -> dict[str, Function]:
     return kernels
 
 
-def bind_library(module: ir.Module, kernels: Kernels) -> None:
-    """Replace the bodies of the outlined functions, on buffers, by calls of BLAS, or by those of C interfaces."""
-    _take_strides(module, kernels)
-    elements: set[str] = set()
-    for op in list(module.body):
-        if not isinstance(op, func_d.FuncOp) or op.name.value not in kernels.functions or op.type.results:
-            continue
-        kernel = kernels.functions[op.name.value].kernel
-        if isinstance(kernel, Product) and not kernel.is_large and (element := define_product(op, kernel)):
-            elements.add(element)
-            continue
-        with module.context, op.location, ir.InsertionPoint(op):
-            new = func_d.FuncOp(op.name.value, op.type, visibility="private")
-            new.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        op.operation.erase()
-    define_tiles(module, sorted(elements))
-
-
-def _take_strides(module: ir.Module, kernels: Kernels) -> None:
-    """Pass operands of dynamic strides as they are.
-
-    MLIR's bufferization casts them to the layout of contiguous tensors, whatever strides they have.
-    """
-    functions = {
-        op.name.value: op
-        for op in module.body
-        if isinstance(op, func_d.FuncOp) and op.name.value in kernels.functions and not op.type.results
-    }
-    calls: dict[str, list[ir.Operation]] = {name: [] for name in functions}
-    for call in operations(module.operation, ("func.call",)):
-        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-        if name in calls:
-            calls[name].append(call)
-    for name, function in functions.items():
-        inputs = list(function.type.inputs)
-        for at, kind in enumerate(inputs):
-            sources = [_before_cast(call.operands[at]) for call in calls[name]]
-            if all(source.type == kind for source in sources):
-                continue
-            taken = ir.MemRefType(kind)
-            dynamic = ir.MemRefType.get_dynamic_stride_or_offset()
-            with module.context, function.location:
-                layout = ir.StridedLayoutAttr.get(dynamic, [dynamic] * taken.rank)
-                inputs[at] = ir.MemRefType.get(taken.shape, taken.element_type, layout)
-            for call, source in zip(calls[name], sources, strict=True):
-                call.operands[at] = Emitter.before(call).value("memref.cast", inputs[at], source)
-            function.arguments[at].set_type(inputs[at])
-        kind = ir.FunctionType.get(inputs, [], module.context)
-        function.attributes["function_type"] = ir.TypeAttr.get(kind, module.context)
-
-
-def _before_cast(value: ir.Value) -> ir.Value:
-    """Return what a cast from dynamic strides casts; any other value as it is."""
-    if producer(value) != "memref.cast" or not isinstance(value.owner.operands[0].type, ir.MemRefType):
-        return value
-    source = value.owner.operands[0]
-    strides, offset = ir.MemRefType(source.type).get_strides_and_offset()
-    return source if ir.MemRefType.get_dynamic_stride_or_offset() in (*strides, offset) else value
+def _transpose_small_weights(module: ir.Module) -> None:
+    """Transpose the weights ``[n, k]`` of products of few rows, which is done once at load."""
+    for op in operations(module.operation, ("linalg.matmul",)):
+        is_transposed = _axes_of_product(op) == ("mk", "nk", "mn") and producer(op.operands[1]) == "arith.constant"
+        if is_transposed and _work(op) >= SMALLEST_WORK and _is_by_rows(op):
+            emit = LinalgOps.before(op)
+            op.operands[1] = transposed(emit, op.operands[1], (1, 0))
+            op.attributes["indexing_maps"] = emit.affine_maps([emit.select_axes(3, each) for each in _MATMUL])
 
 
 class _Region:
@@ -170,8 +123,8 @@ class _Region:
         return cls(op, zero, rounding)
 
 
-def _product(region: _Region) -> Kernel | None:
-    op = region.op
+def _axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
+    """Return the axes of the operands, by the letters of `Product`; None of a product with others."""
     loops = _PRODUCTS[op.name]
     if "indexing_maps" in op.attributes:
         maps = [list(ir.AffineMapAttr(each).value.results) for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
@@ -180,8 +133,15 @@ def _product(region: _Region) -> Kernel | None:
         loops = tuple(tuple(ir.AffineDimExpr(each).position for each in results) for results in maps)
     letters = "mnk" if op.name == "linalg.matmul" else "bmnk"
     left, right, result = ("".join(letters[loop] for loop in each) for each in loops)
-    if len(set(left)) != len(letters) - 1:
+    return (left, right, result) if len(set(left)) == len(letters) - 1 else None
+
+
+def _product(region: _Region) -> Kernel | None:
+    op = region.op
+    axes = _axes_of_product(op)
+    if axes is None:
         return None
+    _, _, result = axes
     rows = ir.ShapedType(op.operands[2].type).shape[result.index("m")]
     is_large = (
         has_faster_onednn()
@@ -190,7 +150,14 @@ def _product(region: _Region) -> Kernel | None:
         and _work(op) >= _LARGE_WORK
         and (rows >= FEWEST_ROWS or rows == ir.ShapedType.get_dynamic_size())
     )
-    return Product(left, right, result, accumulate=not region.zero, is_large=is_large)
+    by_rows = axes == ("mk", "kn", "mn") and _is_by_rows(op)
+    return Product(*axes, accumulate=not region.zero, is_large=is_large, by_rows=by_rows)
+
+
+def _is_by_rows(op: ir.Operation) -> bool:
+    """Return whether a matmul to ``[m, n]`` has few rows and a small right matrix."""
+    (rows, inner), (_, columns) = (ir.ShapedType(value.type).shape for value in (op.operands[0], op.operands[2]))
+    return _element(op.operands[0]) == "f32" and computes_rows(rows, inner, columns)
 
 
 def _convolution(region: _Region) -> Kernel | None:

@@ -48,6 +48,8 @@ class Product:
     accumulate: bool
     is_large: bool = False
     """Whether it is a product of float32 matrices that is worth a call of oneDNN, where `has_faster_onednn`."""
+    by_rows: bool = False
+    """Whether `define_row_product` is faster than any library."""
 
     def bind(self, tensors: Sequence[torch.Tensor], weight: WeightMemory) -> Bound:
         """Return the function of the operands and the result."""

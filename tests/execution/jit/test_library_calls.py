@@ -16,6 +16,8 @@ CASES = {
     "products": (lambda a, b: a @ b.mT, (7, 600), (500, 600)),
     "tiles of columns": (lambda a, b: a @ b, (5, 200), (200, 800)),
     "tiles of rows": (lambda a, b: a @ b, (800, 200), (200, 5)),
+    "few rows": (lambda a, b: a @ b, (11, 100), (100, 208)),
+    "few rows, added": (torch.addmm, (3, 208), (3, 100), (100, 208)),
     "batches": (torch.matmul, (4, 3, 40, 30), (4, 3, 30, 50)),
     "accumulation": (torch.addmm, (90, 110), (90, 100), (100, 110)),
     "convolution": (lambda x, w: F.conv2d(x, w, padding=1, stride=2), (2, 3, 17, 19), (8, 3, 3, 3)),
@@ -110,6 +112,16 @@ def test_results_do_not_depend_on_the_number_of_threads():
         torch.set_num_threads(threads)
     for each in results[1:]:
         assert all(map(torch.equal, each, results[0]))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 32])
+def test_products_of_few_rows_and_a_weight(rows):
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(256, 1024).eval(), torch.randn(rows, 256)
+    caller = lower(model, x, output_type="linalg").caller()
+    found = _on_threads(1, caller, x)
+    torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-5)
+    assert torch.equal(_on_threads(2, caller, x), found)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 300])

@@ -169,6 +169,30 @@ def test_equal_loops_become_one_function(parse):
     assert "llvm.bareptr" in kernel.attributes
 
 
+SLICES = """
+func.func @main(%a: tensor<3x4xf32>, %b: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %e = tensor.empty() : tensor<4xf32>
+  %x = tensor.extract_slice %a[1, 0] [1, 4] [1, 1] : tensor<3x4xf32> to tensor<4xf32>
+  %y = tensor.extract_slice %a[2, 0] [1, 4] [1, 1] : tensor<3x4xf32> to tensor<4xf32>
+  %p = linalg.add ins(%x, %b : tensor<4xf32>, tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %q = linalg.add ins(%y, %b : tensor<4xf32>, tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  return %p, %q : tensor<4xf32>, tensor<4xf32>
+}
+"""
+
+
+def test_loops_over_slices_at_other_places_become_one_function(parse):
+    module = parse(SLICES)
+    for stage in (FUSE, BUFFERIZE, LOOPS):
+        run_stage(stage, module)
+    outline_kernels(module)
+    assert module.operation.verify()
+    _, kernel = module.body.operations
+    taken = [str(each) for each in kernel.type.inputs]
+    assert taken == ["memref<3x4xf32>", "memref<4xf32>", "memref<4xf32>", "index"]
+    assert "llvm.bareptr" in kernel.attributes
+
+
 @pytest.mark.parametrize("rows, expected", [(4, ["noinline", "optsize"]), (1 << 20, ["noinline"]), ("?", ["noinline"])])
 def test_short_loops_are_optimized_for_size(parse, rows, expected):
     text = TWO_SUMS.replace("tensor<4xf32>", f"tensor<{rows}xf32>")
