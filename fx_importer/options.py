@@ -113,6 +113,8 @@ class ImportOptions:
     """Outline submodules that compute the same, such as transformer layers, into one function."""
     mesh: str | None = None
     """The mesh of devices that the program runs on, ``"dp=2,tp=4"``; see `fx_importer.distributed.Mesh`."""
+    plan: str | None = None
+    """The dimensions that the axes of the mesh divide, by name, as JSON; see `fx_importer.distributed.Plan`."""
 
 
 @dataclass(frozen=True)

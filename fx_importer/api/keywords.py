@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.export import ExportedProgram
 
-from fx_importer.distributed import Mesh
+from fx_importer.distributed import Mesh, Plan
 from fx_importer.errors import UsageError
 from fx_importer.exporting.example_inputs import parameters_of
 from fx_importer.lowerings import listed
@@ -66,6 +66,7 @@ class Keywords(_ModelKeywords, total=False):
     runtime_asserts: bool
     outline_layers: bool
     mesh: str | DeviceMesh | None
+    plan: Mapping[str, Any] | str | Plan | None
     hooks: FxImporterHooks | None
     decomposition_table: Mapping[Any, Callable[..., Any]] | None
     keep: Sequence[str | OpOverload | OpOverloadPacket]
@@ -177,7 +178,7 @@ def _decomposition_options(keywords: Mapping[str, Any]) -> DecompositionOptions:
 
 def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
     mutable = keywords.get("experimental_support_mutation", False)
-    mesh = keywords.get("mesh")
+    mesh, plan = keywords.get("mesh"), keywords.get("plan")
     return ImportOptions(
         func_name=keywords.get("func_name", "main"),
         mutation=Mutation.MUTABLE if mutable else Mutation.get(keywords.get("mutation", Mutation.ERROR)),
@@ -186,7 +187,14 @@ def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
         weights=Weights.get(keywords.get("weights", Weights.INLINE)),
         outline_layers=keywords.get("outline_layers", False),
         mesh=None if mesh is None else str(Mesh.get(mesh)),
+        plan=None if plan is None else str(Plan.get(plan, _mesh_of_plan(mesh))),
     )
+
+
+def _mesh_of_plan(mesh: Any) -> Mesh:
+    if mesh is None:
+        raise UsageError("plan= names axes of a mesh: pass it too, mesh='dp=2,tp=4'")
+    return Mesh.get(mesh)
 
 
 def _lowering_options(keywords: Mapping[str, Any]) -> LoweringOptions:

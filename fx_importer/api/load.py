@@ -15,6 +15,7 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.driver import restore
 from fx_importer.compiler.stages import admit
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.distributed import Plan
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.function_signature import Argument, Function
 from fx_importer.fx_graph.program_files import read_program
@@ -194,10 +195,17 @@ def _options_of(manifest: Manifest) -> Options:
     mesh = ",".join(f"{axis}={size}" for axis, size in manifest.mesh.items())
     narrows = target_for(kind).narrows
     passed = [(each.type.dtype, each.passed_as) for each in (*arguments, *results)]
+    plan = Plan.of(manifest.functions)
     name = next(iter(manifest.functions)) if len(manifest.functions) == 1 else "main"
     return Options(
         kind,
-        importing=ImportOptions(func_name=name, mutation=mutation, weights=weights, mesh=mesh or None),
+        importing=ImportOptions(
+            func_name=name,
+            mutation=mutation,
+            weights=weights,
+            mesh=mesh or None,
+            plan=None if plan is None else str(plan),
+        ),
         lowering=LoweringOptions(
             fallback=tuple(map(OutputType.get, manifest.fallback)),
             narrow_integers=narrows and any(NARROW.get(dtype, "") == as_ for dtype, as_ in passed),

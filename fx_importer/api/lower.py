@@ -71,6 +71,8 @@ def lower(
             that is called with the weights of each. A deep model then costs little more than a single layer.
         mesh: the mesh of devices that the program runs on, if it communicates: a ``DeviceMesh``, or its axes and sizes
             as ``"dp=2,tp=4"``. Process groups become groups of its devices.
+        plan: for a program that does not communicate: how a partitioner divides it among the devices, a mapping from
+            names of weights, inputs and outputs, with ``*``, to placements: ``{"*.up.weight": {"tp": Shard(0)}}``.
         hooks: hooks of an integrator; not together with ``fx_importer``, which has its own.
         decomposition_table: a table to use instead of the output type's own; an empty one decomposes nothing.
         keep: operators, or their names (``"aten.linear"``, ``"aten.linear.default"``), that are not decomposed. An

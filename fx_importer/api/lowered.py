@@ -12,12 +12,12 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.api.held_tensors import held_tensors, initial_state, linked_module, with_weights
+from fx_importer.api.lowered_on_mesh import LoweredOnMesh
 from fx_importer.api.lowered_text import html_of, line_of, summary_text
 from fx_importer.api.report import contents_of_lowered, write_report
 from fx_importer.api.run import (
     bisect_lowered,
     caller_of,
-    caller_on_mesh,
     inputs_given,
     require_programs,
     verify_lowered,
@@ -27,7 +27,6 @@ from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.errors import warn_renamed
 from fx_importer.execution import Backend, Caller
-from fx_importer.execution.calls.mesh_caller import MeshCaller
 from fx_importer.execution.engines.iree_parameters import SCOPE
 from fx_importer.execution.engines.portable_artifact import Weights
 from fx_importer.lowerings import layers, stubs_of
@@ -39,7 +38,7 @@ from fx_importer.weights import Source
 
 
 @dataclass(frozen=True)
-class Lowered(Compiled):
+class Lowered(LoweredOnMesh):
     """One or several lowered programs in one module, and the record of how they were lowered."""
 
     @classmethod
@@ -186,20 +185,6 @@ class Lowered(Compiled):
             UsageError: if the backend cannot run the module, or a part of the state is missing.
         """
         return caller_of(self, state, backend)
-
-    def caller_on_mesh(self, states: Sequence[Mapping[str, torch.Tensor]] | None = None) -> MeshCaller:
-        """Return the module's functions, ready to run on a device of XLA for each rank of its mesh, in this process.
-
-        Args:
-            states: the initial state of each rank, by default that of the exported programs for all. May contain
-                weights that functions take.
-
-        Raises:
-            NotInstalledError: without the extra ``xla``.
-            UsageError: if the module is not StableHLO with a mesh, XLA has fewer devices in this process, or a part of
-                the state is missing.
-        """
-        return caller_on_mesh(self, states)
 
     def initial_state(self) -> dict[str, torch.Tensor]:
         """Return the state at export, by name in the state dict.

@@ -13,9 +13,7 @@ from fx_importer.api.held_tensors import weight_values
 from fx_importer.errors import UsageError
 from fx_importer.execution import STUB_BACKEND, Backend, Caller, EagerBackend, JitBackend, backend_named
 from fx_importer.execution.backend import Loaded
-from fx_importer.execution.calls.mesh_caller import MeshCaller
 from fx_importer.execution.engines.iree import IreeBackend
-from fx_importer.execution.engines.xla_mesh import load_on_mesh
 from fx_importer.manifest import Manifest
 from fx_importer.options import Weights
 from fx_importer.output_types import OutputType
@@ -62,30 +60,6 @@ def caller_of(lowered: Lowered, state: Mapping[str, torch.Tensor] | None, backen
         loaded = {name: _with_same_weights(function, read) for name, function in loaded.items()}
     weights = {name: tensor for name, tensor in initial.items() if name not in lowered.manifest.state}
     return Caller(lowered.manifest, loaded, initial if state is None else {**weights, **state})
-
-
-def caller_on_mesh(lowered: Lowered, states: Sequence[Mapping[str, torch.Tensor]] | None) -> MeshCaller:
-    """Return the functions of the program of each device of a mesh, ready to run on devices of XLA.
-
-    Raises:
-        NotInstalledError: naming the extra that brings XLA.
-        UsageError: if XLA cannot run the module, or a part of the state is missing.
-    """
-    if lowered.manifest.output_type != OutputType.STABLEHLO.value:
-        raise UsageError(f"programs of several devices run from stablehlo, and not from {lowered.manifest.output_type}")
-    devices = math.prod(lowered.manifest.mesh.values())
-    initial = _state_with_values(lowered)
-    given = [initial] * devices if states is None else states
-    if len(given) != devices:
-        raise UsageError(f"the mesh has {devices} devices, and states= has {len(given)} values: pass one for each")
-    loaded = {name: load_on_mesh(lowered.linked, name) for name in lowered.manifest.functions}
-    return MeshCaller(lowered.manifest, loaded, [{**initial, **state} for state in given])
-
-
-def _state_with_values(lowered: Lowered) -> dict[str, torch.Tensor]:
-    """Return the state and weights that the programs hold, without those on the meta device."""
-    held = lowered.held({*lowered.manifest.state, *lowered.manifest.weights_by_name})
-    return {name: tensor for name, tensor in held.items() if not tensor.is_meta}
 
 
 def _with_same_weights(function: Loaded, weights: Sequence[torch.Tensor]) -> Loaded:
@@ -166,7 +140,8 @@ def bisect_lowered(
 
 def _check_one_device(lowered: Lowered) -> None:
     """Raise `UsageError` for the program of each device of a mesh: here, collectives have no other ranks."""
-    if (devices := math.prod(lowered.manifest.mesh.values())) > 1:
+    sharded = lowered.options.importing.plan is not None
+    if (devices := math.prod(lowered.manifest.mesh.values())) > 1 and not sharded:
         raise UsageError(
             f"the program runs on {devices} devices together, of the mesh {lowered.options.importing.mesh}: run it "
             "with Lowered.caller_on_mesh, on devices of XLA"

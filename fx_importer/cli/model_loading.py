@@ -30,7 +30,15 @@ def load_model(spec: str, *, trust: bool = False) -> tuple[Any, Sequence[Any], M
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise UsageError(f"'{spec}' names no model: MODEL is {ACCEPTED}")
-    return _call(spec, _find(_import(module), name))
+    found = named_attribute(module, name)
+    if not callable(found):
+        raise UsageError(f"'{spec}' is a {type(found).__name__}, which cannot be called")
+    return _call(spec, found)
+
+
+def named_attribute(module: str, name: str) -> Any:
+    """Return ``name`` of an importable module. Raises `UsageError` if there is none."""
+    return _find(_import(module), name)
 
 
 def _import(name: str) -> ModuleType:
@@ -49,14 +57,11 @@ def _import(name: str) -> ModuleType:
 
 def _find(module: ModuleType, name: str) -> Any:
     try:
-        found = getattr(module, name)
+        return getattr(module, name)
     except AttributeError as error:
         close = difflib.get_close_matches(name, dir(module), n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise UsageError(f"module '{module.__name__}' ({module.__file__}) has no '{name}'{hint}") from error
-    if not callable(found):
-        raise UsageError(f"'{module.__name__}:{name}' is a {type(found).__name__}, which cannot be called")
-    return found
 
 
 def _call(spec: str, function: Any) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from fx_importer.cli.plan_loading import plan_text
 from fx_importer.options import GROUPS, Options, TosaTarget, fields_with_text, options_from_text
 from fx_importer.output_types import OutputType
 
@@ -26,6 +27,7 @@ HELP = {
     "runtime_asserts": "Emit the program's assertions, and the size ranges of its inputs, as runtime assertions.",
     "outline_layers": "Outline submodules that compute the same into one function, called for each.",
     "mesh": "The mesh of devices that the program runs on, 'dp=2,tp=4'.",
+    "plan": "What XLA divides among them: a JSON file, or package.module:name of a mapping or a function of the mesh.",
     "backend_legal_ops": "A torch op that the torch backend stage must keep, spelled aten.foo. May be repeated.",
     "allow_non_finites": "Whether a lowering may emit infinities.",
     "contract": "What to do if the module contains illegal operations or types for its output type: fail, or warn.",
@@ -47,6 +49,7 @@ METAVARS = {
     "lowerings": "NAME",
     "fallback": "|".join(member.value for member in OutputType),
     "mesh": "AXES",
+    "plan": "PLAN",
     "time_limit": "SECONDS",
     "memory_limit": "BYTES",
     "dump_dir": "DIRECTORY",
@@ -69,7 +72,10 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        options = options_from_text(defaults | {p.name: values[p.name] for p in derived})
+        given = {p.name: values[p.name] for p in derived}
+        if given.get("plan") is not None:
+            given["plan"] = plan_text(given["plan"], given["mesh"])
+        options = options_from_text(defaults | given)
         command(**{name: values[name] for name in names}, options=options)
 
     spelled = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in [*own, *derived]]

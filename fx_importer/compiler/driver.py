@@ -25,6 +25,8 @@ from fx_importer.compiler.steps import (
     legalize_programs,
 )
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.distributed import Mesh
+from fx_importer.distributed.shardings import set_shardings
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.exporting.aliased_inputs import aliases_of_written
 from fx_importer.importing import FxImporter
@@ -104,6 +106,8 @@ def lower_exported(
         raise all_unsupported(error, canonical, importer, compilation) from None
     outcome = lower_imported(imported, compilation, trace, run)
     trace.imported = None  # it was only kept for diagnosis
+    if options.importing.plan is not None:
+        set_shardings(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
     aliases = {name: aliases_of_written(program) for name, program in exported.items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Compiled(

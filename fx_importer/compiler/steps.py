@@ -29,7 +29,7 @@ from fx_importer.compiler.compilation import Compilation
 from fx_importer.decompositions import decompose
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.distributed import Mesh
+from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.collectives import calls_in, process_groups
 from fx_importer.distributed.export import refuse_dtensors
 from fx_importer.distributed.module_attributes import set_mesh
@@ -42,7 +42,7 @@ from fx_importer.importing.handlers import Handler
 from fx_importer.importing.handlers.collectives import collectives_in_groups, refused_collectives
 from fx_importer.importing.program_results import mutated_state
 from fx_importer.manifest import ProcessGroup
-from fx_importer.options import Mutation, Quantized, Weights
+from fx_importer.options import ImportOptions, Mutation, Quantized, Weights
 from fx_importer.output_types import OutputType
 from fx_importer.process.garbage_collection import without_collections
 from fx_importer.quantization import check_dtypes, to_integers
@@ -177,6 +177,7 @@ def import_legal(
             record.remarks += _narrowing(legal, target.dtypes)
         if options.outline_layers:
             legal = {name: outline_layers(program) for name, program in legal.items()}
+        _check_plan(legal, compilation)
         groups, collectives = _collectives(legal, compilation)
         imported = importer.import_programs(
             legal,
@@ -190,7 +191,35 @@ def import_legal(
             return imported
         mesh = Mesh.get(options.mesh)
         set_mesh(importer.module, mesh, lowered=target.collectives is Collectives.LOWERED)
-        return replace(imported, mesh=dict(mesh.axes), process_groups=groups)
+        imported = replace(imported, mesh=dict(mesh.axes), process_groups=groups)
+        return imported if options.plan is None else _sharded(imported, mesh, options)
+
+
+def _sharded(imported: ImportResult, mesh: Mesh, options: ImportOptions) -> ImportResult:
+    """Return ``imported`` with the shardings of its plan in the signatures. Raises `UsageError` if it does not fit."""
+    try:
+        signatures = Plan.get(options.plan, mesh).sharded(imported.signatures, mesh)
+    except UsageError as error:
+        hint = "" if options.weights is Weights.ARGS else ". Weights are divided with weights='args'"
+        raise UsageError(f"{error}{hint}") from None
+    functions = {name: replace(each, signature=signatures[name]) for name, each in imported.functions.items()}
+    return replace(imported, functions=functions)
+
+
+def _check_plan(programs: Programs, compilation: Compilation) -> None:
+    """Raise `UsageError` for a plan for programs that communicate, or for another output type than StableHLO."""
+    if compilation.importing.plan is None:
+        return
+    if compilation.importing.mesh is None:
+        raise UsageError("plan= names axes of a mesh: pass it too, mesh='dp=2,tp=4'")
+    if compilation.target.collectives is not Collectives.LOWERED:
+        kind = compilation.options.output_type.value
+        raise UsageError(f"plan= is for partitioners, which read stablehlo, and not {kind}")
+    if (call := next(calls_in(programs.values()), None)) is not None:
+        raise UsageError(
+            f"plan= is for programs of whole tensors, and '{call.name}' communicates: this is the program of each "
+            "rank. Leave plan= out, or the collectives"
+        )
 
 
 def _collectives(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.distributed.collectives import ON_MESH, axes_of_group, calls_in, group_name
 from fx_importer.distributed.fake_groups import fake_process_group
 from fx_importer.distributed.mesh import Mesh
+from fx_importer.distributed.plan import Plan
 from fx_importer.distributed.shards import Layout, Source, read_shards
 from fx_importer.errors import UsageError
 
@@ -70,12 +72,35 @@ def export_on_mesh(build: Build, mesh: Any, *, ranks: Sequence[int] | None = Non
     return programs[0]
 
 
-def _exported(build: Build, mesh: Mesh, rank: int) -> MeshProgram:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+def plan_on_mesh(build: Build, mesh: Any) -> Plan:
+    """Return the plan of the weights of a module that is parallelized, for `fx_importer.lower` of the whole module.
 
-    if not pytree.is_constant_class(DTensorSpec):
-        pytree.register_constant(DTensorSpec)
+    Args:
+        build: makes the module, of which only the placements of parameters and buffers are read: those that
+            `parallelize_module`, `fully_shard` or `distribute_tensor` chose.
+        mesh: a text as ``"dp=2,tp=4"``.
+
+    Raises:
+        UsageError: if a plan names nothing, or a weight is a summand on each rank.
+    """
+    axes = Mesh.get(mesh)
+    with _built(build, axes, 0) as (module, _):
+        placed = {name: held for name, held in module.state_dict().items() if _is_dtensor(held)}
+        placements = {name: _placements(held, axes) for name, held in placed.items()}
+    return Plan.get(placements, axes)
+
+
+def _placements(held: Any, mesh: Mesh) -> list[Any]:
+    """Return the placement of a DTensor along each axis of ``mesh``; None along those that its own mesh lacks."""
+    known = dict(zip(held.device_mesh.mesh_dim_names, held.placements, strict=True))
+    return [known.get(axis) for axis, _ in mesh.axes]
+
+
+@contextmanager
+def _built(build: Build, mesh: Mesh, rank: int) -> Iterator[tuple[torch.nn.Module, Sequence[Any]]]:
+    """Call ``build`` as ``rank`` of ``mesh``, whose process group ends with the context."""
+    from torch.distributed.device_mesh import init_device_mesh
+
     names, sizes = zip(*mesh.axes, strict=True)
     _forget_meshes()
     with fake_process_group(mesh.size, rank), warnings.catch_warnings():
@@ -86,6 +111,15 @@ def _exported(build: Build, mesh: Mesh, rank: int) -> MeshProgram:
         except UserWarning as warning:
             sentence = str(warning).partition(" in module ")[0]
             raise UsageError(f"a plan names what the module does not have: {sentence}") from None
+        yield module, inputs
+
+
+def _exported(build: Build, mesh: Mesh, rank: int) -> MeshProgram:
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+    if not pytree.is_constant_class(DTensorSpec):
+        pytree.register_constant(DTensorSpec)
+    with _built(build, mesh, rank) as (module, inputs):
         layouts = {name: _layout(name, held, mesh) for name, held in module.state_dict().items()}
         if strange := [name for name, held in module.named_buffers() if _is_dtensor(held) and name not in layouts]:
             raise UsageError(f"the buffers {', '.join(map(repr, strange))} are DTensors and not in the state dict")
@@ -110,10 +144,9 @@ def _forget_meshes() -> None:
 
 def _layout(name: str, held: Any, mesh: Mesh) -> Layout:
     """Return for each axis of ``mesh`` the dimension of a weight that is divided along it."""
-    placements = dict(zip(held.device_mesh.mesh_dim_names, held.placements, strict=True)) if _is_dtensor(held) else {}
+    placements = _placements(held, mesh) if _is_dtensor(held) else [None] * len(mesh.axes)
     layout: list[int | None] = []
-    for axis, _ in mesh.axes:
-        placement = placements.get(axis)
+    for (axis, _), placement in zip(mesh.axes, placements, strict=True):
         if placement is not None and not placement.is_shard() and not placement.is_replicate():
             raise UsageError(f"'{name}' is placed as {placement} along '{axis}': weights are divided or repeated")
         dim = placement.dim if placement is not None and placement.is_shard() else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fx_importer.distributed.module_attributes import mesh_of
+from fx_importer.distributed.shardings import is_sharded
 from fx_importer.errors import UsageError
 from fx_importer.execution.calls.call_signature import CallingConvention
 from fx_importer.mlir.bindings import func_d, ir, passmanager
@@ -28,8 +29,8 @@ def function_named(module: ir.Module, name: str) -> func_d.FuncOp:
 
 
 def check_one_device(module: ir.Module) -> None:
-    """Raise `UsageError` if ``module`` is the program of each device of a mesh."""
-    if (mesh := mesh_of(module)) is not None and mesh.size > 1:
+    """Raise `UsageError` if ``module`` is the program of each device of a mesh, and not one of whole tensors."""
+    if (mesh := mesh_of(module)) is not None and mesh.size > 1 and not is_sharded(module):
         raise UsageError(
             f"the module runs on the {mesh.size} devices of the mesh {mesh} together: run it with "
             "Lowered.caller_on_mesh"

@@ -15,6 +15,9 @@ Fixed = bool | int | float | str | None
 ArgumentKind = Literal["input", "state", "weight"]
 ResultKind = Literal["output", "state", "input", "gradient"]
 
+Sharding = tuple[tuple[str, ...], ...]
+"""For each dimension, the axes of a mesh that divide it, the one with the largest parts first."""
+
 
 @dataclass(frozen=True)
 class ValueType:
@@ -71,6 +74,8 @@ class Argument:
     narrow floats, ``"float32"``: values are converted, and have to fit. For complex numbers, the dtype of their real
     and imaginary parts, which form an additional last axis of size two, as in `torch.view_as_real`; ``type`` does not
     include this axis."""
+    sharding: Sharding | None = None
+    """In a program that a partitioner divides among the devices of a mesh: how this tensor is divided."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ class Result:
     alias_of: str | None = None
     """For an output: the name of the written input or state that it is in eager, or is a view of. Here it has memory
     of its own, so that later writes to either do not change the other."""
+    sharding: Sharding | None = None
+    """As that of an `Argument`. None if the partitioner chooses."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,8 @@ def fields_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(found)
     if (type_ := fields.get("type")) is not None:
         fields["type"] = type_from_json(type_)
+    if (sharding := fields.get("sharding")) is not None:
+        fields["sharding"] = tuple(map(names_from_json, sharding))
     return fields
 
 

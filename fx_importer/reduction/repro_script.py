@@ -160,6 +160,8 @@ def import_arguments(options: ImportOptions) -> list[str]:
         found["outline_layers"] = True
     if options.mesh is not None:
         found["mesh"] = options.mesh
+    if options.plan is not None:
+        found["plan"] = options.plan
     return [f"{name}={value!r}" for name, value in found.items()]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fx_importer.api.load import manifest_of_file
+from fx_importer.distributed import Mesh, Plan
+from fx_importer.distributed.communication import of_function
 from fx_importer.manifest import Manifest
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_summary import Constant, ModuleSummary, readable_bytes, summary_of
@@ -41,8 +43,21 @@ def _lines(path: Path, module: ir.Module, manifest: Manifest | None, summary: Mo
     if summary.constants:
         yield f"constants: {len(summary.constants)}, {readable_bytes(summary.nbytes)}"
         yield from _shortened([_constant_row(each) for each in summary.constants], "constants")
+    if manifest is not None and manifest.mesh and manifest.output_type == OutputType.STABLEHLO.value:
+        yield from _communication(module, manifest)
     if manifest is not None and manifest.output_type != OutputType.RAW.value:
         yield from _contract(module, OutputType.get(manifest.output_type))
+
+
+def _communication(module: ir.Module, manifest: Manifest) -> Iterator[str]:
+    """Yield the mesh, and tables of what each device sends; of a program with a plan, the partitioner decides."""
+    mesh = Mesh(tuple(manifest.mesh.items()))
+    if Plan.of(manifest.functions) is not None:
+        yield f"mesh: {mesh}, divided by a partitioner"
+        return
+    for name in manifest.functions:
+        yield f"mesh: {mesh}, communication of {name} in a call"
+        yield from (f"  {line}" for line in str(of_function(module, name, mesh)).splitlines())
 
 
 def _constant_row(each: Constant) -> str:

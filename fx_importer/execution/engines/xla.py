@@ -1,4 +1,4 @@
-"""Backend that runs StableHLO with XLA, from the packages ``jax`` and ``jaxlib``, on the host CPU."""
+"""Backend that runs StableHLO with XLA, from the packages ``jax`` and ``jaxlib``, on devices of the host."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from fx_importer.diagnostics.trace import Trace
+from fx_importer.distributed.module_attributes import mesh_of
+from fx_importer.distributed.shardings import is_sharded
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calls.call_signature import Signature, TensorKind, read_signature
 from fx_importer.execution.calls.specialization import Specialized, is_dynamic
@@ -17,6 +19,7 @@ from fx_importer.execution.calls.state import OnDevice
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.weight_preparation import split_preparation
+from fx_importer.execution.engines.xla_devices import Placement, placement_of
 from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
@@ -27,7 +30,7 @@ from fx_importer.mlir.bindings import ir
 
 @dataclass(frozen=True)
 class XlaBackend:
-    """XLA, for the CPU."""
+    """XLA, for the CPU. A program with a plan runs on as many devices as its mesh has."""
 
     name: str = "xla"
 
@@ -48,23 +51,30 @@ class XlaBackend:
         signature = read_signature(function, XLA)
         check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
         jax = imported(self.name, "xla", "jax")
-        device = imported(self.name, "xla", "jax.extend.backend").get_backend("cpu").local_devices()[0]
+        mesh = mesh_of(module) if is_sharded(module) else None
+        places = placement_of(copy, mesh, len(signature.arguments), len(signature.results))
+        whole = places.whole
         with Trace().stage("constants"):
-            weights = [put(jax, device, each) for each in take_resources(function, "stablehlo.constant", XLA.dtypes)]
+            weights = [put(jax, whole, each) for each in take_resources(function, "stablehlo.constant", XLA.dtypes)]
         prepared: dict[str, Sequence[Any]] = {}
 
         def compiled(module: ir.Module, static: Signature) -> _Function:
             use_layouts_of_convolutions(module)
-            make_row_writes_conditional(functions_of(module)["main"], _donated(static))
+            if places.devices == 1:
+                make_row_writes_conditional(functions_of(module)["main"], _donated(static))
             preparation = split_preparation(functions_of(module)["main"], len(signature.arguments), XLA.dtypes)
             kept = weights
             if preparation is not None:
                 text = str(preparation)  # specializations for other sizes prepare the weights alike
                 if text not in prepared:
                     with jax.enable_x64(True):
-                        prepared[text] = compile_program(preparation, device)(*weights)
+                        made = len(read_signature(functions_of(preparation)["main"], XLA).results)
+                        compiled = compile_program(preparation, [whole] * len(weights), [whole] * made)
+                        prepared[text] = compiled(*weights)
                 kept = prepared[text]
-            return _Function(static, jax, device, compile_program(module, device, _donated(static)), kept)
+            arguments = (*places.arguments, *[whole] * len(kept))
+            program = compile_program(module, arguments, places.results, _donated(static))
+            return _Function(static, jax, places, program, kept)
 
         return Specialized(signature, copy, compiled) if is_dynamic(signature) else compiled(copy, signature)
 
@@ -82,8 +92,8 @@ class _Function:
         self,
         signature: Signature,
         jax: Any,
-        device: Any,
-        program: Callable[..., Sequence[Any]],
+        places: Placement,
+        program: Any,
         weights: Sequence[Any],
     ):
         self.signature = signature
@@ -92,8 +102,10 @@ class _Function:
         self._enable_x64 = jax.enable_x64
         self._arguments = DenseArguments(signature)
         kept = {at: at in _donated(signature) for at in signature.aliases.values()}
+        passed = _Placed if places.devices > 1 else lambda *_: as_array
         self._passed: list[Callable[[Any], Any]] = [
-            partial(_state, jax, device, kept[at]) if at in kept else as_array for at in range(len(signature.arguments))
+            partial(_state, jax, place, kept[at]) if at in kept else passed(jax, place)
+            for at, place in enumerate(places.arguments)
         ]
         """What passes an argument to the program."""
         self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
@@ -105,6 +117,10 @@ class _Function:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
         results = [_Array(*each) for each in zip(self._run(arguments), self._results, strict=True)]
         return tuple(each if at in self.signature.aliases else each.tensor() for at, each in enumerate(results))
+
+    def compiled_text(self) -> str:
+        """Return the program that XLA has compiled, as it prints it."""
+        return self._program.as_text()
 
     def _run(self, arguments: Sequence[Any]) -> Sequence[Any]:
         given = [passed(each) for passed, each in zip(self._passed, self._arguments(arguments), strict=True)]
@@ -119,11 +135,30 @@ class _Function:
         return results
 
 
-def _state(jax: Any, device: Any, donated: bool, value: Any) -> Any:
+def _state(jax: Any, place: Any, donated: bool, value: Any) -> Any:
     """Return state as an array; a copy that may be written if it is donated."""
     if isinstance(value, _Array):
         return value.array
-    return put(jax, device, value) if donated else as_array(value)
+    return put(jax, place, value) if donated else as_array(value)
+
+
+class _Placed:
+    """Puts an argument on devices, once for all calls with the same tensor, such as a weight, as it is.
+
+    A change in place shows in the counters that PyTorch has for autograd; ``.data`` has none.
+    """
+
+    def __init__(self, jax: Any, place: Any):
+        self._jax, self._place = jax, place
+        self._tensor, self._version, self._array = None, 0, None
+
+    def __call__(self, tensor: torch.Tensor) -> Any:
+        if tensor.is_inference():
+            return put(self._jax, self._place, tensor)
+        if tensor is not self._tensor or tensor._version != self._version:
+            self._array = put(self._jax, self._place, tensor)
+            self._tensor, self._version = tensor, tensor._version
+        return self._array
 
 
 @dataclass(frozen=True)

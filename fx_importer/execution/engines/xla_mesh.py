@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from fx_importer.execution.calls.mesh_caller import OnMesh
 from fx_importer.execution.calls.specialization import is_dynamic
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
+from fx_importer.execution.engines.xla_devices import host_devices
 from fx_importer.execution.engines.xla_program import XLA, artifact_call, as_array, as_tensor
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import check_dialects, copied_function
@@ -46,7 +46,7 @@ def load_on_mesh(module: ir.Module, func_name: str = "main") -> OnMesh:
     check_dialects(copy, ("builtin", "func", "stablehlo"), XLA)
     if is_dynamic(signature):
         raise UsageError(f"'{func_name}' has dynamic sizes: on a mesh, sizes are static")
-    devices = _devices(mesh.size)
+    devices = host_devices(mesh.size)
     with Trace().stage("constants"):
         weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
     for op in operations(copy.operation, ("stablehlo.collective_broadcast",)):
@@ -57,7 +57,9 @@ def load_on_mesh(module: ir.Module, func_name: str = "main") -> OnMesh:
 class _Function:
     """Compiled code, and the weights that all devices share."""
 
-    def __init__(self, module: ir.Module, signature: Signature, weights: Sequence[torch.Tensor], devices: list[Any]):
+    def __init__(
+        self, module: ir.Module, signature: Signature, weights: Sequence[torch.Tensor], devices: Sequence[Any]
+    ):
         jax = imported("xla", "xla", "jax")
         self.signature, self._jax, self._devices = signature, jax, devices
         self._arguments = DenseArguments(signature)
@@ -101,21 +103,6 @@ class _Function:
         """Return the part of each device."""
         parts = {shard.device: shard.data for shard in array.addressable_shards}
         return [as_tensor(parts[device], dtype)[0] for device in self._devices]
-
-
-def _devices(count: int) -> list[Any]:
-    """Return ``count`` devices of the host. Raises `UsageError` if XLA was started with fewer."""
-    jax = imported("xla", "xla", "jax")
-    backends = imported("xla", "xla", "jax.extend.backend")
-    with suppress(RuntimeError):  # of XLA that has started, with a number of devices that stays
-        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
-    devices = backends.get_backend("cpu").local_devices()
-    if len(devices) < count:
-        raise UsageError(
-            f"the mesh has {count} devices, and XLA was started with {len(devices)} in this process: start Python with "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}, or run this program before others on XLA"
-        )
-    return devices[:count]
 
 
 def _gather_instead(op: ir.Operation) -> None:

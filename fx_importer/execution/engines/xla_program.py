@@ -25,25 +25,33 @@ from fx_importer.mlir.bindings import ir, portable_artifact
 XLA = CallingConvention("XLA", "stablehlo", IN_STABLEHLO)
 
 
-def compile_program(module: ir.Module, device: Any, donated: Collection[int] = ()) -> Callable[..., Sequence[Any]]:
-    """Compile the function ``main`` of ``module`` for ``device``. It takes arrays of jax or numpy, and returns jax's.
+def compile_program(
+    module: ir.Module, arguments: Sequence[Any], results: Sequence[Any], donated: Collection[int] = ()
+) -> Any:
+    """Compile the function ``main`` of ``module``. It takes arrays of jax or numpy, and returns jax's.
 
-    Those at the positions ``donated`` have to be jax's: results may be in their memory. It is called in ``enable_x64``.
+    Args:
+        module: which has weights as arguments.
+        arguments: the place of each, jax's ``Sharding``.
+        results: likewise; None where XLA chooses.
+        donated: positions of arguments that have to be arrays of jax: results may be in their memory.
+
+    Returns:
+        jax's ``Compiled``, to be called in ``enable_x64``.
     """
     jax = imported("xla", "xla", "jax")
     signature = read_signature(functions_of(module)["main"], XLA)
-    arguments = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
+    shapes = [jax.ShapeDtypeStruct(*each) for each in _shapes(signature.arguments)]
     call = artifact_call(module)
-    placed = jax.sharding.SingleDeviceSharding(device)
     with Trace().stage("xla-compile"), jax.enable_x64(True):
         function = jax.jit(
             call,
             keep_unused=True,
             donate_argnums=tuple(donated),
-            in_shardings=placed,
-            out_shardings=placed,
+            in_shardings=tuple(arguments),
+            out_shardings=list(results),
         )
-        return function.lower(*arguments).compile()
+        return function.lower(*shapes).compile()
 
 
 def artifact_call(module: ir.Module) -> Callable[..., Sequence[Any]]:
@@ -107,10 +115,10 @@ def as_array(tensor: torch.Tensor) -> Any:
     return plain.view(_BITS[tensor.dtype.itemsize]).numpy().view(_numpy_type(tensor.dtype))
 
 
-def put(jax: Any, device: Any, tensor: torch.Tensor) -> Any:
-    """Return a copy of ``tensor`` as an array of jax on ``device``."""
+def put(jax: Any, place: Any, tensor: torch.Tensor) -> Any:
+    """Return a copy of ``tensor`` as an array of jax on a device, or on those of a ``Sharding``."""
     with jax.enable_x64(True):  # without it, 64 bits become 32
-        return jax.device_put(as_array(dense(tensor)).copy(), device)
+        return jax.device_put(as_array(dense(tensor)).copy(), place)
 
 
 def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:

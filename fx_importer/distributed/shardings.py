@@ -1,0 +1,140 @@
+"""Shardings as attributes of functions, in the notations of XLA's two partitioners, GSPMD and Shardy."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from fx_importer.distributed.mesh import Mesh
+from fx_importer.fx_graph.function_signature import Function, Sharding
+from fx_importer.mlir.bindings import func_d, ir
+
+_GSPMD, _FRONTEND, _SHARDY, _MESHES = "mhlo.sharding", "mhlo.frontend_attributes", "xla.sdy.sharding", "xla.sdy.meshes"
+_DIMENSION, _AXIS = re.compile(r"\{([^{}]*)\}"), re.compile(r'"(\w+)"')
+
+
+def set_shardings(module: ir.Module, mesh: Mesh, functions: Mapping[str, Function]) -> None:
+    """Write the shardings of arguments and results to the ``functions`` of ``module``, in place of others.
+
+    Those of arguments are read by both partitioners, and those of results by GSPMD; Shardy has an operation for them.
+    A tensor without a sharding gets no attribute.
+    """
+    axes = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
+    _update(module.operation.attributes, {_MESHES: f"{{mesh = #sdy.mesh<[{axes}]>}}"}, module.context)
+    for function in _functions(module):
+        signature = functions.get(function.name.value)
+        if signature is not None:
+            arguments = [each.sharding for each in signature.arguments]
+            results = [each.sharding for each in signature.results]
+            _set(function, mesh, {"arg_attrs": arguments, "res_attrs": results})
+
+
+def is_sharded(module: ir.Module) -> bool:
+    """Return whether ``module`` is a program of whole tensors, which a partitioner divides among devices."""
+    return _MESHES in _frontend(module.operation.attributes)
+
+
+def take_shardings(module: ir.Module) -> Mapping[str, tuple[list[Sharding | None], list[Sharding | None]]]:
+    """Remove the shardings from ``module``, and return those of the arguments and results, by function."""
+    _update(module.operation.attributes, {_MESHES: None}, module.context)
+    found: dict[str, tuple[list[Sharding | None], list[Sharding | None]]] = {}
+    for function in _functions(module):
+        arguments, results = (_read(function, key) for key in ("arg_attrs", "res_attrs"))
+        found[function.name.value] = arguments, results
+        _set(function, None, {"arg_attrs": [None] * len(arguments), "res_attrs": [None] * len(results)})
+    return found
+
+
+# --- notations ------------------------------------------------------------------------------------------------------
+
+
+def gspmd(sharding: Sharding, mesh: Mesh) -> str:
+    """Return a sharding as XLA's ``HloSharding`` prints it: ``{devices=[2,1,4]<=[8] last_tile_dim_replicate}``."""
+    sizes = dict(mesh.axes)
+    tiles = [math.prod(sizes[axis] for axis in axes) for axes in sharding]
+    repeated = mesh.size // math.prod(tiles)
+    if repeated == mesh.size:
+        return "{replicated}"
+    names = [name for name, size in mesh.axes if size > 1]
+    order = [names.index(axis) for axes in sharding for axis in axes]
+    order += [at for at in range(len(names)) if at not in order]
+    starts = [each for before, each in zip((-2, *order), order, strict=False) if each != before + 1]
+    ends = [*sorted(starts)[1:], len(names)]  # axes that stay behind each other are one
+    merged = [math.prod(sizes[name] for name in names[at:end]) for at, end in zip(sorted(starts), ends, strict=True)]
+    turned = [sorted(starts).index(each) for each in starts]
+    tiles += [repeated] if repeated > 1 else []
+    transposed = f"T({_listed(turned)})" if len(turned) > 1 else ""
+    replicated = " last_tile_dim_replicate" if repeated > 1 else ""
+    return f"{{devices=[{_listed(tiles)}]<=[{_listed(merged)}]{transposed}{replicated}}}"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _shardy(sharding: Sharding) -> str:
+    dimensions = ["{" + ", ".join(f'"{axis}"' for axis in axes) + "}" for axes in sharding]
+    return f"#sdy.sharding<@mesh, [{', '.join(dimensions)}]>"
+
+
+def _of_shardy(text: str) -> Sharding:
+    return tuple(tuple(_AXIS.findall(each)) for each in _DIMENSION.findall(text))
+
+
+# --- attributes -----------------------------------------------------------------------------------------------------
+
+
+def _functions(module: ir.Module) -> Iterator[func_d.FuncOp]:
+    return (op for op in module.body if isinstance(op, func_d.FuncOp))
+
+
+def _types(function: func_d.FuncOp, key: str) -> list[ir.Type]:
+    return list(function.type.inputs if key == "arg_attrs" else function.type.results)
+
+
+def _dictionaries(function: func_d.FuncOp, key: str) -> list[dict[str, ir.Attribute]]:
+    if key not in function.attributes:
+        return [{} for _ in _types(function, key)]
+    return [{each.name: each.attr for each in ir.DictAttr(found)} for found in ir.ArrayAttr(function.attributes[key])]
+
+
+def _set(function: func_d.FuncOp, mesh: Mesh | None, shardings: Mapping[str, list[Sharding | None]]) -> None:
+    context = function.context
+    for key, given in shardings.items():
+        made = _dictionaries(function, key)
+        for attributes, type_, sharding in zip(made, _types(function, key), given, strict=True):
+            attributes.pop(_GSPMD, None)
+            if sharding is not None and mesh is not None:
+                rank = ir.RankedTensorType(type_).rank  # a complex tensor has an axis of two parts
+                whole = sharding + ((),) * (rank - len(sharding))
+                attributes[_GSPMD] = ir.StringAttr.get(gspmd(whole, mesh), context)
+                _update(attributes, {_SHARDY: _shardy(whole)}, context)
+            else:
+                _update(attributes, {_SHARDY: None}, context)
+        function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(each, context) for each in made], context)
+
+
+def _read(function: func_d.FuncOp, key: str) -> list[Sharding | None]:
+    found = [_frontend(each).get(_SHARDY) for each in _dictionaries(function, key)]
+    return [None if each is None else _of_shardy(ir.StringAttr(each).value) for each in found]
+
+
+def _frontend(attributes: Mapping[str, ir.Attribute]) -> dict[str, ir.Attribute]:
+    if _FRONTEND not in attributes:
+        return {}
+    return {each.name: each.attr for each in ir.DictAttr(attributes[_FRONTEND])}
+
+
+def _update(attributes: dict[str, ir.Attribute], changes: Mapping[str, str | None], context: ir.Context) -> None:
+    """Set frontend attributes to texts, and remove those that are None."""
+    frontend = _frontend(attributes)
+    for name, text in changes.items():
+        if text is None:
+            frontend.pop(name, None)
+        else:
+            frontend[name] = ir.StringAttr.get(text, context)
+    if frontend:
+        attributes[_FRONTEND] = ir.DictAttr.get(frontend, context)
+    elif _FRONTEND in attributes:
+        del attributes[_FRONTEND]

@@ -1,0 +1,74 @@
+"""Devices of XLA, and where on them the arguments and results of a program are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fx_importer.distributed import Mesh
+from fx_importer.distributed.shardings import take_shardings
+from fx_importer.errors import UsageError
+from fx_importer.execution.optional_packages import imported
+from fx_importer.fx_graph.function_signature import Sharding
+from fx_importer.mlir.bindings import ir
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Places of tensors, as jax's ``Sharding``."""
+
+    arguments: tuple[Any, ...]
+    results: tuple[Any, ...]
+    """None where the partitioner chooses."""
+    whole: Any
+    """That of weights in the module: on one device, or repeated on all."""
+    devices: int = 1
+
+
+def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: int) -> Placement:
+    """Return where the tensors of the function ``main`` are, and remove its shardings, which jax writes again.
+
+    Args:
+        module: with the single public function ``main``.
+        mesh: that of a program of whole tensors; None for one device.
+        arguments: the number of arguments of the function.
+        results: the number of results.
+
+    Raises `UsageError` if XLA has fewer devices in this process than a program of whole tensors is divided among.
+    """
+    jax = imported("xla", "xla", "jax")
+    if mesh is None:
+        (device,) = host_devices(1)
+        place = jax.sharding.SingleDeviceSharding(device)
+        return Placement((place,) * arguments, (place,) * results, place)
+    names, sizes = zip(*mesh.axes, strict=True)
+    devices = jax.sharding.Mesh(np.array(host_devices(mesh.size)).reshape(sizes), names)
+    taken = take_shardings(module)["main"]
+
+    def place(sharding: Sharding | None) -> Any:
+        spec = jax.sharding.PartitionSpec(*(axes or None for axes in sharding or ()))
+        return jax.sharding.NamedSharding(devices, spec)
+
+    places = [None if each is None else place(each) for each in taken[1]]
+    return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size)
+
+
+def host_devices(count: int) -> Sequence[Any]:
+    """Return ``count`` devices of the host. Raises `UsageError` if XLA was started with fewer."""
+    jax = imported("xla", "xla", "jax")
+    backends = imported("xla", "xla", "jax.extend.backend")
+    if count > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with suppress(RuntimeError):  # of XLA that has started, with a number of devices that stays
+            jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+    devices = backends.get_backend("cpu").local_devices()
+    if len(devices) < count:
+        raise UsageError(
+            f"the mesh has {count} devices, and XLA was started with {len(devices)} in this process: start Python with "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}, or run this program before others on XLA"
+        )
+    return devices[:count]
