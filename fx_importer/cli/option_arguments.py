@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from fx_importer.cli.plan_loading import plan_text
 from fx_importer.options import GROUPS, Options, TosaTarget, fields_with_text, options_from_text
 from fx_importer.output_types import OutputType
 
@@ -74,6 +73,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         given = {p.name: values[p.name] for p in derived}
         if given.get("plan") is not None:
+            from fx_importer.cli.plan_loading import plan_text
+
             given["plan"] = plan_text(given["plan"], given["mesh"])
         options = options_from_text(defaults | given)
         command(**{name: values[name] for name in names}, options=options)
