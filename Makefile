@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check fast test slow profile lint format bench ratios clean
+.PHONY: help setup demo check fast test slow profile lint format explorer bench ratios clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ lint: $(INSTALLED) ## Check style and types only.
 format: $(INSTALLED) ## Format the code, and mend what ruff can.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+explorer: explorer/node_modules/.package-lock.json ## Type-check and build the page of the explorer, which needs Node.js.
+	cd explorer && npx tsc && node build.mjs
+
+explorer/node_modules/.package-lock.json: explorer/package-lock.json
+	cd explorer && npm ci --no-audit --no-fund --ignore-scripts
 
 bench: $(INSTALLED) ## Measure against torch_mlir.fx.
 	$(BIN)/python benchmarks/against_torch_mlir.py

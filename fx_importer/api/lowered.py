@@ -111,17 +111,18 @@ class Lowered(LoweredOnMesh):
         """
         save_lowered(self, path, weights)
 
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write a page that links source lines with what they became after each stage, to open in a browser.
-
-        The programs are lowered again to see the stages.
+    def report(
+        self, path: str | os.PathLike[str], verdict: Verdict | None = None, divergence: Divergence | None = None
+    ) -> None:
+        """Write a page that links source lines with what they became after each stage; the programs are lowered again.
 
         Args:
             path: a ``.html`` file, which loads nothing else; or a ``.json`` file, for what the page shows.
+            verdict, divergence: of `verify` and `bisect`, to show too.
 
         Raises `UsageError` if the file cannot be written.
         """
-        write_report(contents_of_lowered(self), path)
+        write_report(contents_of_lowered(self, verdict, divergence), path)
 
     def iree_source(self, scope: str = SCOPE) -> str:
         """Return the module as text for ``iree-compile``, in which weights are parameters of ``scope``.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fx_importer.api.report_checks import contents_of_divergence, contents_of_verdict
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.diagnose import investigator
 from fx_importer.compiler.driver import compile_programs
@@ -18,6 +19,8 @@ from fx_importer.importing import FxImporter
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.mlir.module_summary import summary_of
 from fx_importer.options import Options
+from fx_importer.verification.divergence import Divergence
+from fx_importer.verification.verdict import Verdict
 
 if TYPE_CHECKING:
     from fx_importer.api.lowered import Lowered
@@ -39,7 +42,7 @@ def write_report(contents: Contents, path: str | os.PathLike[str]) -> None:
     save_text(_TEXT[path.suffix](contents), path)
 
 
-def contents_of_lowered(lowered: Lowered) -> Contents:
+def contents_of_lowered(lowered: Lowered, verdict: Verdict | None = None, *divergences: Divergence | None) -> Contents:
     """Return the report of a result, whose programs are lowered again; without programs, that of its module."""
     recorder = Recorder()
     trace = Trace(dumps=recorder)
@@ -52,7 +55,14 @@ def contents_of_lowered(lowered: Lowered) -> Contents:
     seconds = {each.name: each.seconds for each in lowered.trace.stages}
     summary = summary_of(module.operation, lowered.manifest)
     return contents_of(
-        ", ".join(summary.functions), lowered.manifest.output_type, trace, recorder, summary, None, seconds
+        ", ".join(summary.functions),
+        lowered.manifest.output_type,
+        trace,
+        recorder,
+        summary,
+        seconds=seconds,
+        checks=contents_of_verdict(verdict) if verdict is not None else (),
+        divergences=[contents_of_divergence(each) for each in divergences if each],
     )
 
 

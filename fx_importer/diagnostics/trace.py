@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.causes import Cause, IncompleteSearch, headline
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.diagnostics.observers import Observer, stage_observers, within_stage
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed
 from fx_importer.mlir.bindings import ir
 
@@ -52,18 +53,6 @@ Reporter = Callable[["Trace", StageRecord, tuple[Diagnostic, ...]], Path | None]
 """Writes a report of the failed stage and returns its directory, or None if there is nothing to report."""
 
 
-class Dumps(Protocol):
-    """Dumps programs and modules before and after stages."""
-
-    def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        """Called before a stage; ``module`` is its input if that is a module."""
-        ...
-
-    def after(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        """Called after a stage, with the resulting module; ``record.failure`` is set if it failed."""
-        ...
-
-
 Investigator = Callable[[ir.Operation], tuple[Cause, ...]]
 """Finds the unsupported operators of an imported module."""
 
@@ -77,7 +66,7 @@ class Trace:
 
     reporter: Reporter | None = None
     investigate: Investigator | None = None
-    dumps: Dumps | None = None
+    dumps: Observer | None = None
     planned: tuple[str, ...] = ()
     """Names of all stages that will run, as far as known."""
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
@@ -144,8 +133,10 @@ class Trace:
         """
         record = StageRecord(name, pipeline=pipeline)
         self.stages.append(record)
-        if self.dumps:
-            self.dumps.before(self, record, module)
+        asked_for = stage_observers() if self.planned else ()  # not for one of several attempts
+        observers = (*([self.dumps] if self.dumps else ()), *asked_for)
+        for each in observers:
+            each.before(self, record, module)
         if module is not None and (self.entering or (pipeline and recreate is None)):
             record.snapshot = module.operation.clone()
         if pipeline:
@@ -156,7 +147,8 @@ class Trace:
             progress.enter(name)
         start = record.start = time.perf_counter()
         try:
-            yield record
+            with within_stage(asked_for):
+                yield record
         except CrashedError as error:
             record.failure = error
             record.seconds = time.perf_counter() - start
@@ -178,8 +170,8 @@ class Trace:
             if record.failure is None:
                 record.seconds = time.perf_counter() - start
                 record.snapshot = None
-            if self.dumps:
-                self.dumps.after(self, record, module)
+            for each in observers:
+                each.after(self, record, module)
             record.programs = None
 
     def _take_snapshot(self, record: StageRecord, recreate: Callable[[], ir.Operation] | None) -> None:

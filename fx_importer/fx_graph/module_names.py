@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import fx
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # export's module name for nodes that it added itself
@@ -13,6 +15,15 @@ def module_name(node: fx.Node) -> str | None:
     if not stack:
         return None
     name = next(reversed(stack.values()))[0]
-    if name == _NO_MODULE:
-        return None
-    return name.removeprefix("L['self'].").removeprefix("L['self']") or None
+    return None if name == _NO_MODULE else _qualified(name) or None
+
+
+def module_classes(node: fx.Node) -> Iterator[tuple[str, str]]:
+    """Yield the qualified name and the class name of each module that ``node`` was traced in, the model's as ``""``."""
+    for name, kind in (node.meta.get("nn_module_stack") or {}).values():
+        if name != _NO_MODULE:
+            yield _qualified(name), (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
+
+
+def _qualified(name: str) -> str:
+    return name.removeprefix("L['self'].").removeprefix("L['self']")

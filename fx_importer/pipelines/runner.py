@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any
 
+from fx_importer.diagnostics.observers import pass_observers
 from fx_importer.diagnostics.progress import ticker
 from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import ir, load_dialects, passmanager
@@ -36,16 +37,21 @@ def run_stage(
     if any(isinstance(step, RewriteStep) for step in stage.passes):
         load_dialects(module.context)  # MLIR loads the dialects that its own passes depend on
     on_pass = on_pass or _progress_callback(stage)
+    observers = pass_observers()
     passes = passmanager.PassManager("builtin.module", module.context)
     raised: list[Exception] = []
     with _collecting_errors(passes) as reported:
-        for steps in _step_groups(stage) if on_pass is None else single_passes(stage):
+        for steps in single_passes(stage) if on_pass or observers else _step_groups(stage):
             if on_pass:
                 _add_callback(passes, on_pass, str(steps[0]))
+            for each in observers:
+                _add_observer(passes, each.before_pass, str(steps[0]))
             if isinstance(steps[0], RewriteStep):
                 _add_rewrite(passes, steps[0], reported, raised)
             else:
                 _add(passes, ",".join(map(str, steps)))
+            for each in observers:
+                _add_observer(passes, each.after_pass, str(steps[0]))
         passes.enable_verifier(False)  # after each pass it would double the time; it runs once at the end
         if print_passes:
             module.context.enable_multithreading(False)
@@ -97,6 +103,10 @@ def _flattened(step: Pass | Nested) -> Iterator[Pass | Nested]:
 
 def _add_callback(passes: passmanager.PassManager, on_pass: Callable[[str], None], name: str) -> None:
     passes.add(lambda _operation, _this: on_pass(name))
+
+
+def _add_observer(passes: passmanager.PassManager, observe: Callable[[str, ir.Operation], None], name: str) -> None:
+    passes.add(lambda operation, _this: observe(name, operation))
 
 
 def _add(passes: passmanager.PassManager, text: str) -> None:

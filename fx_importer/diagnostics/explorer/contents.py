@@ -10,7 +10,7 @@ from typing import Any
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.explorer.recorder import Recorder
 from fx_importer.diagnostics.explorer.sites import Frame, Site
-from fx_importer.diagnostics.explorer.views import View
+from fx_importer.diagnostics.explorer.view import View
 from fx_importer.diagnostics.source_lines import source_lines
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UnsupportedNode, UnsupportedProgramError
@@ -30,6 +30,8 @@ def contents_of(
     summary: ModuleSummary | None = None,
     error: FxImporterError | None = None,
     seconds: Mapping[str, float] | None = None,
+    checks: Sequence[Contents] = (),
+    divergences: Sequence[Contents] = (),
 ) -> Contents:
     """Return the contents of the report of a compilation.
 
@@ -41,9 +43,11 @@ def contents_of(
         summary: of the module; None if the lowering failed.
         error: the failure.
         seconds: times of stages by name, instead of those of ``trace``.
+        checks: the outputs that were compared with eager's, as in the JSON.
+        divergences: the first operations that differ, as in the JSON; files of places by their paths.
     """
     views: list[View] = []
-    stages: list[dict[str, Any]] = []
+    stages: list[Contents] = []
     for number, record in enumerate(trace.stages):
         found = recorder.recorded.get(number)
         if found and (not views or found.view.lines != views[-1].lines):
@@ -60,8 +64,10 @@ def contents_of(
         )
     problems = _problems(error, trace.stages)
     sites = list(recorder.sites.numbers)
-    paths = list(dict.fromkeys(path for path, _ in _frames(sites, problems)))
+    located = [*problems, *divergences]
+    paths = list(dict.fromkeys(path for path, _ in _frames(sites, located)))
     files = {path: number for number, path in enumerate(paths)}
+    names: dict[str, int] = {}
     return {
         "schema_version": SCHEMA_VERSION,
         "generator": f"fx-importer {version('fx-importer')}",
@@ -78,29 +84,38 @@ def contents_of(
                 "lines": list(view.lines),
                 "site_sets": list(view.sites),
                 "refused": _refused(view, recorder, sites, problems),
+                "nodes": [
+                    [each.line, names.setdefault(each.name, len(names)), list(each.inputs)] for each in view.nodes
+                ],
             }
             for view in views
         ],
+        "node_names": list(names),
+        "modules": dict(recorder.sites.classes),
         "site_sets": [list(each) for each in recorder.sites.sets],
         "sites": [
             {"module": each.module, "frames": [[files[path], line] for path, line in each.frames]} for each in sites
         ],
         "files": [{"path": path, "lines": source_lines(path)} for path in paths],
         "constants": [asdict(each) for each in summary.constants] if summary else [],
-        "problems": [
-            {
-                **each,
-                "places": [
-                    {**place, "file": None if place["file"] is None else files[place["file"]]}
-                    for place in each["places"]
-                ],
-            }
-            for each in problems
-        ],
+        "problems": _with_files(problems, files),
+        "checks": list(checks),
+        "divergences": _with_files(divergences, files),
     }
 
 
-def _problems(error: FxImporterError | None, stages: Sequence[StageRecord]) -> list[dict[str, Any]]:
+def _with_files(located: Sequence[Contents], files: Mapping[str, int]) -> list[Contents]:
+    """Return ``located`` with the paths of its places as indices of ``files``."""
+    return [
+        {
+            **each,
+            "places": [{**place, "file": files.get(place["file"])} for place in each["places"]],
+        }
+        for each in located
+    ]
+
+
+def _problems(error: FxImporterError | None, stages: Sequence[StageRecord]) -> list[Contents]:
     """Return the unsupported operators and nodes of a failure; files of places by their paths."""
     nodes = error.unsupported_nodes if isinstance(error, UnsupportedProgramError) else ()
     causes = error.causes if isinstance(error, (UnsupportedProgramError, StageFailed, CrashedError)) else ()
@@ -108,7 +123,7 @@ def _problems(error: FxImporterError | None, stages: Sequence[StageRecord]) -> l
     return [*(_node_problem(each, failed) for each in nodes), *map(_cause_problem, causes)]
 
 
-def _node_problem(node: UnsupportedNode, stage: str) -> dict[str, Any]:
+def _node_problem(node: UnsupportedNode, stage: str) -> Contents:
     path, _, line = (node.where or "").rpartition(":")
     place = {"file": path, "line": int(line), "module": None} if path and line.isdecimal() else None
     return {
@@ -121,7 +136,7 @@ def _node_problem(node: UnsupportedNode, stage: str) -> dict[str, Any]:
     }
 
 
-def _cause_problem(cause: Cause) -> dict[str, Any]:
+def _cause_problem(cause: Cause) -> Contents:
     return {
         "title": cause.call,
         "operator": cause.op,
@@ -132,7 +147,7 @@ def _cause_problem(cause: Cause) -> dict[str, Any]:
     }
 
 
-def _frames(sites: Sequence[Site], problems: Sequence[dict[str, Any]]) -> list[Frame]:
+def _frames(sites: Sequence[Site], problems: Sequence[Contents]) -> list[Frame]:
     """Return the source lines that ``sites`` and ``problems`` name, those nearest to the user's code first."""
     inner = [each.frames[0] for each in sites if each.frames]
     others = [frame for each in sites for frame in each.frames[1:]]
@@ -140,7 +155,7 @@ def _frames(sites: Sequence[Site], problems: Sequence[dict[str, Any]]) -> list[F
     return [*inner, *others, *(each for each in places if each[0] is not None)]
 
 
-def _refused(view: View, recorder: Recorder, sites: Sequence[Site], problems: Sequence[dict[str, Any]]) -> list[int]:
+def _refused(view: View, recorder: Recorder, sites: Sequence[Site], problems: Sequence[Contents]) -> list[int]:
     """Return the numbers of the lines of ``view`` that are operators which were refused, at their places."""
     wanted: dict[str, set[Frame]] = {}
     for each in problems:
@@ -149,7 +164,7 @@ def _refused(view: View, recorder: Recorder, sites: Sequence[Site], problems: Se
             wanted.setdefault(name, set()).update((place["file"], place["line"]) for place in each["places"])
     if not wanted:
         return []
-    at = [{frame for number in numbers for frame in sites[number].frames} for numbers in recorder.sites.sets]
+    at = [{frame for number in each for frame in sites[number].frames} for each in recorder.sites.sets]
     return [
         number
         for number, (line, place) in enumerate(zip(view.lines, view.sites, strict=True))

@@ -19,10 +19,11 @@ def json_text(contents: Contents) -> str:
 def html_page(contents: Contents) -> str:
     """Return a page that shows ``contents``, and loads nothing.
 
-    The page's policy allows its own script and style sheet, by their hashes, and no requests.
+    The page's policy allows its own script, by its hash, the style sheets of its code view, and no requests.
     """
-    style, script = _data("explorer.css"), _data("explorer.js")
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}"
+    style, script, embedded = _data("explorer.css"), _data("explorer.js"), _embedded(contents)
+    nonce = hashlib.sha256(embedded.encode()).hexdigest()[:32]
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src 'nonce-{nonce}'"
     title = html.escape(f"{contents['title']}: {contents['output_type']}")
     return "\n".join(
         [
@@ -32,9 +33,9 @@ def html_page(contents: Contents) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title>",
-            f"<style>{style}</style>",
+            f'<style nonce="{nonce}">{style}</style>',
             _data("explorer.html"),
-            f'<script type="application/json" id="contents">{_embedded(contents)}</script>',
+            f'<script type="application/json" id="contents">{embedded}</script>',
             f"<script>{script}</script>",
             "</html>\n",
         ]
@@ -52,4 +53,4 @@ def _hash(text: str) -> str:
 
 
 def _data(name: str) -> str:
-    return files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")
+    return files(__package__ or __name__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fx_importer.diagnostics.explorer.module_view import module_view
+from fx_importer.diagnostics.explorer.program_view import node_counts, program_view
 from fx_importer.diagnostics.explorer.sites import Sites
-from fx_importer.diagnostics.explorer.views import View, module_view, node_counts, program_view
+from fx_importer.diagnostics.explorer.view import View
+from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.module_summary import operation_counts
@@ -23,18 +26,18 @@ class Recorded:
 
 
 @dataclass
-class Recorder:
-    """Keeps the text after each stage, as the ``dumps`` of a `Trace`."""
+class Recorder(Observer):
+    """Keeps the text after each stage of a compilation: the first, if it observes several."""
 
     sites: Sites = field(default_factory=Sites)
     recorded: dict[int, Recorded] = field(default_factory=dict)
     """By the number of the stage in the trace."""
-
-    def before(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        """Do nothing: what is there before a stage is what was after the last one."""
+    trace: Trace | None = None
+    """The compilation that is recorded."""
 
     def after(self, trace: Trace, record: StageRecord, module: ir.Module | None) -> None:
-        if record.failure is not None:
+        self.trace = self.trace or trace
+        if record.failure is not None or trace is not self.trace:
             return
         number = len(trace.stages) - 1
         if module is not None:

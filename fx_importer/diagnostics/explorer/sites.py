@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch import fx
 
 from fx_importer.diagnostics.mlir_diagnostics import is_torch, read_frames, read_location
-from fx_importer.fx_graph.module_names import module_name
+from fx_importer.fx_graph.module_names import module_classes, module_name
 from fx_importer.mlir.bindings import ir
 
 Frame = tuple[str, int]
+
+_MOST_USERS = 16
+"""Sites beyond which a constant is not linked with its users: a mask that every layer reads came from none of them."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,13 @@ class Site:
 
 @dataclass
 class Sites:
-    """The distinct sites of a report, and the distinct sets of them, by number."""
+    """The distinct sites of a report, and the distinct sets of them, by number. Set 0 is empty."""
 
     numbers: dict[Site, int] = field(default_factory=dict)
-    sets: dict[tuple[int, ...], int] = field(default_factory=dict)
+    sets: list[tuple[int, ...]] = field(default_factory=lambda: [()])
+    classes: dict[str, str] = field(default_factory=dict)
+    """Names of the classes of submodules, by qualified name; that of the model is ``""``."""
+    _set_numbers: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
     _of_location: dict[ir.Attribute, int] = field(default_factory=dict)
 
     def of_location(self, location: ir.Location) -> int:
@@ -41,13 +47,25 @@ class Sites:
 
     def of_node(self, node: fx.Node) -> int:
         """Return the number of the set of the site of an FX node."""
+        self.classes.update(module_classes(node))
         frames = tuple(reversed(read_frames(node.meta.get("stack_trace"))))
-        return self._set(iter([_site(frames, module_name(node))]))
+        return self._set([_site(frames, module_name(node))])
 
-    def _set(self, sites: Iterator[Site]) -> int:
+    def of_users(self, users: Iterable[int]) -> int:
+        """Return the number of the union of the sets of the users of a value; of the empty set if they are many."""
+        united = {site for number in set(users) for site in self.sets[number]}
+        return self._number(united if len(united) <= _MOST_USERS else ())
+
+    def _set(self, sites: Iterable[Site]) -> int:
         known = [each for each in sites if each.module or each.frames]
-        numbers = tuple(sorted({self.numbers.setdefault(each, len(self.numbers)) for each in known}))
-        return self.sets.setdefault(numbers, len(self.sets))
+        return self._number({self.numbers.setdefault(each, len(self.numbers)) for each in known})
+
+    def _number(self, members: Iterable[int]) -> int:
+        key = tuple(sorted(members))
+        if key not in self._set_numbers:
+            self._set_numbers[key] = len(self.sets)
+            self.sets.append(key)
+        return self._set_numbers[key]
 
 
 def _sites(location: ir.Location) -> Iterator[Site]:

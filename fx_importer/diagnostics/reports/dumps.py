@@ -7,6 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
+from fx_importer.diagnostics.observers import Observer
 from fx_importer.diagnostics.reports.report_contents import readable
 from fx_importer.diagnostics.trace import StageRecord, Trace
 from fx_importer.errors import UsageError
@@ -14,7 +15,7 @@ from fx_importer.mlir.bindings import ir
 from fx_importer.options import RunOptions
 
 
-class Dumps:
+class Dumps(Observer):
     """Files in a new directory: ``03-stablehlo.before.mlir``, ``03-stablehlo.after.mlir``, ``stages.json``."""
 
     def __init__(self, running: RunOptions):

@@ -1,0 +1,118 @@
+"""Modules as views: their text, and the operations of their functions as a graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from fx_importer.diagnostics.explorer.sites import Sites
+from fx_importer.diagnostics.explorer.view import Node, View
+from fx_importer.diagnostics.reports.report_contents import READABLE_LIMIT
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.walk import operations
+
+_FILE = "fx-importer-explorer"
+_MARK = re.compile(rf' loc\("{_FILE}":(\d+):0\)')
+_CONSTANT = re.compile(r"constant|literal|tosa\.const")
+
+
+def module_view(module: ir.Operation, sites: Sites) -> View:
+    """Return ``module``, which is not changed, without its weights."""
+    copy = module.clone().operation
+    found = list(operations(copy))
+    places = [sites.of_location(op.location) for op in found]
+    _mark(found, copy.context)
+    _place_with_users(found, places, sites)
+    text = copy.get_asm(use_local_scope=True, large_elements_limit=16, enable_debug_info=True)
+    lines, marked, starts = _unmarked(text)
+    of_lines = tuple(0 if each is None else places[each] for each in marked)
+    return View("mlir", tuple(lines), of_lines, tuple(_nodes(found, starts)))
+
+
+def _mark(found: list[ir.Operation], context: ir.Context) -> None:
+    """Replace all locations by the numbers of their operations, as lines of a file."""
+    for number, op in enumerate(found):
+        op.location = mark = ir.Location.file(_FILE, number, 0, context=context)
+        for region in op.regions:
+            for block in region.blocks:
+                for argument in block.arguments:
+                    argument.set_location(mark)
+
+
+def _number(op: ir.Operation | ir.OpView) -> int:
+    location = op.location
+    assert isinstance(location, ir.FileLineColLoc)
+    return location.start_line
+
+
+def _place_with_users(found: list[ir.Operation], places: list[int], sites: Sites) -> None:
+    """Give operations that have no sites those of their users."""
+    for number in reversed(range(len(found))):  # users come after what they use
+        op = found[number]
+        if not places[number] and op.results and not op.regions:
+            users = [_number(use.owner) for result in op.results for use in result.uses]
+            places[number] = sites.of_users(places[each] for each in users)
+
+
+def _unmarked(text: str) -> tuple[list[str], list[int | None], dict[int, int]]:
+    """Return lines without marks, the number of the operation of each line, and the first line of each operation."""
+    lines: list[str] = []
+    marked: list[int | None] = []
+    starts: dict[int, int] = {}
+    opened: list[int] = []
+    size = 0
+    for line in text.splitlines():
+        marks = _MARK.findall(line)
+        line = _MARK.sub("", line)
+        size += len(line)
+        if size > READABLE_LIMIT:
+            lines.append("// truncated")
+            marked.append(None)
+            break
+        number = int(marks[-1]) if marks else None
+        first = len(lines)
+        if line.lstrip().startswith("}") and opened:
+            first = opened.pop()  # the location of an operation with regions is behind its last one
+            marked[first] = marked[first] if number is None else number
+            if line.endswith("{"):
+                opened.append(first)
+        elif line.endswith("{"):
+            opened.append(first)
+            number = None
+        if number is not None and not line.lstrip().startswith("^"):
+            starts[number] = first
+        lines.append(line)
+        marked.append(number)
+    return lines, marked, starts
+
+
+def _nodes(found: list[ir.Operation], starts: dict[int, int]) -> Iterator[Node]:
+    """Yield the arguments and operations of functions, with what they use of each other."""
+    nodes: dict[tuple[int, int], int] = {}
+
+    def inputs(op: ir.Operation) -> Iterable[int]:
+        used = [value for each in operations(op) for value in each.operands]
+        return dict.fromkeys(nodes[each] for each in map(_key, used) if each in nodes)
+
+    for function in found:
+        if function.name != "func.func":
+            continue
+        for block in function.regions[0].blocks:
+            for argument in block.arguments:
+                nodes[_key(argument)] = len(nodes)
+                yield Node(starts.get(_number(function), 0), "argument", ())
+            for op in (each.operation for each in block.operations):
+                number = _number(op)
+                if number not in starts or (not op.operands and _CONSTANT.search(op.name)):
+                    continue
+                used = tuple(inputs(op))
+                nodes[number, -1] = len(nodes)
+                yield Node(starts[number], op.name, used)
+
+
+def _key(value: ir.Value) -> tuple[int, int]:
+    """Return what `_nodes` knows ``value`` by: the number of its operation, and that of an argument of its region."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return _number(owner.owner), ir.BlockArgument(value).arg_number
+    return _number(owner), -1

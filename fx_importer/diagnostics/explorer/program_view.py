@@ -1,0 +1,90 @@
+"""Exported programs as views: a line for each node, and the nodes as a graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+from fx_importer.diagnostics.explorer.sites import Sites
+from fx_importer.diagnostics.explorer.view import Node, View
+
+
+def program_view(programs: Mapping[str, ExportedProgram], sites: Sites) -> View:
+    """Return the graphs of ``programs``, a line for each node."""
+    rows: list[tuple[str, int]] = []
+    nodes: list[Node] = []
+    for name, program in programs.items():
+        arguments = set(program.graph_signature.user_inputs)
+        for graph_name, graph in _graphs(name, program.graph_module):
+            _append_graph(graph_name, graph, sites, rows, nodes, arguments if graph is program.graph_module else set())
+    return View("fx", tuple(text for text, _ in rows), tuple(number for _, number in rows), tuple(nodes))
+
+
+def _graphs(name: str, graph: fx.GraphModule) -> Iterator[tuple[str, fx.GraphModule]]:
+    yield name, graph
+    for child, module in graph.named_children():
+        if isinstance(module, fx.GraphModule):
+            yield from _graphs(f"{name}.{child}", module)
+
+
+def _append_graph(
+    name: str,
+    graph: fx.GraphModule,
+    sites: Sites,
+    rows: list[tuple[str, int]],
+    nodes: list[Node],
+    arguments: Container[object],
+) -> None:
+    numbers: dict[fx.Node, int] = {}
+    rows.append((f"graph {name} {{", 0))
+    for node in graph.graph.nodes:
+        if node.op == "call_function" or node.op == "output" or node.name in arguments:
+            inputs = tuple(numbers[each] for each in node.all_input_nodes if each in numbers)
+            called = {"call_function": str(node.target), "placeholder": "argument"}.get(node.op, node.op)
+            numbers[node] = len(nodes)
+            nodes.append(Node(len(rows), called, inputs))
+        place = sites.of_node(node)
+        if not place and node.op in ("placeholder", "get_attr"):  # weights: where they are used
+            place = sites.of_users(sites.of_node(user) for user in node.users)
+        rows.extend((line, place) for line in _node_text(node).splitlines())
+    rows.append(("}", 0))
+
+
+def _node_text(node: fx.Node) -> str:
+    arguments = [_value(each) for each in node.args] + [f"{key}={_value(each)}" for key, each in node.kwargs.items()]
+    called = str(node.target) if node.op == "call_function" else f"{node.op} {node.target}"
+    if callable(node.target) and not isinstance(node.target, torch._ops.OpOverload):
+        called = getattr(node.target, "__name__", called)
+    type_ = _type(node.meta.get("val"))
+    return f"  %{node.name} = {called}({', '.join(arguments)})" + (f" : {type_}" if type_ else "")
+
+
+def _value(argument: object) -> str:
+    if isinstance(argument, fx.Node):
+        return f"%{argument.name}"
+    if isinstance(argument, (list, tuple)):
+        return f"[{', '.join(map(_value, argument))}]"
+    return " ".join(str(argument).split())
+
+
+def _type(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(_type, value))})"
+    return "" if value is None else type(value).__name__
+
+
+def node_counts(programs: Mapping[str, ExportedProgram]) -> dict[str, int]:
+    """Return the counts of the calls in ``programs`` by operator, the most frequent first."""
+    nodes = [
+        node
+        for name, program in programs.items()
+        for _, graph in _graphs(name, program.graph_module)
+        for node in graph.graph.nodes
+    ]
+    return dict(Counter(str(node.target) for node in nodes if node.op == "call_function").most_common())

@@ -1,0 +1,256 @@
+"""The explorer in headless Chromium: links, search, changes, graph, accessibility, and that nothing is requested."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fx_importer.diagnostics.explorer import Contents, html_page
+from tests.diagnostics.explorer import pages
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra 'test'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ROOT = Path(__file__).parents[3]
+SCREENSHOTS = ROOT / "out" / "explorer"
+AXE = ROOT / "explorer" / "node_modules" / "axe-core" / "axe.min.js"
+SWITCHES = [  # without connections of Chromium's own
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium, as .ci/run does")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield launched
+        launched.close()
+
+
+class Opened:
+    """A page that is open in the browser."""
+
+    def __init__(self, page: Any, path: Path):
+        self.page, self.name = page, path.stem
+        self.requests: list[str] = []
+        self.problems: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        page.set_default_timeout(10_000)
+        started = time.perf_counter()
+        page.goto(path.as_uri())
+        page.wait_for_selector("#tabs button")
+        self.seconds = time.perf_counter() - started
+
+    def line(self, pane: str, text: str) -> Any:
+        return self.page.locator(f"#pane-{pane} .cm-line", has_text=text).first
+
+    def click(self, pane: str, index: int, lines: list[str], text: str) -> None:
+        """Scroll to the first of ``lines`` with ``text`` by the address, clear the links, and click the line."""
+        row = next(number for number, line in enumerate(lines, 1) if text in line)
+        self.page.evaluate(f"location.hash = '#{pane}/{index}/{row}'")
+        self.page.wait_for_selector(f"#pane-{pane} .cm-line.chosen")
+        self.page.keyboard.press("Escape")
+        line, code = self.line(pane, text).bounding_box(), self.page.locator(f"#pane-{pane} .code").bounding_box()
+        self.page.mouse.click(code["x"] + code["width"] / 2, line["y"] + line["height"] / 2)  # a line may be wider
+        self.page.wait_for_selector(f"#pane-{pane} .cm-line.chosen")
+
+    def linked(self, pane: str) -> list[str]:
+        return self.page.locator(f"#pane-{pane} .cm-line.linked").all_text_contents()
+
+    def chosen(self) -> list[str]:
+        return self.page.locator(".cm-line.chosen").all_text_contents()
+
+    def picture(self, name: str) -> None:
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{self.name}-{name}.png")
+
+    def check_accessible(self) -> None:
+        """Assert that axe-core finds nothing serious on what is in sight, in light and dark."""
+        if not AXE.exists():
+            pytest.skip("needs axe-core: npm ci, in explorer/, as .ci/run does")
+        self.page.evaluate(AXE.read_text())
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme)
+            found = self.page.evaluate("axe.run()")["violations"]
+            serious = [
+                (each["id"], node["html"][:200], node["failureSummary"])
+                for each in found
+                if each["impact"] in ("serious", "critical")
+                for node in each["nodes"][:3]
+            ]
+            assert not serious
+        self.page.emulate_media(color_scheme="light")
+
+
+Open = Callable[[str, Contents], Opened]
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    opened: list[Opened] = []
+
+    def open_(name: str, contents: Contents) -> Opened:
+        path = tmp_path / f"{name}.html"
+        path.write_text(html_page(contents), encoding="utf-8")
+        opened.append(Opened(browser.new_page(viewport={"width": 1600, "height": 1000}), path))
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.page.close()
+        assert each.problems == []
+        assert each.requests == [(tmp_path / f"{each.name}.html").as_uri()] * len(each.requests)
+
+
+def test_minilm(open_page: Open):
+    contents = pages.minilm()
+    assert len(html_page(contents).encode()) < 3e6
+    opened = open_page("minilm", contents)
+    page = opened.page
+    assert page.locator(".pane").count() == 4  # the source, the exported program, the torch dialect, TOSA
+
+    # From a source line to the operations.
+    query = "query_layer = self.query(hidden_states)"
+    opened.click("source", 0, contents["files"][0]["lines"], query)
+    assert query in opened.chosen()[0]
+    assert any("aten.linear" in each for each in opened.linked("first"))
+    assert not any("softmax" in each for each in opened.linked("middle"))
+    assert any("torch.aten.mm" in each for each in opened.linked("middle"))
+    assert any("tosa." in each for each in opened.linked("last"))
+    assert "#source/0/" in page.url
+    opened.picture("source-line")
+
+    # And back.
+    opened.click("first", 0, contents["views"][0]["lines"], "aten.gelu")
+    assert "aten.gelu" in opened.chosen()[0]
+    assert opened.linked("source")
+
+    page.keyboard.press("/")
+    page.keyboard.type("tosa.matmul")
+    count = sum("tosa.matmul" in line for line in contents["views"][-1]["lines"])
+    assert page.locator("#found").text_content() == f"{count} lines"
+    page.keyboard.press("Enter")
+    assert "tosa.matmul" in opened.chosen()[0]
+    opened.picture("search")
+    page.keyboard.press("Escape")
+    assert opened.chosen() == []
+
+    # The picture opens level by level.
+    page.click("#tab-graph")
+    for group in ("transformer", "encoder.layer", "0"):
+        page.locator(".closed > .hit", has_text=f"▸ {group} ·").click()
+    assert page.locator(".graph .group:not(.closed)").count() == 4
+    assert page.locator(".closed > .hit", has_text="attention").count() == 1
+    opened.picture("graph")
+    page.locator(".operation > .hit").last.click()
+    assert len(opened.chosen()) == 1
+
+    page.click("#tab-stages")
+    page.locator("button.changes").last.click()
+    assert page.locator("#pane-last .cm-line.added").count()
+    assert page.locator("#pane-last .cm-foldPlaceholder").count()
+    opened.picture("changes")
+    opened.check_accessible()
+
+
+def test_module_tree(open_page: Open):
+    opened = open_page("resnet50", pages.resnet50())
+    page = opened.page
+    page.click("#tab-graph")
+    for group in ("layers", "2", "0"):
+        page.locator(".closed > .hit", has_text=f"▸ {group} ·").first.click()
+    assert page.locator(".graph .group:not(.closed)").count() == 4
+    opened.picture("graph")
+    opened.check_accessible()
+    page.keyboard.press("g")
+
+    page.click("#tab-modules")
+    page.get_by_label("Submodules of layers").click()
+    page.locator(".modules").get_by_role("button", name="3", exact=True).click()
+    assert page.url.endswith("#module/layers.3")
+    assert opened.line("first", "p_layers_3_0_reduce_0_weight").count() == 1
+    assert opened.line("first", "p_layers_2_0_reduce_0_weight").count() == 0
+    assert page.locator("#pane-last .cm-foldPlaceholder").count() >= 2
+    opened.picture("modules")
+    opened.check_accessible()
+    page.click("#tab-constants")
+    opened.picture("constants")
+    opened.check_accessible()
+
+
+def test_keyboard_and_theme(open_page: Open):
+    opened = open_page("small", pages.verified())
+    page = opened.page
+    page.locator("#pane-source .cm-content").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("location.hash === '#source/0/2'")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_function("location.hash === '#first/0/1'")
+    page.click("#theme")
+    page.click("#theme")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(13, 17, 23)"
+    page.click("#tab-checks")
+    cells = page.locator("#overview td").all_text_contents()
+    assert cells[:4] == ["jit", "main[0]", "output", "float32[2, 3]"]
+    opened.picture("dark")
+    page.locator("#pane-first .close").click()
+    assert page.locator(".pane:visible").count() == len(page.query_selector_all(".pane")) - 1
+    page.locator("#hidden-panes button").click()
+    opened.check_accessible()
+
+
+def test_failing(open_page: Open):
+    opened = open_page("failing", pages.failing())
+    page = opened.page
+    assert page.locator("#tab-problems").get_attribute("aria-expanded") == "true"
+    assert "_standard_gamma" in (page.locator("#overview").text_content() or "")
+    assert "_standard_gamma(" in (page.locator("#pane-source .cm-line.refused").first.text_content() or "")
+    assert "_standard_gamma" in (page.locator("#pane-last .cm-line.refused").first.text_content() or "")
+    opened.picture("problems")
+    page.click("#tab-graph")
+    assert "_standard_gamma" in (page.locator(".operation.refused").first.text_content() or "")
+    opened.picture("graph")
+    opened.check_accessible()
+
+
+def test_ten_thousand_operations(open_page: Open):
+    contents = pages.large()
+    opened = open_page("large", contents)
+    page = opened.page
+    page.wait_for_selector("#pane-last .cm-line")
+    assert opened.seconds < 3
+    started = time.perf_counter()
+    page.click("#tab-graph")
+    for _ in range(3):
+        page.locator(".closed > .hit").last.click()
+    page.locator(".operation").first.wait_for()
+    assert time.perf_counter() - started < 3
+    assert page.locator(".graph .group, .operation").count() < 200
+    opened.picture("graph")
+    page.click("#tab-stages")
+    page.locator("button.changes").last.click()
+    assert page.locator("#pane-last .cm-line.added").count()
+    opened.picture("changes")
+
+
+def test_reports_with_little_in_them(open_page: Open):
+    contents = pages.large(3)
+    opened = open_page("three", contents)
+    assert opened.line("last", "arith.addf").count() == 1
+    nothing = {**contents, "views": [], "stages": [], "files": [], "sites": [], "site_sets": [[]]}
+    failed = {**nothing, "error": "the model could not be exported", "outcome": "failed"}
+    page = open_page("nothing", failed).page
+    assert page.locator(".pane").count() == 0
+    assert "could not be exported" in page.locator("#overview").text_content()

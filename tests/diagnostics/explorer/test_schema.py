@@ -1,0 +1,61 @@
+"""The JSON of reports has the schema in docs/explorer.schema.json, and its indices exist."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.diagnostics.explorer import pages
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "explorer.schema.json").read_text())
+
+
+def checked(contents: dict[str, Any]) -> dict[str, Any]:
+    contents = json.loads(json.dumps(contents, allow_nan=False))
+    jsonschema.Draft202012Validator(SCHEMA).validate(contents)
+    assert set(contents) == set(SCHEMA["properties"])
+    for view in contents["views"]:
+        assert len(view["lines"]) == len(view["site_sets"])
+        assert max(view["site_sets"]) < len(contents["site_sets"])
+        for number, (line, name, inputs) in enumerate(view["nodes"]):
+            written = contents["node_names"][name].removeprefix("func.")
+            assert written == "argument" or written in view["lines"][line]
+            assert all(each < number for each in inputs)
+    return contents
+
+
+def test_lowered_and_verified():
+    contents = checked(pages.verified())
+    check = contents["checks"][0]
+    assert (check["backend"], check["output"], check["dtype"], check["shape"]) == ("jit", "output", "float32", [2, 3])
+    nodes = contents["views"][0]["nodes"]
+    names = [contents["node_names"][name] for _, name, _ in nodes]
+    assert names == ["argument", "aten.mul.Tensor", "aten.softmax.int", "output"]
+    assert [inputs for _, _, inputs in nodes] == [[], [0], [1], [2]]
+    assert contents["modules"][""] == "Small"
+
+
+def test_failing():
+    contents = checked(pages.failing())
+    assert contents["outcome"] == "failed"
+    assert contents["modules"]["mix"] == "Linear"
+
+
+def test_constants_belong_to_their_users():
+    contents = checked(pages.failing())
+    first = contents["views"][0]
+    row = next(n for n, line in enumerate(first["lines"]) if "%p_mix_weight" in line)
+    sites = contents["site_sets"][first["site_sets"][row]]
+    assert [contents["sites"][each]["module"] for each in sites] == ["mix"]
+
+
+@pytest.mark.parametrize("key", ["views", "outcome"])
+def test_schema_is_strict(key: str):
+    contents = pages.large(2)
+    del contents[key]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate(contents)
