@@ -16,6 +16,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from benchmarks.quantized_nets import EfficientNetLite, KeywordSpotting, MobileNetV3Small, Recurrent, UNet
 from benchmarks.rows import DOCS, renew
 from fx_importer import UsageError, lower, quantize
 from fx_importer.api.lowered import Lowered
@@ -26,45 +27,6 @@ ACCELERATORS = ("ethos-u55-128", "ethos-u85-256")
 HEAD = (
     "| model | integer | in floating point | bit-exact | noise, dB | Vela, thousand cycles |\n|---|---|---|---|---|---|"
 )
-
-
-class KeywordSpotting(nn.Sequential):
-    """DS-CNN: depthwise separable convolutions over a spectrogram."""
-
-    def __init__(self) -> None:
-        def block() -> list[nn.Module]:
-            depthwise = nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
-            pointwise = nn.Conv2d(64, 64, 1, bias=False)
-            return [depthwise, nn.BatchNorm2d(64), nn.ReLU(), pointwise, nn.BatchNorm2d(64), nn.ReLU()]
-
-        stem = [nn.Conv2d(1, 64, (10, 4), stride=2, padding=(5, 1), bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-        blocks = [each for _ in range(4) for each in block()]
-        super().__init__(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 12))
-
-
-class UNet(nn.Module):
-    """Two levels with concatenations; the way up is a transposed convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.deep = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
-        self.up, self.out = nn.ConvTranspose2d(32, 16, 2, stride=2), nn.Conv2d(32, 2, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.down(x))
-        deep = torch.relu(self.deep(nn.functional.max_pool2d(x, 2)))
-        return self.out(torch.cat([x, torch.relu(self.up(deep))], 1))
-
-
-class Recurrent(nn.Module):
-    """An LSTM and a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.out = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.lstm(x)[0][:, -1])
 
 
 class Output(nn.Module):
@@ -99,20 +61,19 @@ def _llama() -> tuple[nn.Module, Tensor]:
     return Output(transformers.LlamaForCausalLM(config), "logits"), torch.randint(0, 100, (1, 16))
 
 
-_VIT = {"image_size": 64, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+_VIT = {"image_size": 64, "hidden_size": 192, "num_hidden_layers": 12, "num_attention_heads": 3}
 MODELS: Mapping[str, Callable[[], tuple[nn.Module, Tensor]]] = {
-    "DS-CNN": lambda: (KeywordSpotting(), torch.randn(1, 1, 49, 10)),
-    "U-Net, two levels": lambda: (UNet(), _image()),
-    "ResNet-18": _classifier(
-        "ResNet", layer_type="basic", depths=[2] * 4, embedding_size=16, hidden_sizes=[16, 32, 64, 128]
-    ),
-    "ResNet-50, a quarter": _classifier("ResNet", embedding_size=16, hidden_sizes=[64, 128, 256, 512]),
     "MobileNetV2 0.35": _classifier("MobileNetV2", image_size=64, depth_multiplier=0.35),
-    "EfficientNet-B0, small": _classifier("EfficientNet", image_size=64, width_coefficient=0.25, hidden_dim=320),
-    "ViT, two layers": _classifier("ViT", **_VIT),
+    "MobileNetV3-small": lambda: (MobileNetV3Small(), _image()),
+    "ResNet-18": _classifier("ResNet", layer_type="basic", depths=[2] * 4, hidden_sizes=[64, 128, 256, 512]),
+    "ResNet-50": _classifier("ResNet"),
+    "EfficientNet-Lite0": lambda: (EfficientNetLite(), _image()),
+    "DS-CNN": lambda: (KeywordSpotting(), torch.randn(1, 1, 49, 10)),
+    "U-Net": lambda: (UNet(), _image()),
     "MobileViT-XXS": _classifier(
         "MobileViT", image_size=64, hidden_sizes=[64, 80, 96], neck_hidden_sizes=[16, 16, 24, 48, 64, 80, 320]
     ),
+    "ViT-tiny": _classifier("ViT", **_VIT, intermediate_size=768),
     "BERT, two layers": _bert,
     "LSTM": lambda: (Recurrent(), torch.randn(1, 12, 16)),
     "Llama, one layer": _llama,

@@ -14,12 +14,23 @@ from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit_linalg import LinalgOps
-from fx_importer.quantization import integer, operators
+from fx_importer.quantization import integer, operators, operators_of_layers
+
+_DECOMPOSED = {
+    operators: (
+        *("to_signed", "to_unsigned", "rescale", "binary", "conv2d", "linear", "matmul", "sum", "max_pool2d"),
+        *("avg_pool2d", "table", "softmax"),
+    ),
+    operators_of_layers: ("normalize", "resize_nearest", "resize_bilinear", "conv_transpose2d"),
+}
 
 
 def _decomposed() -> list[Decomposition]:
-    whole = ("rescale", "binary", "conv2d", "linear", "matmul", "sum", "max_pool2d", "avg_pool2d", "table", "softmax")
-    return [decomposes(getattr(integer, name).default)(getattr(operators, name)) for name in whole]
+    return [
+        decomposes(getattr(integer, name).default)(getattr(module, name))
+        for module, names in _DECOMPOSED.items()
+        for name in names
+    ]
 
 
 # --- StableHLO ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,18 @@ _UNCHANGED = (2**30, 30)
 """The multiplier and the shift of one."""
 
 
+@lowers(integer.to_signed.default, into="tosa")
+def to_signed(emit: TosaEmitter, x: ir.Value) -> ir.Value:
+    """Emit the rescale of uint8 to int8."""
+    return rescaled(emit, x, "i8", [_UNCHANGED[0]], [_UNCHANGED[1]], -128, 0, unsigned="input_unsigned")
+
+
+@lowers(integer.to_unsigned.default, into="tosa")
+def to_unsigned(emit: TosaEmitter, x: ir.Value) -> ir.Value:
+    """Emit the rescale of int8 to uint8."""
+    return rescaled(emit, x, "i8", [_UNCHANGED[0]], [_UNCHANGED[1]], 0, -128, unsigned="output_unsigned")
+
+
 @lowers(integer.rescale.default, into="tosa")
 def rescale(emit: TosaEmitter, x: ir.Value, zero_point: int, multiplier: int, shift: int, *out: int) -> ir.Value:
     """Emit a rescale to another zero point, and a clamp."""
@@ -181,8 +193,12 @@ def rescaled(
     shifts: Sequence[int],
     zero_point: int,
     out_zero_point: int,
+    unsigned: str = "",
 ) -> ir.Value:
-    """Emit a rescale to ``element``, by one scale or by one for each element of the last axis."""
+    """Emit a rescale to ``element``, by one scale or by one for each element of the last axis.
+
+    ``unsigned`` names the attribute that says that the operand or the result is; their zero point is in bits of i8.
+    """
     dtypes = {"i8": np.int8, "i32": np.int32}
     constants = [
         emit.const_array(np.array(values, dtype))
@@ -200,7 +216,7 @@ def rescaled(
         "per_channel": yes if len(multipliers) > 1 else no,
         "input_unsigned": no,
         "output_unsigned": no,
-    }
+    } | ({unsigned: yes} if unsigned else {})
     return emit.op("tosa.rescale", [with_element(x.type, element)], [x, *constants], attributes).result
 
 
@@ -211,5 +227,5 @@ def _clamped(emit: TosaEmitter, x: ir.Value, low: int, high: int) -> ir.Value:
     return emit.op("tosa.clamp", [x.type], [x], bounds).result
 
 
-RULES = (rescale, binary, conv2d, linear, matmul, reduce_sum, max_pool2d, avg_pool2d, table)
+RULES = (to_signed, to_unsigned, rescale, binary, conv2d, linear, matmul, reduce_sum, max_pool2d, avg_pool2d, table)
 """The rules of operators with one accumulator."""

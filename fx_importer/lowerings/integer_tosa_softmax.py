@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fx_importer.lowerings.integer_tosa import RULES, rescaled, result_of
-from fx_importer.lowerings.lowering_registry import Lowerings
+from fx_importer.lowerings.integer_tosa import rescaled, result_of
 from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
@@ -16,16 +15,26 @@ _BYTE = ([2**30], [22])
 
 @lowers(integer.softmax.default, into="tosa")
 def softmax(
-    emit: TosaEmitter, x: ir.Value, high: ir.Value, low: ir.Value, axis: int, multiplier: int, shift: int, *out: int
+    emit: TosaEmitter,
+    x: ir.Value,
+    high: ir.Value,
+    low: ir.Value,
+    mask: ir.Value | None,
+    axis: int,
+    multiplier: int,
+    shift: int,
+    *out: int,
 ) -> ir.Value:
     """Emit differences from the largest element, as i8, powers of them, and their quotients with the sum."""
+    if mask is not None:
+        x = emit.select(mask, x, emit.constant(-128, "i8"))
     largest = emit.amax(x, [axis], keepdim=True)
     below = emit.sub(rescaled(emit, x, "i32", *_ONE, 0, 0), rescaled(emit, largest, "i32", *_ONE, 0, 0))
     place = rescaled(emit, below, "i8", *_ONE, 0, 127)
-    upper = rescaled(emit, emit.value("tosa.table", x.type, place, high), "i32", *_BYTE, 0, 0)
-    lower = rescaled(emit, emit.value("tosa.table", x.type, place, low), "i32", *_ONE, -128, 0)
-    powers = emit.add(upper, lower)
-    sums = emit.sum(powers, [axis], keepdim=True)
+    powers = looked_up(emit, place, high, low)
+    if mask is not None:
+        powers = emit.select(mask, powers, emit.constant(0, "i32"))
+    sums = emit.maximum(emit.sum(powers, [axis], keepdim=True), 1)
     one = emit.constant(1, "i32")
     rounding = emit.attribute("false")
     half = emit.op(
@@ -35,9 +44,11 @@ def softmax(
     return result_of(emit, quotients, [multiplier], [shift], *out)
 
 
+def looked_up(emit: TosaEmitter, place: ir.Value, high: ir.Value, low: ir.Value) -> ir.Value:
+    """Emit values of 15 bits, as i32, of tables of their bytes; ``low`` is less 128."""
+    upper = rescaled(emit, emit.value("tosa.table", place.type, place, high), "i32", *_BYTE, 0, 0)
+    return emit.add(upper, rescaled(emit, emit.value("tosa.table", place.type, place, low), "i32", *_ONE, -128, 0))
+
+
 def _of_rank(emit: TosaEmitter, x: ir.Value, like: ir.Value) -> ir.Value:
     return emit.reshape(x, [1] * len(emit.shape(like)))
-
-
-INTEGER_TOSA = Lowerings((*RULES, softmax))
-"""The rules of all operators."""

@@ -17,20 +17,22 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.all_rules import RULES
 from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor, table_of
 from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.movement import MOVEMENT, move
 from fx_importer.quantization.operators import integer
-from fx_importer.quantization.qdq import is_quantized, kind_of, params_of
-from fx_importer.quantization.rules import RULES
-from fx_importer.quantization.rules_of_layers import LAYERS
+from fx_importer.quantization.qdq import is_quantized, is_unsigned, kind_of, params_of
 from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.written_values import without_writes
 
 Remark = Callable[[str], None]
-_RULES = RULES | LAYERS
+_PLACES = (aten.argmax.default, aten.argmin.default)
+"""Operators whose result is that of the integers."""
 
 
 def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
@@ -51,7 +53,7 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     asked = [node for node in graph.nodes if folder.computes(node)]
     folder.fold()
     left = set(graph.nodes)
-    floats = [node for node in asked if node in left]
+    floats = [node for node in asked if node in left and folder.computes(node)]
     remark(f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer")
     for node in floats:
         remark(f"float: {node.name} = {node.target}: {folder.why(node)}")
@@ -65,21 +67,25 @@ class _Folder(Scope):
         self.constants, self.graph = constants, graph
         self._integers: dict[tuple[fx.Node, Params], fx.Node | NoIntegerForm] = {}
         self._operands: dict[fx.Node, tuple[fx.Node, Params] | None] = {}
+        self._reasons: dict[fx.Node, str] = {}
 
     def computes(self, node: fx.Node) -> bool:
         """Return whether ``node`` is an operator on activations, and not one that quantizes."""
         called = node.op == "call_function" and isinstance(node.target, OpOverload)
-        numeric = isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
-        return called and not numeric and kind_of(node) is None and self.constants.value(node) is None
+        if not called or kind_of(node) is not None or self.constants.value(node) is not None:
+            return False
+        return any(map(_is_floating, (node, *node.all_input_nodes)))
 
     def fold(self) -> None:
         """Replace the quantize operators whose operand has an integer form."""
         for node in list(self.graph.nodes):
-            if kind_of(node) == "quantize" and (params := params_of(node, self.constants.value)):
-                try:
-                    node.replace_all_uses_with(self.integer(node.args[0], params))
-                except NoIntegerForm:
-                    continue
+            try:
+                if kind_of(node) == "quantize" and (params := params_of(node, self.constants.value)):
+                    node.replace_all_uses_with(self._stored(node, self.integer(node.args[0], params)))
+                elif node.target in _PLACES:
+                    node.replace_input_with(node.args[0], self.quantized(node.args[0])[0])
+            except NoIntegerForm as reason:
+                self._reasons.setdefault(node, str(reason))
         self.graph.eliminate_dead_code()
 
     def why(self, node: fx.Node) -> str:
@@ -89,6 +95,7 @@ class _Folder(Scope):
             for (asked, _), each in self._integers.items()
             if asked is node and isinstance(each, NoIntegerForm)
         ]
+        reasons += [self._reasons[node]] if node in self._reasons else []
         return reasons[0] if reasons else "its result is not quantized to int8"
 
     # --- what rules ask for -----------------------------------------------------------------------------------------
@@ -114,12 +121,15 @@ class _Folder(Scope):
         """
         if not isinstance(node, fx.Node):
             raise NoIntegerForm(f"its operand {node} is a number")
-        if node not in self._operands:
-            self._operands[node] = self._quantized(node)
-        found = self._operands[node]
+        found = self._operand(node)
         if found is None:
             raise NoIntegerForm(f"its operand {node.name} is not quantized to int8")
         return found
+
+    def _operand(self, node: fx.Node) -> tuple[fx.Node, Params] | None:
+        if node not in self._operands:
+            self._operands[node] = self._quantized(node)
+        return self._operands[node]
 
     def call(self, at: fx.Node, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """Insert a call before ``at``, with its source line and an example value."""
@@ -133,10 +143,13 @@ class _Folder(Scope):
     # ----------------------------------------------------------------------------------------------------------------
 
     def _integer(self, node: fx.Node, params: Params) -> fx.Node:
+        if isinstance(node, fx.Node) and kind_of(node) == "dequantize" and self._operand(node) is not None:
+            return self._rescaled(node, *self.quantized(node), params)
+        if (known := self.constants.value(node)) is not None and known.dtype == torch.float32:
+            levels = (known * (1 / params.scale)).round() + params.zero_point
+            return self.constants.add(levels.clamp(params.low, params.high).to(params.dtype))
         if not isinstance(node, fx.Node) or node.op != "call_function":
             raise NoIntegerForm("an input of the program")
-        if kind_of(node) == "dequantize":
-            return self._rescaled(node, *self.quantized(node), params)
         if (bounds := clamp_bounds(node)) is not None:
             low, high = (params.quantized(each) for each in bounds)
             return self.integer(node.args[0], Params(params.scale, params.zero_point, min(low, high), high))
@@ -144,7 +157,7 @@ class _Folder(Scope):
             return self.integer(node.args[0], replace(params, scale=params.scale / factor))
         if node.target in MOVEMENT:
             return move(self, node, lambda each: self.integer(each, params), params)
-        rule = _RULES.get(node.target, table_of)
+        rule = RULES.get(node.target, table_of)
         try:
             return rule(self, node, params)
         except NoIntegerForm as reason:
@@ -154,6 +167,16 @@ class _Folder(Scope):
                 return table_of(self, node, params)
             except NoIntegerForm:
                 raise reason from None
+
+    def _stored(self, quantize: fx.Node, x: fx.Node) -> fx.Node:
+        """Return ``x`` in the dtype of a quantize operator."""
+        return self.call(quantize, integer.to_unsigned.default, x) if is_unsigned(quantize) else x
+
+    def _signed(self, at: fx.Node, x: fx.Node) -> fx.Node:
+        """Return the uint8 ``x`` less 128, as int8."""
+        if x.target is integer.to_unsigned.default:
+            return x.args[0]  # type: ignore[return-value]
+        return self.call(at, integer.to_signed.default, x)
 
     def _rescaled(self, at: fx.Node, x: fx.Node, old: Params, new: Params) -> fx.Node:
         same = (old.scale, old.zero_point) == (new.scale, new.zero_point)
@@ -170,7 +193,7 @@ class _Folder(Scope):
             source = node.args[0]
             if params is None or not isinstance(source, fx.Node):
                 return None
-            return source, params
+            return (self._signed(node, source) if is_unsigned(node) else source), params
         if (factor := positive_factor(node)) is not None:
             try:
                 x, params = self.quantized(node.args[0])
@@ -191,3 +214,8 @@ class _Folder(Scope):
         except NoIntegerForm:
             return None
         return (moved, found[0]) if len(set(found)) == 1 else None
+
+
+def _is_floating(node: fx.Node) -> bool:
+    values = tree_leaves(node.meta.get("val"))
+    return any(isinstance(each, torch.Tensor) and each.is_floating_point() for each in values)

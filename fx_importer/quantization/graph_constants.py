@@ -51,7 +51,10 @@ class GraphConstants:
             known = isinstance(held, Tensor) and not isinstance(held, FakeTensor) and not held.is_meta
             return held.detach() if known else None
         target = node.target
-        if node.op != "call_function" or not isinstance(target, OpOverload) or not node.all_input_nodes:
+        if node.op != "call_function" or not isinstance(target, OpOverload):
+            return None
+        example = node.meta.get("val")
+        if not isinstance(example, Tensor) or not all(isinstance(size, int) for size in example.shape):
             return None
         if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
             return None

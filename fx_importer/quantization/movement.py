@@ -10,6 +10,7 @@ from torch import fx
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.operators import integer
+from fx_importer.quantization.resizes import NEAREST, nearest_places
 from fx_importer.quantization.scales import NoIntegerForm, Params
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.windows import pool_windows
@@ -43,6 +44,19 @@ _SAME = (
     aten.pixel_shuffle.default,
     aten.channel_shuffle.default,
     aten.embedding.default,
+    aten.roll.default,
+    aten.gather.default,
+    aten.tile.default,
+    aten.repeat_interleave.self_int,
+    aten.index.Tensor,
+    aten.amax.default,
+    aten.amin.default,
+    aten.max.default,
+    aten.min.default,
+    aten.reflection_pad1d.default,
+    aten.reflection_pad2d.default,
+    aten.replication_pad1d.default,
+    aten.replication_pad2d.default,
 )
 """Called with integers in place of the first operand."""
 LISTS = (aten.cat.default, aten.stack.default, aten.concat.default)
@@ -52,7 +66,10 @@ _PADS = (aten.constant_pad_nd.default, aten.pad.default)
 _POOLS = (aten.max_pool2d.default,)
 _SPLITS = (aten.chunk.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)
 
-MOVEMENT = frozenset((*_SAME, *LISTS, *_IDENTITIES, *_PADS, *_POOLS, operator.getitem))
+_EXTREMA = {aten.max.dim: aten.amax.default, aten.min.dim: aten.amin.default}
+"""Operators that also return indices."""
+
+MOVEMENT = frozenset((*_SAME, *LISTS, *_IDENTITIES, *_PADS, *_POOLS, *NEAREST, operator.getitem))
 
 
 def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params: Params | None) -> fx.Node:
@@ -65,6 +82,9 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
     if node.target in LISTS:
         return scope.call(node, node.target, [integers(each) for each in first], *node.args[1:], **node.kwargs)
     if node.target is operator.getitem:
+        if first.target in _EXTREMA and node.args[1] == 0:
+            axis, kept = [*first.args[1:], False][:2]
+            return scope.call(node, _EXTREMA[first.target], integers(first.args[0]), [axis], kept)
         if first.target not in _SPLITS:
             raise NoIntegerForm(f"{first.target} has no integer form")
         parts = scope.call(node, first.target, integers(first.args[0]), *first.args[1:], **first.kwargs)
@@ -73,10 +93,12 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
         if node.args[2]:
             raise NoIntegerForm("it drops elements at random")
         return integers(first)
-    if node.target in _PADS:
+    if node.target in NEAREST:
+        return scope.call(node, integer.resize_nearest.default, integers(first), *nearest_places(node))
+    if node.target in _PADS and (value := _pad_value(node)) is not None:
         x = integers(first)
-        params = params or scope.quantized(first)[1]
-        return scope.call(node, aten.constant_pad_nd.default, x, node.args[1], _pad_level(node, params))
+        level = _level(value, scope.quantized(first)[1]) if params is None else params.quantized(value)
+        return scope.call(node, aten.constant_pad_nd.default, x, node.args[1], level)
     if node.target in _POOLS:
         windows = pool_windows(node)
         return scope.call(node, integer.max_pool2d.default, integers(first), *windows)
@@ -87,16 +109,18 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
     return scope.call(node, target, integers(first), *node.args[1:], **keywords)
 
 
-def _pad_level(node: fx.Node, params: Params) -> int:
-    """Return the integer of the value that a pad inserts."""
+def _pad_value(node: fx.Node) -> float | None:
+    """Return the value that a pad inserts; None for one that repeats elements."""
     rest: list[Any] = list(node.args[2:])
-    if node.target is aten.pad.default:
-        mode = rest.pop(0) if rest else node.kwargs.get("mode", "constant")
-        if mode != "constant":
-            raise NoIntegerForm(f"a pad of mode '{mode}'")
+    if node.target is aten.pad.default and (rest.pop(0) if rest else node.kwargs.get("mode", "constant")) != "constant":
+        return None
     value = rest[0] if rest else node.kwargs.get("value")
-    number = float(value or 0)  # type: ignore[arg-type]
-    level = params.quantized(number)
-    if (level - params.zero_point) * params.scale != number:
+    return float(value or 0)  # type: ignore[arg-type]
+
+
+def _level(value: float, params: Params) -> int:
+    """Return the integer of ``value``. Raises `NoIntegerForm` if it has none."""
+    level = params.quantized(value)
+    if (level - params.zero_point) * params.scale != value:
         raise NoIntegerForm(f"it pads with {value}, which is no level of its scale")
     return level

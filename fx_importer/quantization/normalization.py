@@ -4,29 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.operators import aten
+from fx_importer.fx_graph.programs import fake_mode_of
+from fx_importer.quantization.attention import attention_as_products
+from fx_importer.quantization.batch_norm import batch_norm_as_convolution
+from fx_importer.quantization.recurrent import RECURRENT, unroll
+from fx_importer.quantization.rms_norm import find_rms_norm
 from fx_importer.quantization.written_values import without_writes
 
-_ATTENTION = (None, 0.0, False)
-"""Mask, dropout and causality of attention."""
+_CASTS = (aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten._to_copy.default)
+_LARGEST = 2**24
+"""Elements of a constant that is computed once, and not in each call."""
 
 
 def normalize(module: fx.GraphModule) -> None:
-    """Replace writes, tensors as keyword arguments, and batch normalization that follows no convolution."""
+    """Replace operators by those that have integer forms, as each function here says, and compute constants."""
     graph = module.graph
     without_writes(graph)
+    constants = _Constants(module)
     for node in list(graph.nodes):
         if node.op == "call_function" and any(isinstance(each, fx.Node) for each in node.kwargs.values()):
             _positional(node)
         if node.target is aten.view.default:
             node.target = aten.reshape.default  # strides of operands change
-        if node.target is aten.scaled_dot_product_attention.default:
-            _as_products(node)
-        if node.target is aten.batch_norm.default and not _follows_product(node):
-            _as_convolution(module, node)
+        if node.target is aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
+        elif _is_identity(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif node.target in RECURRENT:
+            unroll(node)
+        elif node.target is aten.scaled_dot_product_attention.default:
+            attention_as_products(node, constants.value)
+        elif node.target is aten.batch_norm.default:
+            batch_norm_as_convolution(module, node, constants.value)
+    graph.eliminate_dead_code()
+    constants.materialize()
+    for node in graph.find_nodes(op="call_function", target=aten.rsqrt.default):
+        find_rms_norm(node, constants.value)
     graph.eliminate_dead_code()
     module.recompile()
 
@@ -42,70 +62,67 @@ def _positional(node: fx.Node) -> None:
     node.args, node.kwargs = tuple(args), kwargs
 
 
-def _as_products(node: fx.Node) -> None:
-    """Replace attention without dropout, causality and grouped heads by products and a softmax."""
-    _positional(node)
-    query, key, value, mask, dropout, causal, *rest = [*node.args, *_ATTENTION[len(node.args) - 3 :]][:7]
-    scale, grouped = node.kwargs.get("scale", rest[0] if rest else None), node.kwargs.get("enable_gqa", False)
-    values: list[Any] = [each.meta.get("val") for each in (query, key, value) if isinstance(each, fx.Node)]
-    kept = mask is not None and (not isinstance(mask, fx.Node) or mask.meta["val"].dtype is not values[0].dtype)
-    if len(values) != 3 or dropout or causal or grouped or kept or {len(each.shape[:-2]) for each in values} == {0}:
-        return
-    if not values[0].shape[:-2] == values[1].shape[:-2] == values[2].shape[:-2]:
-        return
-
-    def call(target: Any, *args: Any) -> fx.Node:
-        made = node.graph.call_function(target, args)
-        made.meta |= {name: each for name, each in node.meta.items() if name != "val"}
-        made.meta["val"] = target(*map_arg(args, lambda each: each.meta["val"]))
-        return made
-
-    with node.graph.inserting_before(node):
-        turned = call(aten.transpose.int, key, -2, -1)
-        scores = call(aten.matmul.default, query, turned)
-        scores = call(aten.mul.Tensor, scores, scale or values[0].shape[-1] ** -0.5)
-        if mask is not None:
-            scores = call(aten.add.Tensor, scores, mask)
-        node.replace_all_uses_with(call(aten.matmul.default, call(aten.softmax.int, scores, -1), value))
-    node.graph.erase_node(node)  # an operator that may draw random numbers is no dead code
+def _is_identity(node: fx.Node) -> bool:
+    """Return whether ``node`` casts a tensor to the dtype that it has."""
+    if node.op != "call_function" or node.target not in _CASTS or not isinstance(source := node.args[0], fx.Node):
+        return False
+    return source.meta["val"].dtype == node.meta["val"].dtype
 
 
-def _follows_product(node: fx.Node) -> bool:
-    source = node.args[0]
-    return isinstance(source, fx.Node) and str(source.target).startswith(("aten.conv", "aten.linear"))
+class _Constants:
+    """Values of nodes of a module that depend on none of its inputs, and on no buffer that it writes."""
 
+    def __init__(self, module: fx.GraphModule):
+        self._module = module
+        self._values: dict[fx.Node, Any] = {}
+        self._mode = fake_mode_of(module.graph)
 
-def _as_convolution(module: fx.GraphModule, node: fx.Node) -> None:
-    """Replace batch normalization by the statistics of training over images by a convolution of each channel alone."""
-    x, weight, bias, mean, variance, training, _, eps = node.args[:8]
-    value = node.meta.get("val")
-    if training or not isinstance(value, Tensor) or value.dim() != 4:
-        return
-    center, spread = _held(module, mean), _held(module, variance)
-    if center is None or spread is None or not isinstance(eps, float):
-        return
-    scale, offset = _held(module, weight), _held(module, bias)
-    if (weight is not None and scale is None) or (bias is not None and offset is None):
-        return
-    factor = (spread + eps).rsqrt() * (1.0 if scale is None else scale)
-    shift = (0.0 if offset is None else offset) - center * factor
-    constants: list[fx.Node] = []
-    with module.graph.inserting_before(node):
-        for kind, tensor in (("weight", factor.reshape(-1, 1, 1, 1)), ("bias", shift)):
-            name = f"{node.name}_{kind}_of_channels"
-            module.register_buffer(name, tensor)
-            constants.append(module.graph.get_attr(name))
-            constants[-1].meta["val"] = tensor
-        made = module.graph.call_function(aten.conv2d.default, (x, *constants, [1, 1], [0, 0], [1, 1], value.shape[1]))
-    made.meta |= node.meta
-    node.replace_all_uses_with(made)
+    def value(self, node: object) -> Any:
+        """Return the value of ``node``; None for those that depend on inputs."""
+        if not isinstance(node, fx.Node):
+            return None
+        if node not in self._values:
+            for each in node.graph.nodes:  # in order: no recursion
+                if each not in self._values:
+                    self._values[each] = self._computed(each)
+        return self._values[node]
 
+    def _computed(self, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            found: Any = self._module
+            for part in str(node.target).split("."):
+                found = getattr(found, part)
+            return found.detach() if isinstance(found, Tensor) else None
+        target = node.target
+        if node.op != "call_function" or not isinstance(target, OpOverload) or target._schema.is_mutable:
+            return None
+        example = node.meta.get("val")
+        if not isinstance(example, Tensor) or not all(isinstance(size, int) for size in example.shape):
+            return None
+        if torch.Tag.nondeterministic_seeded in target.tags or example.numel() > _LARGEST:
+            return None
+        values = {each: self._values.get(each) for each in node.all_input_nodes}
+        if any(each is None for each in values.values()):
+            return None
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+        with torch.no_grad():
+            return target(*args, **kwargs)
 
-def _held(module: fx.GraphModule, node: object) -> Tensor | None:
-    """Return the tensor of the module that ``node`` reads; None for others."""
-    if not isinstance(node, fx.Node) or node.op != "get_attr":
-        return None
-    found: Any = module
-    for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return found.detach()
+    def materialize(self) -> None:
+        """Let results of computations on constants, such as masks and positions, be buffers."""
+        graph = self._module.graph
+        for number, node in enumerate(list(graph.nodes)):
+            if (
+                node.op != "call_function"
+                or self.value(node) is None
+                or all(self.value(each) is not None for each in node.users)
+            ):
+                continue
+            name = f"constant_{number}"
+            value = self.value(node).clone()
+            self._module.register_buffer(name, value)
+            with graph.inserting_before(node):
+                held = graph.get_attr(name)
+            held.meta["val"] = self._mode.from_tensor(value, static_shapes=True) if self._mode else value
+            self._values[held] = value
+            node.replace_all_uses_with(held)

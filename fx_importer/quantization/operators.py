@@ -25,11 +25,15 @@ integer: Any = torch.ops.fx_importer_integer
 
 _LIBRARY = torch.library.Library("fx_importer_integer", "DEF")
 _OUT = "int out_zero_point, int low, int high"
-_ONE = f"int multiplier, int shift, {_OUT}"
-_EACH = f"int[] multipliers, int[] shifts, {_OUT}"
+ONE = f"int multiplier, int shift, {_OUT}"
+"""The last parameters of operators that rescale by one scale."""
+EACH = f"int[] multipliers, int[] shifts, {_OUT}"
+"""The last parameters of operators that rescale by one scale, or by one for each channel."""
 
 
-def _defines(schema: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def defines(schema: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Define an operator of the namespace with the parameters ``schema`` by a function of its name."""
+
     def define(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         name = _LIBRARY.define(f"{function.__name__}({schema}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
         _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
@@ -38,13 +42,25 @@ def _defines(schema: str) -> Callable[[Callable[..., Tensor]], Callable[..., Ten
     return define
 
 
-@_defines(f"Tensor x, int zero_point, {_ONE}")
+@defines("Tensor x")
+def to_signed(x: Tensor) -> Tensor:
+    """Return the uint8 ``x`` less 128, as int8."""
+    return (x.to(torch.int16) - 128).to(torch.int8)
+
+
+@defines("Tensor x")
+def to_unsigned(x: Tensor) -> Tensor:
+    """Return the int8 ``x`` plus 128, as uint8."""
+    return (x.to(torch.int16) + 128).to(torch.uint8)
+
+
+@defines(f"Tensor x, int zero_point, {ONE}")
 def rescale(x: Tensor, zero_point: int, *out: int) -> Tensor:
     """Return ``x`` with another scale and zero point."""
-    return _result(_centered(x, zero_point), *out)
+    return result_of(centered(x, zero_point), *out)
 
 
-@_defines(f"str kind, Tensor a, Tensor b, int[] zero_points, int[] multipliers, int[] shifts, {_ONE}")
+@defines(f"str kind, Tensor a, Tensor b, int[] zero_points, int[] multipliers, int[] shifts, {ONE}")
 def binary(
     kind: str,
     a: Tensor,
@@ -56,14 +72,14 @@ def binary(
 ) -> Tensor:
     """Return ``a`` and ``b``, each rescaled to 32 bits, combined by ``kind``: add, sub or mul."""
     parts = [
-        rescaled(_centered(*each[:2]), *each[2:]) for each in zip((a, b), zero_points, multipliers, shifts, strict=True)
+        rescaled(centered(*each[:2]), *each[2:]) for each in zip((a, b), zero_points, multipliers, shifts, strict=True)
     ]
-    return _result(getattr(torch, kind)(*parts), *out)
+    return result_of(getattr(torch, kind)(*parts), *out)
 
 
-@_defines(
+@defines(
     "Tensor x, Tensor weight, Tensor bias, Tensor offset, int[] stride, int[] padding, int[] dilation, int groups, "
-    f"int zero_point, {_EACH}"
+    f"int zero_point, {EACH}"
 )
 def conv2d(
     x: Tensor,
@@ -80,18 +96,18 @@ def conv2d(
     *out: int,
 ) -> Tensor:
     """Return the convolution of ``x[N, C, H, W]`` with ``weight[O, C / groups, h, w]`` and an int32 bias."""
-    padded = _padded(x, padding, zero_point) if any(padding) else x
+    padded = padded_by(x, padding, zero_point) if any(padding) else x
     sums = integer.conv2d_sums(padded, weight, stride, dilation, groups) + offset.reshape(-1, 1, 1)
-    return _by_channel(sums, (-1, 1, 1), multipliers, shifts, *out)
+    return by_channel(sums, (-1, 1, 1), multipliers, shifts, *out)
 
 
-@_defines("Tensor x, Tensor weight, int[] stride, int[] dilation, int groups")
+@defines("Tensor x, Tensor weight, int[] stride, int[] dilation, int groups")
 def conv2d_sums(x: Tensor, weight: Tensor, stride: list[int], dilation: list[int], groups: int) -> Tensor:
     """Return the convolution of int8 tensors as int32, without padding. Sums in float64 are exact."""
     return F.conv2d(x.double(), weight.double(), None, stride, 0, dilation, groups).long().int()
 
 
-@_defines(f"Tensor x, Tensor weight, Tensor bias, Tensor offset, int zero_point, {_EACH}")
+@defines(f"Tensor x, Tensor weight, Tensor bias, Tensor offset, int zero_point, {EACH}")
 def linear(
     x: Tensor,
     weight: Tensor,
@@ -104,16 +120,16 @@ def linear(
 ) -> Tensor:
     """Return ``x[..., K]`` times ``weight[N, K]`` transposed, with an int32 bias."""
     sums = integer.linear_sums(x.reshape(-1, x.shape[-1]), weight) + offset
-    return _by_channel(sums, (-1,), multipliers, shifts, *out).reshape([*x.shape[:-1], weight.shape[0]])
+    return by_channel(sums, (-1,), multipliers, shifts, *out).reshape([*x.shape[:-1], weight.shape[0]])
 
 
-@_defines("Tensor x, Tensor weight")
+@defines("Tensor x, Tensor weight")
 def linear_sums(x: Tensor, weight: Tensor) -> Tensor:
     """Return ``x[M, K]`` times ``weight[N, K]`` transposed, of int8, as int32."""
     return F.linear(x.double(), weight.double()).long().int()
 
 
-@_defines(f"Tensor a, Tensor b, int[] zero_points, {_ONE}")
+@defines(f"Tensor a, Tensor b, int[] zero_points, {ONE}")
 def matmul(a: Tensor, b: Tensor, zero_points: Sequence[int], *out: int) -> Tensor:
     """Return the products of matrices ``a[..., M, K]`` and ``b[..., K, N]``, of equal leading axes."""
     left, right = (x.reshape(-1, *x.shape[-2:]) for x in (a, b))
@@ -123,72 +139,79 @@ def matmul(a: Tensor, b: Tensor, zero_points: Sequence[int], *out: int) -> Tenso
         sums = sums - of_a * right.to(torch.int32).sum(1, keepdim=True, dtype=torch.int32)
     if of_b:
         sums = sums - of_b * left.to(torch.int32).sum(2, keepdim=True, dtype=torch.int32)
-    return _result(sums + of_a * of_b * a.shape[-1], *out).reshape([*a.shape[:-1], b.shape[-1]])
+    return result_of(sums + of_a * of_b * a.shape[-1], *out).reshape([*a.shape[:-1], b.shape[-1]])
 
 
-@_defines("Tensor a, Tensor b")
+@defines("Tensor a, Tensor b")
 def matmul_sums(a: Tensor, b: Tensor) -> Tensor:
     """Return the products of matrices ``a[B, M, K]`` and ``b[B, K, N]``, of int8, as int32."""
     return torch.matmul(a.double(), b.double()).long().int()
 
 
-@_defines(f"Tensor x, int[] axes, bool keepdim, int zero_point, {_ONE}")
+@defines(f"Tensor x, int[] axes, bool keepdim, int zero_point, {ONE}")
 def sum(x: Tensor, axes: list[int], keepdim: bool, zero_point: int, *out: int) -> Tensor:
     """Return the sums of ``x`` over ``axes``; a mean, if the scale divides by their sizes."""
-    return _result(_centered(x, zero_point).sum(axes, keepdim), *out)
+    return result_of(centered(x, zero_point).sum(axes, keepdim), *out)
 
 
-@_defines("Tensor x, int[] kernel, int[] stride, int[] padding")
+@defines("Tensor x, int[] kernel, int[] stride, int[] padding")
 def max_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequence[int]) -> Tensor:
     """Return the largest elements of windows of ``x[N, C, H, W]``."""
-    padded = _padded(x, padding, -128) if any(padding) else x
+    padded = padded_by(x, padding, -128) if any(padding) else x
     for axis, size, step in zip((2, 3), kernel, stride, strict=True):
         last = (padded.shape[axis] - size) // step * step + 1
         padded = functools.reduce(torch.maximum, (padded[_along(axis, i, i + last, step)] for i in range(size)))
     return padded.clone()
 
 
-@_defines("Tensor x, int[] kernel, int[] stride, int[] padding, int zero_point")
+@defines("Tensor x, int[] kernel, int[] stride, int[] padding, int zero_point")
 def avg_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequence[int], zero_point: int) -> Tensor:
     """Return the means of the elements in windows of ``x[N, C, H, W]``, without those of the padding."""
     sizes, channels = x.shape[2:], x.shape[1]
-    padded = _padded(x, padding, zero_point) if any(padding) else x
+    padded = padded_by(x, padding, zero_point) if any(padding) else x
     ones = torch.ones([channels, 1, *kernel], dtype=torch.int8, device=x.device)
     sums = integer.conv2d_sums(padded, ones, stride, [1, 1], channels) - zero_point * kernel[0] * kernel[1]
     if not any(padding):
-        return _result(sums, *reciprocal(kernel[0] * kernel[1]), zero_point, -128, 127)
+        return result_of(sums, *reciprocal(kernel[0] * kernel[1]), zero_point, -128, 127)
     rows, columns = (
         [min(i * step + window - before, size) - max(i * step - before, 0) for i in range(count)]
         for size, window, step, before, count in zip(sizes, kernel, stride, padding[::2], sums.shape[2:], strict=True)
     )
     scales = zip(*(reciprocal(max(high * wide, 1)) for high in rows for wide in columns), strict=True)
     multiplier, shift = (torch.tensor(each, device=x.device).reshape(len(rows), len(columns)) for each in scales)
-    return _result(sums, multiplier, shift, zero_point, -128, 127)
+    return result_of(sums, multiplier, shift, zero_point, -128, 127)
 
 
-@_defines("Tensor x, Tensor entries")
+@defines("Tensor x, Tensor entries")
 def table(x: Tensor, entries: Tensor) -> Tensor:
     """Return ``entries[x + 128]``, of 256 entries."""
     return entries[x.to(torch.int64) + 128]
 
 
-@_defines(f"Tensor x, Tensor high, Tensor low, int axis, {_ONE}")
-def softmax(x: Tensor, high: Tensor, low: Tensor, axis: int, *out: int) -> Tensor:
+@defines(f"Tensor x, Tensor high, Tensor low, Tensor? mask, int axis, {ONE}")
+def softmax(x: Tensor, high: Tensor, low: Tensor, mask: Tensor | None, axis: int, *out: int) -> Tensor:
     """Return powers of ``x`` less its largest element, over their sum along ``axis``; the scale is that of 2⁻¹⁵.
 
     ``high`` and ``low`` are tables of the bytes of a power of 15 bits, by the difference plus 255; ``low`` is less 128.
+    Elements where ``mask`` is false have the power zero; the result is zero where all have.
     """
+    if mask is not None:
+        x = torch.where(mask, x, -128)
     place = x.to(torch.int32) - x.amax(axis, keepdim=True).to(torch.int32) + 255
     powers = high[place].to(torch.int32) * 256 + low[place].to(torch.int32) + 128
-    sums = powers.sum(axis, keepdim=True, dtype=torch.int32)
-    return _result(torch.div(powers * 2**15 + (sums >> 1), sums, rounding_mode="trunc"), *out)
+    if mask is not None:
+        powers = torch.where(mask, powers, 0)
+    sums = powers.sum(axis, keepdim=True, dtype=torch.int32).clamp(min=1)
+    return result_of(torch.div(powers * 2**15 + (sums >> 1), sums, rounding_mode="trunc"), *out)
 
 
-def _centered(x: Tensor, zero_point: int) -> Tensor:
+def centered(x: Tensor, zero_point: int) -> Tensor:
+    """Return ``x`` less its zero point, as int64."""
     return x.to(torch.int64) - zero_point
 
 
-def _padded(x: Tensor, padding: Sequence[int], value: float = 0.0) -> Tensor:
+def padded_by(x: Tensor, padding: Sequence[int], value: float = 0.0) -> Tensor:
+    """Return ``x[..., H, W]`` with ``value`` at its sides."""
     top, bottom, left, right = padding
     return F.pad(x, (left, right, top, bottom), value=value)
 
@@ -197,19 +220,20 @@ def _along(axis: int, start: int, stop: int, step: int) -> tuple[slice, ...]:
     return (*[slice(None)] * axis, slice(start, stop, step))
 
 
-def _by_channel(
+def by_channel(
     sums: Tensor, shape: tuple[int, ...], multipliers: Sequence[int], shifts: Sequence[int], *out: int
 ) -> Tensor:
     """Return a result with one scale, or with a scale for each channel; scales have ``shape`` to broadcast."""
     if len(multipliers) == 1:
-        return _result(sums, multipliers[0], shifts[0], *out)
+        return result_of(sums, multipliers[0], shifts[0], *out)
     multiplier, shift = (
         torch.tensor(each, dtype=torch.int64, device=sums.device).reshape(shape) for each in (multipliers, shifts)
     )
-    return _result(sums, multiplier, shift, *out)
+    return result_of(sums, multiplier, shift, *out)
 
 
-def _result(
+def result_of(
     sums: Tensor, multiplier: Tensor | int, shift: Tensor | int, zero_point: int, low: int, high: int
 ) -> Tensor:
+    """Return ``sums`` rescaled to int8."""
     return (rescaled(sums, multiplier, shift) + zero_point).clamp(low, high).to(torch.int8)

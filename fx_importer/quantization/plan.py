@@ -12,19 +12,24 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.all_rules import RULES
+from fx_importer.quantization.attention import HUGE
 from fx_importer.quantization.elementwise import clamp_bounds, is_elementwise, positive_factor
 from fx_importer.quantization.movement import LISTS, MOVEMENT
-from fx_importer.quantization.rules import RULES as _PLAIN
-from fx_importer.quantization.rules_of_layers import LAYERS
+from fx_importer.quantization.resizes import BILINEAR
+from fx_importer.quantization.rules_of_layers import scores_of
+from fx_importer.quantization.rules_of_norms import NORMS
 
-RULES = _PLAIN | LAYERS
-WEIGHTED = frozenset(
-    (aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding, aten.linear.default)
-)
-"""Operators ``(x, weight, bias, ...)`` whose weight has a scale for each output channel."""
+WEIGHTED = {
+    **dict.fromkeys((aten.conv1d.default, aten.conv1d.padding, aten.conv2d.default, aten.conv2d.padding), 0),
+    aten.linear.default: 0,
+    aten.conv_transpose2d.input: 1,
+}
+"""Operators ``(x, weight, bias, ...)`` whose weight has a scale for each output channel, and the axis of these."""
 _OF_TWO = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
+_SOFTMAX = (aten.softmax.int, aten._softmax.default)
 _PRODUCTS = (aten.matmul.default, aten.mm.default, aten.bmm.default)
-_SHARING = (aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default)
+_SHARING = (aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default, *BILINEAR)
 """Operators beside `MOVEMENT` whose result has the scale of their operand."""
 _FIXED = {
     aten.sigmoid.default: (1 / 256, -128),
@@ -34,8 +39,6 @@ _FIXED = {
     aten.tanh.default: (1 / 128, 0),
 }
 """Scale and zero point of results with a known range."""
-_HUGE = 1e9
-"""Magnitude from which on a value is no activation: a mask."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Plan:
     constants: Mapping[fx.Node, tuple[fx.Node, ...]]
     """By operator, its operands that are constants quantized as activations are."""
     weights: Mapping[fx.Node, fx.Node]
-    """The weight of each operator in `WEIGHTED`: symmetric, along its first axis."""
+    """The weight of each operator in `WEIGHTED`, which is symmetric."""
 
 
 def planned(graph: fx.Graph, excluded: Collection[str] = ()) -> Plan:
@@ -59,7 +62,7 @@ def planned(graph: fx.Graph, excluded: Collection[str] = ()) -> Plan:
 
 def is_huge(value: Tensor) -> bool:
     """Return whether a value is no activation that int8 can hold: not finite, or as large as masks are."""
-    return value.is_floating_point() and value.numel() > 0 and not bool((value.abs() < _HUGE).all())
+    return value.is_floating_point() and value.numel() > 0 and not bool((value.abs() < HUGE).all())
 
 
 class _Planner:
@@ -93,10 +96,9 @@ class _Planner:
             self._need(node)
 
     def _computed(self, node: fx.Node) -> None:
-        operands = [each for each in node.all_input_nodes if each not in self.constant]
-        if any(map(self._is_excluded, [node, *operands])) or any(
-            each.name in self.excluded for each in node.all_input_nodes
-        ):
+        inputs = [scores_of(node)[0]] if node.target in _SOFTMAX else node.all_input_nodes
+        operands = [each for each in inputs if each not in self.constant]
+        if any(map(self._is_excluded, [node, *operands])) or any(each.name in self.excluded for each in inputs):
             return
         if self._is_table(node):
             self._need(self.sources[node])
@@ -106,7 +108,7 @@ class _Planner:
             if node.target in WEIGHTED:
                 operands = node.all_input_nodes[:1]
                 self.weights[node] = node.all_input_nodes[1]
-            else:
+            elif node.target not in NORMS and node.target not in _SOFTMAX:
                 self.constants[node] = tuple(each for each in node.all_input_nodes if each in self.constant)
             for each in operands:
                 self._need(each)
@@ -147,6 +149,8 @@ class _Planner:
             if len(values) != 2 or node.kwargs:
                 return False
             return node.target in _OF_TWO or (min(map(len, shapes)) >= 2 and shapes[0][:-2] == shapes[1][:-2])
+        if node.target in NORMS and not all(each in self.constant for each in node.all_input_nodes[1:]):
+            return False
         return node.target is not aten.addmm.default and node.target is not aten.convolution.default
 
     def _is_inside(self, node: fx.Node) -> bool:

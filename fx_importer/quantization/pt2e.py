@@ -15,7 +15,7 @@ from fx_importer.quantization.calibration import Call
 from fx_importer.quantization.movement import MOVEMENT
 from fx_importer.quantization.normalization import normalize
 from fx_importer.quantization.outside import integers_outside
-from fx_importer.quantization.plan import Plan, is_huge, planned
+from fx_importer.quantization.plan import WEIGHTED, Plan, is_huge, planned
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
 _LEAST_SCALE = 2.0**-16
@@ -77,12 +77,14 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str) -> Any:
     ranges = getattr(observers, OBSERVERS[observer]).with_args(eps=_LEAST_SCALE)
     by_channel = observers.PerChannelMinMaxObserver.with_args(eps=_LEAST_SCALE)
     activation = library.QuantizationSpec(**_INT8, observer_or_fake_quant_ctr=ranges, qscheme=torch.per_tensor_affine)
-    weight = library.QuantizationSpec(
-        **(_INT8 | {"quant_min": -127}),
-        observer_or_fake_quant_ctr=by_channel,
-        qscheme=torch.per_channel_symmetric,
-        ch_axis=0,
-    )
+
+    def weight(axis: int) -> Any:
+        return library.QuantizationSpec(
+            **(_INT8 | {"quant_min": -127}),
+            observer_or_fake_quant_ctr=by_channel,
+            qscheme=torch.per_channel_symmetric,
+            ch_axis=axis,
+        )
 
     def fixed(scale: float, zero_point: int) -> Any:
         kwargs = {"scale": scale, "zero_point": zero_point, "qscheme": torch.per_tensor_affine}
@@ -104,7 +106,7 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str) -> Any:
                 root = found.groups.get(node)
                 operands: dict[fx.Node, Any] = {}
                 if node in found.weights:
-                    operands[found.weights[node]] = weight
+                    operands[found.weights[node]] = weight(WEIGHTED[node.target])
                 for each in found.constants.get(node, ()):
                     shares = root if node.target in MOVEMENT else None
                     operands[each] = activation if shares is None else shared(shares, (each, node))

@@ -46,6 +46,8 @@ def is_quantized(graph: fx.Graph) -> bool:
 def params_of(node: fx.Node, value: Value) -> Params | None:
     """Return the parameters of an operator per tensor on int8; None for others, and for computed scales.
 
+    Those of uint8 are of the values less 128, which are int8.
+
     Raises:
         UsageError: for a scale that is zero, negative or no number, and a zero point outside of the range.
     """
@@ -57,9 +59,15 @@ def params_of(node: fx.Node, value: Value) -> Params | None:
     check_scales(node, [scale])
     if not low <= zero_point <= high:
         raise UsageError(f"{_place(node)}: the zero point {zero_point} is outside of the range {low} to {high}")
-    if dtype is not torch.int8 or low < -128 or high > 127:
+    offset = 128 if dtype is torch.uint8 else 0
+    if dtype not in (torch.int8, torch.uint8) or low < offset - 128 or high > offset + 127:
         return None
-    return Params(float(scale), int(zero_point), int(low), int(high))
+    return Params(float(scale), int(zero_point) - offset, int(low) - offset, int(high) - offset)
+
+
+def is_unsigned(node: fx.Node) -> bool:
+    """Return whether a quantize or dequantize operator per tensor is of uint8."""
+    return len(node.args) > 5 and node.args[5] is torch.uint8
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,8 @@ class Weight:
     """The integers of a quantized constant, its scales and its zero points: one, or one for each channel."""
 
     values: Tensor
-    source: fx.Node
+    source: fx.Node | None
+    """The node of ``values``; None if the graph has none."""
     scales: Tensor
     zero_points: Tensor
     axis: int | None
@@ -80,14 +89,17 @@ def weight_of(node: fx.Node, value: Value) -> Weight | None:
     Raises:
         UsageError: for a scale that is zero, negative or no number.
     """
-    if kind_of(node) != "dequantize" or (values := value(source := node.args[0])) is None:
+    if kind_of(node) != "dequantize" or (values := value(node.args[0])) is None:
         return None
-    name = str(node.target).removeprefix(_PREFIX)
+    name, source = str(node.target).removeprefix(_PREFIX), node.args[0]
+    assert isinstance(source, fx.Node)
     scales, zeros = (_vector(each, value) for each in node.args[1:3])
-    if scales is None or not isinstance(source, fx.Node):
+    if scales is None:
         return None
     check_scales(node, scales.tolist())
     zeros = torch.zeros(len(scales), dtype=torch.int64) if zeros is None else zeros.long()
+    if values.dtype is torch.uint8:
+        values, source, zeros = (values.short() - 128).to(torch.int8), None, zeros - 128
     if name in _PER_TENSOR:
         return Weight(values, source, scales, zeros, None)
     if name == "dequantize_per_channel.default":

@@ -46,7 +46,7 @@ def _convolution(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Params, *, added: bool = False) -> fx.Node:
     """Emit a convolution of arguments ``given`` over two axes; with ``added``, the first is added, of size one."""
     x, of_x = scope.quantized(given["input"])
-    weight, *biases, scales = _weighted(scope, _weight(scope, given["weight"]), given["bias"], of_x, params)
+    weight, *biases, scales = weighted(scope, constant_weight(scope, given["weight"]), given["bias"], of_x, params)
     if added:
         x, weight = (scope.call(node, aten.unsqueeze.default, each, 2) for each in (x, weight))
     stride, dilation = pair(given["stride"]), pair(given["dilation"])
@@ -61,7 +61,7 @@ def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Para
 
 def _linear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     given = arguments(node)
-    return _product(scope, node, given["input"], _weight(scope, given["weight"]), given["bias"], params)
+    return _product(scope, node, given["input"], constant_weight(scope, given["weight"]), given["bias"], params)
 
 
 def _addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
@@ -74,13 +74,14 @@ def _addmm(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
 def _product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, params: Params) -> fx.Node:
     shape_of(node)
     source, of_x = scope.quantized(x)
-    integers, *biases, scales = _weighted(scope, weight, bias, of_x, params)
+    integers, *biases, scales = weighted(scope, weight, bias, of_x, params)
     return scope.call(
         node, integer.linear.default, source, integers, *biases, of_x.zero_point, *scales, *out_of(params)
     )
 
 
-def _weight(scope: Scope, node: fx.Node) -> Weight:
+def constant_weight(scope: Scope, node: fx.Node) -> Weight:
+    """Return what the weight ``node`` of an operator is dequantized from. Raises `NoIntegerForm`."""
     found = weight_of(node, scope.constants.value)
     if found is None:
         raise NoIntegerForm(f"its weight {node.name} is no dequantized constant of known values")
@@ -90,14 +91,14 @@ def _weight(scope: Scope, node: fx.Node) -> Weight:
 def _transposed(scope: Scope, node: fx.Node) -> Weight:
     """Return the weight of a matrix ``[K, N]`` as ``[N, K]``."""
     if node.target in (aten.t.default, aten.permute.default, aten.transpose.int, aten.numpy_T.default):
-        return _weight(scope, node.all_input_nodes[0])
-    found = _weight(scope, node)
+        return constant_weight(scope, node.all_input_nodes[0])
+    found = constant_weight(scope, node)
     axis = None if found.axis is None else 1 - found.axis
     turned = found.values.t().contiguous()
     return Weight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
 
 
-def _weighted(
+def weighted(
     scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params
 ) -> tuple[fx.Node, fx.Node, fx.Node, tuple[list[int], list[int]]]:
     """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel."""
@@ -118,9 +119,11 @@ def _weighted(
     ratios = (products / params.scale).tolist()
     limits = bounds.tolist() if len(ratios) == channels else [float(bounds.max())]
     multipliers, shifts = zip(*map(multiplier_and_shift, ratios, limits), strict=True)
-    source = weight.source if weight.source.op == "placeholder" else scope.constants.add(weight.values)
+    held = weight.source is not None and weight.source.op == "placeholder"
+    source = weight.source if held else scope.constants.add(weight.values)
     offset = sums - of_x.zero_point * weight.values.double().flatten(1).sum(1)
     constants = [scope.constants.add(each.long().to(torch.int32)) for each in (sums, offset)]
+    assert source is not None
     return source, constants[0], constants[1], (list(multipliers), list(shifts))
 
 
@@ -182,6 +185,12 @@ def _sum(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     return _reduced(scope, node, given["dim"], given["keepdim"], params, mean=mean)
 
 
+def _sum_of_all(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
+    if node.kwargs.get("dtype") not in (None, torch.float32):
+        raise NoIntegerForm(f"it computes in {node.kwargs['dtype']}")
+    return _reduced(scope, node, [], False, params, mean=node.target is aten.mean.default)
+
+
 def _reduced(scope: Scope, node: fx.Node, axes: Any, keepdim: bool, params: Params, *, mean: bool) -> fx.Node:
     sizes = shape_of(node.args[0])
     axes = sorted({axis % len(sizes) for axis in ([axes] if isinstance(axes, int) else axes or range(len(sizes)))})
@@ -239,5 +248,7 @@ RULES: dict[Any, Rule] = {
     aten.sum.dim_IntList: _sum,
     aten.adaptive_avg_pool2d.default: _adaptive_pool,
     aten.avg_pool2d.default: _average_pool,
+    aten.mean.default: _sum_of_all,
+    aten.sum.default: _sum_of_all,
 }
 """By operator."""

@@ -1,7 +1,8 @@
-"""Rules of operators that are expressed by others: softmax by tables, convolutions of one axis, nearest resizes."""
+"""Rules of operators that are expressed by others: softmax by tables, convolutions of one axis."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,16 +19,29 @@ _POWER = 2**15 - 1
 """The power of zero, of 15 bits; a sum of 2¹⁵ of them stays below 2³⁰."""
 
 
+def scores_of(softmax: fx.Node) -> tuple[fx.Node, fx.Node | None]:
+    """Return the operand of a softmax, and the mask of those of its elements that count, if it has one.
+
+    A mask is that of ``where(mask, x, -inf)``.
+    """
+    source = softmax.args[0]
+    assert isinstance(source, fx.Node)
+    if source.target is aten.where.ScalarOther and source.args[2] == -math.inf:
+        return source.args[1], source.args[0]  # type: ignore[return-value]
+    return source, None
+
+
 def _softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     sizes, axis = shape_of(node), node.args[1]
     assert isinstance(axis, int)
     if not sizes or sizes[axis] > 2**15:
         raise NoIntegerForm(f"the sum along its axis of sizes {sizes} can exceed 32 bits")
-    x, of_x = scope.quantized(node.args[0])
+    scores, mask = scores_of(node)
+    x, of_x = scope.quantized(scores)
     powers = (torch.arange(-255, 1).double() * of_x.scale).exp().mul(_POWER).round().long()
     high, low = (scope.constants.add(each.to(torch.int8)) for each in (powers >> 8, (powers & 255) - 128))
     scale = multiplier_and_shift(2.0**-15 / params.scale, 2.0**15)
-    return scope.call(node, integer.softmax.default, x, high, low, axis % len(sizes), *scale, *out_of(params))
+    return scope.call(node, integer.softmax.default, x, high, low, mask, axis % len(sizes), *scale, *out_of(params))
 
 
 def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

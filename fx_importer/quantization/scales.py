@@ -32,6 +32,11 @@ class Params:
         return min(max(round(value / self.scale) + self.zero_point, self.low), self.high)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the integers."""
+        return torch.int8
+
+    @property
     def reach(self) -> int:
         """The largest magnitude of ``q - zero_point``."""
         return max(abs(self.low - self.zero_point), abs(self.high - self.zero_point))

@@ -29,7 +29,6 @@ class Block(nn.Module):
 
 
 def test_network_in_one_call() -> None:
-    pytest.importorskip("torchao")
     torch.manual_seed(0)
     model, inputs = Block().eval(), [torch.randn(2, 3, 16, 16) for _ in range(3)]
     expected = model(inputs[0]).detach()
@@ -56,9 +55,8 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(2, 6, 16))
 
 
-@pytest.mark.parametrize("masked, causal, integer", [(False, False, 16), (True, False, 15), (False, True, 11)])
+@pytest.mark.parametrize("masked, causal, integer", [(False, False, 16), (True, False, 15), (False, True, 17)])
 def test_attention(masked: bool, causal: bool, integer: int) -> None:
-    pytest.importorskip("torchao")
     torch.manual_seed(0)
     mask = torch.zeros(6, 6).masked_fill(torch.ones(6, 6).triu(1).bool(), float("-inf")) if masked else None
     given = torch.randn(2, 6, 16), mask, causal
@@ -73,7 +71,6 @@ def test_attention(masked: bool, causal: bool, integer: int) -> None:
 
 
 def test_values_that_are_not_finite() -> None:
-    pytest.importorskip("torchao")
     inputs = [torch.rand(3, 3) + 1, torch.zeros(3, 3)]
     with pytest.raises(UsageError, match="calibration input 1: the value of log .* is not finite"):
         quantize(lambda x: torch.log(x) @ x, inputs)
@@ -85,3 +82,30 @@ def test_without_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(NotInstalledError, match="fx-importer\\[quantize\\]"):
         quantize(torch.relu, [torch.ones(2)])
+
+
+class Sequence(nn.Module):
+    """Two recurrent layers, one of both directions, with an RMS norm in its formula."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru = nn.LSTM(6, 5, bidirectional=True, batch_first=True), nn.GRU(10, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, _ = self.lstm(x)
+        _, x = self.gru(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # torch.export's, of recurrent layers
+def test_recurrent_layers() -> None:
+    torch.manual_seed(0)
+    model, x = Sequence().eval(), torch.randn(2, 2, 6)
+    quantized = quantize(model, [x], observer="minmax")
+    lowered = lower(quantized, x, output_type="linalg", quantized="integer")
+    summary, *floats = lowered.trace.stages[0].remarks
+    assert not floats, floats
+    assert int(summary.split()[1]) > 40
+    assert lowered.verify(x, backends=["jit"], rtol=0, atol=0)
+    expected = model(x)
+    assert (lowered.run(x) - expected).norm() < 0.05 * expected.norm()

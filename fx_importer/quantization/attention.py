@@ -1,0 +1,71 @@
+"""Attention as products and a softmax, which have integer forms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, fx
+
+from fx_importer.quantization.inlining import inline
+
+HUGE = 1e9
+"""Magnitude from which on a value is no activation: a mask."""
+
+
+def attention_as_products(node: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -> None:
+    """Replace ``scaled_dot_product_attention`` without dropout by products and a softmax.
+
+    A mask of bools, or a known one of zeros and values beyond `HUGE`, is a ``where`` with negative infinity; another is
+    added.
+    """
+    assert node.args
+    dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+    query = node.args[0]
+    if dropout or not isinstance(query, fx.Node) or query.meta["val"].dim() < 3:
+        return
+    mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+    known = constant(mask) if isinstance(mask, fx.Node) else None
+    excludes = known is not None and bool(((known == 0) | (known <= -HUGE)).all()) and known.dtype != torch.bool
+    inline(node, lambda *args, **kwargs: _attention(excludes, *args, **kwargs))
+
+
+def _attention(
+    excludes: bool,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return ``softmax(query @ key.T * scale + mask) @ value``: the formula of torch's documentation.
+
+    ``excludes`` says that an added mask has nothing but zeros and values beyond `HUGE`.
+    """
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        key, value = (_repeated(each, query.shape[-3] // each.shape[-3]) for each in (key, value))
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    query, key, value = (
+        each if each.shape[:-2] == batch else each.expand(*batch, -1, -1) for each in (query, key, value)
+    )
+    scores = torch.matmul(query, key.transpose(-2, -1)) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    rows, columns = scores.shape[-2:]
+    if is_causal:
+        attn_mask = torch.arange(columns) <= torch.arange(rows).reshape(-1, 1)
+    elif attn_mask is not None and excludes:
+        attn_mask = attn_mask > -HUGE
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = torch.where(attn_mask, scores, -math.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return torch.matmul(torch.softmax(scores, -1), value)
+
+
+def _repeated(x: Tensor, count: int) -> Tensor:
+    """Return ``x[..., H, L, E]`` with each head ``count`` times."""
+    *batch, heads, length, depth = x.shape
+    return x.unsqueeze(-3).expand(*batch, heads, count, length, depth).reshape(*batch, heads * count, length, depth)

@@ -1,0 +1,108 @@
+"""Recurrent layers as products and elementwise functions of each step, which have integer forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from fx_importer.fx_graph.operators import aten
+from fx_importer.quantization.inlining import inline
+
+State = tuple[Tensor, ...]
+Parameters = Sequence[Tensor]
+Cell = Callable[[Tensor, State, Parameters], State]
+"""Returns the state after a step, of which the first tensor is the result."""
+
+
+def unroll(node: fx.Node) -> None:
+    """Replace a recurrent layer of static sizes, in evaluation, by its steps."""
+    *_, dropout, training, _, _ = node.args
+    static = all(isinstance(size, int) for size in node.all_input_nodes[0].meta["val"].shape)
+    if static and not (dropout and training):
+        inline(node, RECURRENT[node.target])
+
+
+def _lstm(x: Tensor, hx: Sequence[Tensor], *arguments: object) -> State:
+    return _layers(_lstm_cell, x, list(zip(*(each.unbind(0) for each in hx), strict=True)), *arguments)  # type: ignore[arg-type]
+
+
+def _gru(x: Tensor, hx: Tensor, *arguments: object) -> State:
+    return _layers(_gru_cell, x, [(each,) for each in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
+
+
+def _rnn(function: Callable[[Tensor], Tensor]) -> Callable[..., State]:
+    def cell(x: Tensor, state: State, params: Parameters) -> State:
+        return (function(x + _product(state[0], params)),)
+
+    def layers(x: Tensor, hx: Tensor, *arguments: object) -> State:
+        return _layers(cell, x, [(each,) for each in hx.unbind(0)], *arguments)  # type: ignore[arg-type]
+
+    return layers
+
+
+def _lstm_cell(x: Tensor, state: State, params: Parameters) -> State:
+    """Hochreiter and Schmidhuber, as in the documentation of ``torch.nn.LSTM``."""
+    hidden, cell = state
+    enter, keep, new, leave = (x + _product(hidden, params)).chunk(4, -1)
+    cell = torch.sigmoid(keep) * cell + torch.sigmoid(enter) * torch.tanh(new)
+    hidden = torch.sigmoid(leave) * torch.tanh(cell)
+    return (F.linear(hidden, params[-1]) if len(params) % 2 else hidden), cell
+
+
+def _gru_cell(x: Tensor, state: State, params: Parameters) -> State:
+    """Cho et al., as in the documentation of ``torch.nn.GRU``."""
+    (hidden,) = state
+    (reset, update, new), (of_reset, of_update, of_new) = x.chunk(3, -1), _product(hidden, params).chunk(3, -1)
+    candidate = torch.tanh(new + torch.sigmoid(reset + of_reset) * of_new)
+    return (candidate + torch.sigmoid(update + of_update) * (hidden - candidate),)
+
+
+def _product(hidden: Tensor, params: Parameters) -> Tensor:
+    return F.linear(hidden, params[1], params[3] if len(params) > 3 else None)
+
+
+def _layers(
+    cell: Cell,
+    x: Tensor,
+    states: Sequence[State],
+    parameters: Parameters,
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> State:
+    """Return the results of all steps of the last layer, and the last states of all."""
+    del dropout, train
+    each = len(parameters) // len(states)
+    assert each in (4, 5) if has_biases else each in (2, 3)
+    directions = 2 if bidirectional else 1
+    axis = 1 if batch_first else 0
+    last: list[State] = []
+    for layer in range(num_layers):
+        found: list[Tensor] = []
+        for direction in range(directions):
+            index = layer * directions + direction
+            params, state = parameters[index * each : (index + 1) * each], states[index]
+            steps: list[Tensor] = []
+            entered = F.linear(x, params[0], params[2] if has_biases else None).unbind(axis)
+            for step in reversed(entered) if direction else entered:
+                state = cell(step, state, params)
+                steps.append(state[0])
+            found.append(torch.stack(steps[::-1] if direction else steps, axis))
+            last.append(state)
+        x = torch.cat(found, -1) if bidirectional else found[0]
+    return x, *(torch.stack(each) for each in zip(*last, strict=True))
+
+
+RECURRENT: dict[object, Callable[..., State]] = {
+    aten.lstm.input: _lstm,
+    aten.gru.input: _gru,
+    aten.rnn_tanh.input: _rnn(torch.tanh),
+    aten.rnn_relu.input: _rnn(torch.relu),
+}
+"""Layers ``(x, state, parameters, ...)`` by operator."""

@@ -1,0 +1,52 @@
+"""RMS norms that are written as powers, means and reciprocal roots, as one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, fx
+
+from fx_importer.fx_graph.operators import aten
+
+_MULTIPLIES = (aten.mul.Tensor,)
+
+
+def find_rms_norm(root: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -> None:
+    """Replace ``x * rsqrt(mean(x ** 2, -1) + eps)``, and a factor along the last axis, by ``rms_norm``.
+
+    ``root`` is an operator ``rsqrt``. Zhang and Sennrich 2019, as models of transformers write it.
+    """
+    if root.target is not aten.rsqrt.default or (found := _mean_of_squares(root.args[0])) is None:
+        return
+    x, eps = found
+    size = x.meta["val"].shape[-1]
+    for product in [each for each in root.users if each.target in _MULTIPLIES and set(each.args) == {x, root}]:
+        last, weight = product, None
+        (user, *others) = [*product.users, None]
+        if user is not None and not others[:-1] and user.target in _MULTIPLIES:
+            factor = next(each for each in user.args if each is not product)
+            held = constant(factor) if isinstance(factor, fx.Node) else None
+            if held is not None and list(held.shape) == [size]:
+                last, weight = user, factor
+        with last.graph.inserting_before(last):
+            made = last.graph.call_function(aten.rms_norm.default, (x, [size], weight, eps))
+        made.meta |= last.meta
+        last.replace_all_uses_with(made)
+
+
+def _mean_of_squares(node: object) -> tuple[fx.Node, float] | None:
+    """Return ``x`` and ``eps`` of ``mean(x ** 2, -1, keepdim=True) + eps``."""
+    if not isinstance(node, fx.Node) or node.target not in (aten.add.Tensor, aten.add.Scalar) or node.kwargs:
+        return None
+    mean, eps = node.args[:2]
+    if not isinstance(eps, int | float) or not isinstance(mean, fx.Node) or mean.target is not aten.mean.dim:
+        return None
+    square = mean.args[0]
+    if not isinstance(square, fx.Node) or not isinstance(x := square.args[0], fx.Node):
+        return None
+    axes = [axis % x.meta["val"].dim() for axis in mean.args[1]]  # type: ignore[union-attr]
+    squares = (square.target is aten.pow.Tensor_Scalar and square.args[1] == 2) or (
+        square.target in _MULTIPLIES and square.args == (x, x)
+    )
+    kept = len(mean.args) > 2 and mean.args[2] is True and not mean.kwargs
+    return (x, float(eps)) if squares and kept and axes == [x.meta["val"].dim() - 1] else None
