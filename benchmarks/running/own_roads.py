@@ -17,7 +17,7 @@ from fx_importer.process.scratch import Scratch
 def _turbine(example: Example) -> Callable[..., Any]:
     """Compile what iree-turbine imports, with the flags of our backend."""
     runtime, tools, aot = (
-        imported("iree-turbine", "iree", name)
+        imported("iree-turbine", "bench", name)
         for name in ("iree.runtime", "iree.compiler.tools.binaries", "iree.turbine.aot")
     )
     scratch = Scratch()
@@ -52,7 +52,7 @@ def _jax(example: Example) -> Callable[..., Any]:
 OWN_ROADS = {
     each.name: each
     for each in (
-        Engine("iree-turbine", _turbine, partial(require, "iree-turbine", "iree", "iree.turbine", "iree.runtime")),
+        Engine("iree-turbine", _turbine, partial(require, "iree-turbine", "bench", "iree.turbine", "iree.runtime")),
         Engine("jax", _jax, partial(require, "jax", "xla", "jax")),
     )
 }

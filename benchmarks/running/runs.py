@@ -15,6 +15,8 @@ from fx_importer.benchmarking.measurement import COLUMNS, cells, figure
 
 OWN_ROAD = {"iree": "iree-turbine", "xla": "jax"}
 """The engine by its own road, for each backend."""
+OURS = "the fastest of ours"
+"""The name of the fastest engine that runs what we lower."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,16 @@ class Run:
         return f"{self.model}, {described(self.setting)}"
 
     def of(self, engine: str) -> Measurement | None:
-        """Return the measurement of an engine, or of the fastest output type of a backend, if it ran."""
-        these = [each for each in self.found if engine in (each.engine, each.engine.partition(":")[0])]
+        """Return the measurement of an engine, of the fastest output type of a backend, or of `OURS`, if it ran."""
+        these = [
+            each
+            for each in self.found
+            if engine in (each.engine, each.engine.partition(":")[0]) or (engine == OURS and ":" in each.engine)
+        ]
         return min((each for each in these if not each.problem), key=lambda each: each.median, default=None)
 
     def speed(self, engine: str, beside: str = "eager") -> float | None:
-        """Return the time of a call on ``beside``, divided by that on ``engine``."""
+        """Return the time of a call on ``beside``, divided by that on ``engine``; None if one of them did not run."""
         ours, other = self.of(engine), self.of(beside)
         return other.median / ours.median if ours and other else None
 
@@ -88,7 +94,8 @@ def tables(machine: Mapping[str, str], rooflines: Sequence[Roofline], runs: Sequ
     for setting in dict.fromkeys(each.setting for each in models):
         chosen = [each for each in models if each.setting == setting]
         parts += [f"**{described(setting)[0].upper()}{described(setting)[1:]}: speed beside eager**"]
-        parts += [_speeds(chosen, roofs), _loading(chosen), _roads(chosen)]
+        # With more threads, engines that load at the same time take each other's processors.
+        parts += [_speeds(chosen, roofs), _loading(chosen) if setting[2] == 1 else "", _roads(chosen)]
     if additions := [each for each in runs if not each.flops]:
         parts += ["**One addition: µs a call, median**", _additions(additions)]
     return "\n\n".join(part for part in parts if part)
@@ -132,19 +139,16 @@ def _loading(runs: Sequence[Run]) -> str:
         ]
         for run in runs
     ]
-    return "Load and first call, and MB at the peak of later calls:\n\n" + markdown(["model", *engines], rows)
+    return "CPU time of loading and of the first call, and MB at the peak of later calls:\n\n" + markdown(
+        ["model", *engines], rows
+    )
 
 
 def _roads(runs: Sequence[Run]) -> str:
-    """Return the speeds of an engine that is fed by us beside its own road."""
-    pairs = [
-        (one.engine, own)
-        for backend, own in OWN_ROAD.items()
-        for one in {
-            each.engine: each for run in runs for each in run.found if each.engine.startswith(f"{backend}:")
-        }.values()
-        if any(run.speed(one.engine, own) for run in runs)
-    ]
+    """Return the speeds of what we feed beside engines by their own roads, and beside Inductor."""
+    fed = [each for each in engines_of(runs) if ":" in each]
+    pairs = [(each, own) for backend, own in OWN_ROAD.items() for each in fed if each.startswith(f"{backend}:")]
+    pairs = [pair for pair in [*pairs, (OURS, "inductor")] if any(run.speed(*pair) for run in runs)]
     if not pairs:
         return ""
     rows = [
@@ -154,7 +158,7 @@ def _roads(runs: Sequence[Run]) -> str:
     ]
     rows.append(["geometric mean", *(_mean(run.speed(*pair) for run in runs) for pair in pairs)])
     headings = [f"{engine} / {own}" for engine, own in pairs]
-    return "Speed of an engine that we feed, divided by that of its own road:\n\n" + markdown(
+    return "Speed of an engine that we feed, divided by that of its own road, and by Inductor's:\n\n" + markdown(
         ["model", *headings], rows
     )
 

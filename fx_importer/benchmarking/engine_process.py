@@ -35,6 +35,8 @@ class Loading:
     load: Load
     engine: Engine
     threads: int
+    first_processor: int
+    """The number of the first of the processors that it may use."""
     results: Path
     """The file of eager's results: eager writes it, and the others compare theirs with it."""
 
@@ -76,7 +78,7 @@ class Session:
             return self._load(request) if isinstance(request, Loading) else self._turn(request.calls)
 
     def _load(self, request: Loading) -> Loaded:
-        use_threads(request.threads)
+        use_threads(request.threads, request.first_processor)
         if request.threads == 1:  # the time that other processes take does not count
             self._clock, self._loading_clock = time.process_time, _with_children
         example = example_of(request.load)
@@ -124,10 +126,14 @@ def example_of(load: Load) -> Example:
     return Example(model, args, kwargs)
 
 
-def use_threads(threads: int) -> None:
-    """Let this process run on that many processors, where the system can say so, and PyTorch use as many threads."""
+def use_threads(threads: int, first: int = 0) -> None:
+    """Let this process run on that many processors, where the system can say so, and PyTorch use as many threads.
+
+    ``first`` is the number of the first processor, of those that the process may use.
+    """
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        there = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, [there[(first + i) % len(there)] for i in range(threads)])
     torch.set_num_threads(threads)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from fx_importer.benchmarking.engine_process import Load, Loading, Turn
 from fx_importer.benchmarking.engines import Engine
@@ -20,13 +22,35 @@ _TURN = 0.02
 """Least seconds of a turn: short calls are made many times in one."""
 _MOST = 10_000
 """Most calls in a turn."""
+_FEWEST = 3
+"""Fewest turns."""
+_WARM = 1.0
+"""Seconds of a call from which on the first one has warmed it up enough."""
 
 
-def measure(load: Load, engines: Sequence[Engine], threads: int, turns: int, limits: Limits) -> list[Measurement]:
+def measure(
+    load: Load,
+    engines: Sequence[Engine],
+    threads: int,
+    turns: int,
+    limits: Limits,
+    *,
+    seconds: float = math.inf,
+    loading_at_once: int = 1,
+) -> list[Measurement]:
     """Return the measurements of a model on ``engines``, of which the first is eager.
 
     All processes are alive at the same time, and one works at a time: what else the machine does meanwhile disturbs all
     engines alike. An engine that fails, or loads longer than ``limits``, has its problem in its measurement.
+
+    Args:
+        load: returns the model and its inputs, in each process.
+        engines: that are measured.
+        threads: of each engine.
+        turns: of each engine.
+        limits: of one request to an engine.
+        seconds: after calls that took so long together, an engine has no more turns than `_FEWEST`.
+        loading_at_once: how many engines load at the same time; with one thread, on a processor each.
 
     Raises:
         UsageError: if the machine has fewer processors than ``threads``; or if the model cannot be loaded, or does not
@@ -37,13 +61,20 @@ def measure(load: Load, engines: Sequence[Engine], threads: int, turns: int, lim
         raise UsageError(f"{threads} threads: this process may use {there} processors, so 1 to {there} are accepted")
     scratch = Scratch()
     runs = [_Run(engine) for engine in engines]
-    for run in counted(runs, "engines"):
-        run.start(Loading(load, run.engine, threads, scratch.path / "results"), limits)
-        if run is runs[0] and run.problem:
-            raise UsageError(f"the model does not load and run in eager PyTorch: {run.problem}")
+    first, *others = (
+        partial(run.start, Loading(load, run.engine, threads, i % loading_at_once, scratch.path / "results"), limits)
+        for i, run in enumerate(runs)
+    )
+    first()  # the others compare their results with its
+    if runs[0].problem:
+        raise UsageError(f"the model does not load and run in eager PyTorch: {runs[0].problem}")
+    with ThreadPoolExecutor(loading_at_once) as pool:
+        for started in counted([pool.submit(each) for each in others], "engines"):
+            started.result()
     for _ in counted(range(turns), "turns"):
         for run in runs:
-            run.turn(limits)
+            if len(run.calls) < _FEWEST or sum(run.calls) * run.each < seconds:
+                run.turn(limits)
     return [run.measurement() for run in runs]
 
 
@@ -68,6 +99,8 @@ class _Run:
             for _ in range(2):  # the second time it is warm
                 seconds, _ = self.child.ask(self.engine.name, Turn(self.each), limits)
                 self.each = min(max(math.ceil(_TURN / max(seconds, 1e-9)), 1), _MOST)
+                if seconds > _WARM:
+                    break
         except Exception as error:  # of any kind: a model or an engine raised it
             self._failed(error)
 

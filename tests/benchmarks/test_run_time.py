@@ -19,6 +19,7 @@ FOUND = (
     Measurement("iree:stablehlo", calls=(0.004,)),
     Measurement("iree:torch", problem="it does not compile"),
     Measurement("iree-turbine", calls=(0.003,)),
+    Measurement("inductor", calls=(0.005,)),
 )
 RUNS = [Run("mobilenet", 1, "fp32", 1, 10**9, 10**6, FOUND), Run("addition", 1, "fp32", 1, 0, 0, FOUND[:2])]
 ROOFLINES = [Roofline(1, {"fp32": 5e11}, 1e9)]
@@ -29,11 +30,11 @@ def test_tables_have_speeds_roads_and_additions(tmp_path):
     held = {"machine": {"date": "today"}, "rooflines": ROOFLINES, "runs": RUNS}
     file.write_text(json.dumps(held, default=asdict))
     text = tables(*read(file))
-    assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 |" in text
-    assert "| geometric mean |  |  | 2.00 (1) | 3.00 (1) | 4.00 (1) |" in text
+    assert "| mobilenet | 12.0 (11.0-13.0) | 17% | 2.00 | 3.00 | 4.00 | 2.40 |" in text
+    assert "| geometric mean |  |  | 2.00 (1) | 3.00 (1) | 4.00 (1) | 2.40 (1) |" in text
     assert "| mobilenet | 0.0 s, 0 | 3.0 s, 1024 |" in text
-    assert "| iree:stablehlo / iree-turbine |" in text
-    assert "| mobilenet | 0.75 |" in text
+    assert "| iree:stablehlo / iree-turbine | the fastest of ours / inductor |" in text
+    assert "| mobilenet | 0.75 | 1.25 |" in text
     assert "| batch 1, fp32, 1 thread | 12000 | 6000 |" in text
 
 
@@ -52,3 +53,15 @@ def test_unknown_engines_are_named():
     assert [each.name for each in run_time.engines_named(["jax", "jit"])] == ["eager", "jit:linalg-on-tensors", "jax"]
     with pytest.raises(SystemExit):
         run_time.engines_named(["jacks"])
+
+
+def test_interrupted_runs_go_on(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "times.json"
+    commit = run_time.machine()["commit"]
+    file.write_text(json.dumps({"machine": {"commit": commit}, "rooflines": ROOFLINES, "runs": RUNS}, default=asdict))
+    monkeypatch.setattr("sys.argv", ["run_time.py", "mobilenet", "addition", "--json", str(file)])
+    run_time.main()
+    assert "| mobilenet | 12.0 (11.0-13.0) |" in capsys.readouterr().out
+    file.write_text(file.read_text().replace(commit, "0000000"))
+    with pytest.raises(SystemExit, match="0000000"):
+        run_time.main()
