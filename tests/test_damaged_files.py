@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_importer import Manifest, StageFailed, UsageError, link, lower, read_weights
+from fx_importer import Manifest, StageFailed, UsageError, link, load, lower, read_weights
 from fx_importer.api.reproduce import facts_of, file_of, options_of
 from fx_importer.caching.disk_store import Store
 from fx_importer.cli.commands.matrix import read_inputs
+from fx_importer.cli.commands.show import read as read_shown
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.mlir.untrusted_module import read_untrusted_module
 from fx_importer.pipelines.pipeline_parser import foreign_steps
@@ -88,6 +89,10 @@ def read_cache(folder: Path) -> None:
     assert entry is None or entry == (folder / "m.manifest.json").read_bytes()
 
 
+def read_loaded(folder: Path) -> None:
+    load(folder / "m.mlirbc", manifest=folder / "m.manifest.json").run(X)
+
+
 def edited_program(data: bytes, seed: int) -> bytes:
     """Return a ``.pt2`` file with one of its JSON entries edited."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -124,6 +129,8 @@ READERS = {
     "inputs": Reader("inputs.pt", lambda folder: read_inputs(folder / "inputs.pt"), slice=20),
     "bytecode": Reader("m.mlirbc", lambda folder: read_untrusted_module(folder / "m.mlirbc"), slice=1),
     "text": Reader("m.mlir", lambda folder: read_untrusted_module(folder / "m.mlir"), slice=1),
+    "shown": Reader("m.mlir", lambda folder: read_shown(folder / "m.mlir"), slice=1),
+    "loaded": Reader("m.manifest.json", read_loaded, edited, 1, 20),
     "linked": Reader("m.manifest.json", lambda folder: link(folder / "m.mlirbc"), edited, 1, 20),
 }
 

@@ -17,6 +17,7 @@ from fx_importer.compiler.stages import admit
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Plan
 from fx_importer.errors import UsageError
+from fx_importer.execution.calls.function_types import check_describes
 from fx_importer.fx_graph.function_signature import Argument, Function
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
@@ -69,6 +70,7 @@ def load(
         raise UsageError(f"'{path}' is no module that was saved: load reads .mlir and .mlirbc files")
     module = read_module(path) if trust else read_untrusted_module(path)
     found = _manifest(path, module, manifest, types)
+    check_describes(found, module, f"the manifest of '{path}'")
     exported = {name: _program(each, trust) for name, each in _by_function(program, found).items()}
     _check_programs(exported, found)
     chosen = _checked_options(options, found) if options else _options_of(found)

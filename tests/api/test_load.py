@@ -79,6 +79,12 @@ def test_what_does_not_fit(program, tmp_path: Path):
         load(path, program={"decode": program})
     with pytest.raises(UsageError, match="the weights are in"):
         load(path, weights=program)
+    narrower = lower(Counter().eval(), {"x": torch.ones(2, 16)}, output_type="linalg-on-tensors", mutation="functional")
+    (tmp_path / "other.json").write_text(narrower.manifest.to_json().replace("float32", "float16"))
+    with pytest.raises(
+        UsageError, match="'inputs_x', one of the arguments of 'main', is tensor<2x16xf32> in the module"
+    ):
+        load(path, manifest=tmp_path / "other.json")
     bare = tmp_path / "bare.mlir"
     bare.write_text(str(read_module(path)))
     with pytest.raises(UsageError, match="has no manifest, inside or beside it"):
