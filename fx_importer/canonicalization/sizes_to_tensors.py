@@ -27,6 +27,7 @@ from fx_importer.canonicalization.node_rewriting import (
     same_type,
     value_of,
 )
+from fx_importer.canonicalization.size_fractions import size_by_fraction
 from fx_importer.fx_graph.operators import aten
 from fx_importer.fx_graph.programs import with_rewritten_graphs
 
@@ -45,8 +46,8 @@ def _rewrite(graph: fx.Graph, owner: fx.GraphModule) -> None:
     axes = Axes()
     for node in list(graph.nodes):
         made = None
-        if node.op == "call_function" and node.target in _REWRITES:
-            made = _REWRITES[node.target](node, axes)
+        if node.op == "call_function":
+            made = _REWRITES[node.target](node, axes) if node.target in _REWRITES else size_by_fraction(node)
         elif node.op == "output":
             node.args = map_arg(node.args, partial(_number_result, node))
         if made is not None:

@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from fx_importer.diagnostics.causes import NO_MATCH_ATTRIBUTE, Cause, IncompleteSearch, Place
 from fx_importer.diagnostics.progress import counted
+from fx_importer.fx_graph.operators import operator_named
 from fx_importer.mlir.bindings import ir
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines.runner import NOT_LOWERED
@@ -69,8 +72,9 @@ def causes_in(
             text = call_of(call)  # one of several results suffices
             if text not in causes:
                 tried = tuple(suggestions(probe, call, module, output_type, lower, alternatives))
-                reason = _data_dependent_remark(text) + failure.reason + _no_match_reason(call)
-                causes[text] = Cause(overload(call), text, (), failure.stage, reason, tried), {}
+                op = overload(call)
+                reason = _data_dependent_remark(op, text) + failure.reason + _no_match_reason(call)
+                causes[text] = Cause(op, text, (), failure.stage, reason, tried), {}
             causes[text][1][call] = None
     return _causes(causes)
 
@@ -98,8 +102,9 @@ def _no_match_reason(call: ir.Operation) -> str:
     )
 
 
-def _data_dependent_remark(call: str) -> str:
+def _data_dependent_remark(op: str, call: str) -> str:
     """Return a remark if a result of the call has a data-dependent size, with a semicolon; or an empty string."""
     given, _, returned = call.partition(" -> ")
     dynamic = re.compile(r"\?|\b(int|list<int>)[,\])]")
-    return "the result has a data-dependent size; " if "?" in returned and not dynamic.search(given) else ""
+    depends = torch.Tag.dynamic_output_shape in getattr(operator_named(op), "tags", ()) or not dynamic.search(given)
+    return "the result has a data-dependent size; " if "?" in returned and depends else ""

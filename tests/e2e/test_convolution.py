@@ -166,10 +166,13 @@ def test_convolution(case, output_type):
         lambda: (lambda x: (aten.upsample_nearest2d(x, [9, 11], 2.0, 2.5), nearest(x)), (normal(2, 3, 3, 4),)),
         dynamic_shapes=({2: LENGTH, 3: LENGTH},),
         others=lambda: ((normal(2, 3, 5, 3),),),
-        fails={TOSA: "NumToTensor"},
     ),
     Case("adaptive_max", lambda: (nn.AdaptiveMaxPool2d(1), (IMAGE,))),
     Case("nearest", lambda: (nn.Upsample(scale_factor=2), (IMAGE,))),
+    # What TorchScript emits for no scale: eager takes one that is not positive for none.
+    Case(
+        "nearest_by_no_scale", lambda: (lambda x: aten.upsample_nearest2d(x, [9, 10], -1.0, 0.0), (normal(2, 3, 3, 4),))
+    ),
     Case("nearest_to_a_size", lambda: (lambda x: F.interpolate(x, (5, 12)), (IMAGE,))),
     Case("nearest_by_a_fraction", lambda: (lambda x: F.interpolate(x, scale_factor=1.7), (IMAGE,))),
     Case(

@@ -1,5 +1,6 @@
 """One compiled program with many sizes."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
+
+from fx_importer import StageFailed
 
 from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
@@ -102,6 +105,79 @@ def computed_with_sizes(x, n):
     rests = x % x.shape[0], torch.fmod(n, x.shape[1]), n // x.shape[1], torch.add(x, n, alpha=x.shape[0])
     shuffled = F.pixel_shuffle(x.expand(4, -1, -1).contiguous(), 2), F.interpolate(x[None], scale_factor=2)
     return *rests, n.prod(1), n.prod(), x ** x.shape[0], x.masked_fill(x > 0, x.shape[0]), *shuffled
+
+
+def resized_by_fractions(x):
+    """Resize by factors that are fractions, one of them rounded; antialias; use fractions of sizes."""
+    by_factor = (F.interpolate(x, scale_factor=factor, mode="bilinear") for factor in (1.5, 0.75, 1.3))
+    nearest = F.interpolate(x, scale_factor=0.5), F.interpolate(x, scale_factor=(2.5, 1), mode="nearest-exact")
+    rows = x[:, :, : math.floor(x.shape[2] / 3)], x[:, :, : math.ceil(x.shape[2] * 0.25)]
+    return *by_factor, *nearest, *rows, F.interpolate(x, (5, 7), mode="bicubic", antialias=True)
+
+
+def pool_gradients(grad, small, x):
+    """Return gradients of average pools."""
+    pool, adaptive = torch.ops.aten.avg_pool2d_backward, torch.ops.aten._adaptive_avg_pool2d_backward
+    settings = [3, 3], [2, 2], [1, 1], True, False
+    windows = pool(grad, x, *settings, None), pool(grad, x, *settings, 5), adaptive(small, x)
+    return *windows, torch.ops.aten.avg_pool3d_backward(
+        x[:, None], x[:, None], [1, 3, 3], [1, 1, 1], [0, 1, 1], False, True, None
+    )
+
+
+def normalized_by_groups(x, weight):
+    """Normalize groups of a dynamic number of channels."""
+    return F.group_norm(x, 2, weight, weight), F.group_norm(x, 2)
+
+
+# Each lowers to every output type.
+SIZES_AND_CHANNELS = [
+    Case(
+        "resized_by_fractions",
+        lambda: (resized_by_fractions, (normal(2, 3, 10, 8),)),
+        dynamic_shapes=({0: ANY, 2: ANY, 3: ANY},),
+        others=lambda: [(normal(1, 3, 7, 20),)],
+        tolerance=(1e-5, 1e-5),
+    ),
+    Case(
+        "pool_gradients",
+        lambda: (pool_gradients, (normal(2, 3, 5, 4), normal(2, 3, 2, 3), normal(2, 3, 8, 7))),
+        dynamic_shapes=({0: ANY, 2: ANY, 3: ANY}, {0: ANY}, {0: ANY, 2: ANY, 3: ANY}),
+        others=lambda: [(normal(3, 3, 6, 5), normal(3, 3, 2, 3), normal(3, 3, 11, 9))],
+        tolerance=(1e-5, 1e-5),
+    ),
+    Case(
+        "groups_of_channels",
+        lambda: (normalized_by_groups, (normal(2, 4, 6), normal(4))),
+        dynamic_shapes=({0: ANY, 1: ANY, 2: ANY}, {0: ANY}),
+        others=lambda: [(normal(3, 8, 5), normal(8))],
+        tolerance=(1e-5, 1e-5),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "case, output_type",
+    [
+        pytest.param(case, output_type, id=f"{case.name}-{output_type.value}")
+        for case in SIZES_AND_CHANNELS
+        for output_type in (LINALG, TOSA, STABLEHLO)
+    ],
+)
+def test_sizes_and_channels(case, output_type):
+    check(case, output_type, tosa=True)
+
+
+def test_size_by_rounded_factor():
+    """0.29 times a size is not always the number next to the exact product: 28 for 100, where 29 is exact."""
+    case = Case(
+        "rounded",
+        lambda: (lambda x: F.interpolate(x, scale_factor=0.29), (normal(2, 3, 100),)),
+        dynamic_shapes=({2: ANY},),
+    )
+    check(case, LINALG)
+    with pytest.raises(StageFailed, match="the shape operations of TOSA have integers only"):
+        check(case, TOSA, tosa=True)
 
 
 @pytest.mark.slow_rows(

@@ -35,7 +35,7 @@ def _avg_pool(operator: OpOverload, axes: int) -> Decomposition:
             return aten.avg_pool2d(rows.unsqueeze(1), *window, ceil, count_padding, 1 if divisor else None).squeeze(1)
 
         found = separable_gradient(grad, x.shape[-axes:], along)
-        return found / divisor if divisor and found is not NotImplemented else found
+        return found / divisor if divisor else found
 
     return averages_backward
 

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from fx_importer.decompositions.backward.separable_gradient import separable_gradient
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
+from fx_importer.decompositions.resize.nearest import positive_scales
 from fx_importer.fx_graph.operators import aten
 
 
@@ -21,7 +22,7 @@ def _nearest(operator: OpOverload, forward: Callable[..., Tensor], doubled: Sequ
 
     @decomposes(operator)
     def nearest_backward(grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], *scales: float | None) -> Any:
-        given = [*scales, *[None] * len(outputs)]
+        given = positive_scales(scales, len(outputs))
 
         def along(rows: Tensor, k: int) -> Tensor:
             read = outputs[k] not in [times * rows.shape[-1] for times in doubled]
@@ -39,7 +40,7 @@ def _interpolating(operator: OpOverload, forward: Callable[[Tensor, int, bool, f
     def resizing_backward(
         grad: Tensor, outputs: Sequence[int], sizes: Sequence[int], aligned: bool, *scales: float | None
     ) -> Any:
-        given = [*scales, *[None] * len(outputs)]
+        given = positive_scales(scales, len(outputs))
         return separable_gradient(grad, sizes[2:], lambda rows, k: forward(rows, outputs[k], aligned, given[k]))
 
     return resizing_backward

@@ -7,21 +7,16 @@ applied to the identity matrix. As zero times infinity is NaN, an infinite gradi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
-
-from fx_importer.decompositions.engine.static_shapes import is_static
 
 AxisOperator = Callable[[Tensor, int], Tensor]
 """A function that applies an operator to the last axis of [rows, 1, size], as along the k-th of its axes."""
 
 
-def separable_gradient(grad: Tensor, sizes: Sequence[int], along: AxisOperator) -> Any:
+def separable_gradient(grad: Tensor, sizes: Sequence[int], along: AxisOperator) -> Tensor:
     """Return the gradient of the operand, whose last axes have ``sizes``, from that of the result."""
-    if not is_static(grad) or not all(isinstance(size, int) for size in sizes):
-        return NotImplemented
     for k, size in enumerate(sizes):
         axis = grad.dim() - len(sizes) + k
         places = torch.arange(size)

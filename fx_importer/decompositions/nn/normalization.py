@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fx_importer.decompositions.engine.static_shapes import are_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.fx_graph.operators import aten
 
@@ -68,12 +69,17 @@ def native_group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalize over each of ``groups`` groups of channels; also return the means and the reciprocal deviations."""
-    grouped = _to_float32(x).reshape(n, groups, (c // groups) * hxw)
-    result, mean, scale = _normalize(grouped, [2], eps)
-    shape = [1, c] + [1] * (x.dim() - 2)
-    weight, bias = (None if each is None else each.reshape(shape) for each in (weight, bias))
-    result = _affine(result.reshape(x.shape), weight, bias)
-    return result.to(x.dtype), mean.squeeze(2).to(x.dtype), scale.squeeze(2).to(x.dtype)
+    if are_static(c):
+        grouped = _to_float32(x).reshape(n, groups, (c // groups) * hxw)
+        result, mean, scale = _normalize(grouped, [2], eps)
+        result = result.reshape(x.shape)
+    else:  # torch does not prove that a product with c // groups is divisible
+        grouped = _to_float32(x).unflatten(1, (groups, c // groups))
+        result, mean, scale = _normalize(grouped, list(range(2, grouped.dim())), eps)
+        result = result.flatten(1, 2)
+    weight, bias = (None if each is None else each.reshape(1, -1, *[1] * (x.dim() - 2)) for each in (weight, bias))
+    mean, scale = (each.reshape(n, groups).to(x.dtype) for each in (mean, scale))
+    return _affine(result, weight, bias).to(x.dtype), mean, scale
 
 
 @decomposes(aten.group_norm.default)

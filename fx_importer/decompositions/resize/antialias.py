@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import are_static
 from fx_importer.decompositions.engine.table import decomposes
+from fx_importer.decompositions.resize.nearest import positive_scales
 from fx_importer.fx_graph.operators import aten
 
 
@@ -28,13 +29,13 @@ def _cubic(x: Tensor) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 
 
-def _weights(size: int, outputs: int, scale: float, filter: Callable[[Tensor], Tensor], reach: int) -> Tensor:
+def _weights(size: int, outputs: int, scale: float | Tensor, filter: Callable[[Tensor], Tensor], reach: int) -> Tensor:
     """Return the weight of each of ``size`` elements in each of ``outputs``; the rows sum to one."""
-    width = max(scale, 1.0)
+    width = torch.clamp(scale, min=1.0) if isinstance(scale, Tensor) else max(scale, 1.0)
     centre = ((torch.arange(outputs, dtype=torch.float32) + 0.5) * scale).unsqueeze(-1)
     place = torch.arange(size, dtype=torch.float32)
     low = torch.clamp(torch.floor(centre - reach * width + 0.5), min=0)
-    high = torch.clamp(torch.floor(centre + reach * width + 0.5), max=size)
+    high = torch.floor(centre + reach * width + 0.5)  # compared with places, which are all below the size
     weights = filter(torch.abs(place - centre + 0.5) / width)
     weights = torch.where((place >= low) & (place < high), weights, torch.zeros_like(weights))
     return weights / torch.sum(weights, -1, keepdim=True)
@@ -43,16 +44,24 @@ def _weights(size: int, outputs: int, scale: float, filter: Callable[[Tensor], T
 def _resize(
     x: Tensor, sizes: Sequence[int], aligned: bool, scales: Sequence[float | None], filter: Any, reach: int
 ) -> Any:
-    if not is_static(x) or not all(isinstance(size, int) for size in sizes):
-        return NotImplemented
     matrices: list[Tensor] = []
-    for size, outputs, given in zip(x.shape[-2:], sizes, scales, strict=True):
-        if aligned:
-            scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
-        else:
-            scale = 1 / given if given else size / outputs
+    for size, outputs, given in zip(x.shape[-2:], sizes, positive_scales(scales, 2), strict=True):
+        scale = _step(size, outputs, aligned, given)
         matrices.append(_weights(size, outputs, scale, filter, reach).to(x.dtype))
     return matrices[0] @ (x @ matrices[1].transpose(0, 1))
+
+
+def _step(size: int, outputs: int, aligned: bool, given: float | None) -> float | Tensor:
+    """Return the distance of outputs in elements, as a rank-0 tensor where a size is dynamic."""
+    if not aligned and given is not None:
+        return 1 / given
+    if aligned and isinstance(outputs, int) and outputs <= 1:
+        return 0.0
+    distances = (size - 1, outputs - 1) if aligned else (size, outputs)
+    if are_static(size, outputs):
+        return distances[0] / distances[1]
+    parts = [torch.scalar_tensor(each, dtype=torch.float32) for each in distances]
+    return torch.div(parts[0], parts[1])
 
 
 @decomposes(aten._upsample_bilinear2d_aa.default)

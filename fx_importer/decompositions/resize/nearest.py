@@ -17,7 +17,7 @@ from fx_importer.fx_graph.operators import aten
 def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
     """``result[i] = x[floor(i * size / new size)]`` along each spatial axis; a given scale takes precedence."""
     sizes = x.shape[2:]
-    scales = scale_factors or [None] * len(sizes)
+    scales = positive_scales(scale_factors or (), len(sizes))
     known = output_size or [int(size * scale) for size, scale in zip(sizes, scales, strict=True) if scale]
     if not are_static(*sizes, *known) or len(known) != len(sizes) or 0 in sizes:
         return NotImplemented
@@ -39,6 +39,11 @@ def _read_scales(sizes: Sequence[int], outputs: Sequence[int], scales: Sequence[
     if len(sizes) != 2 or sum(outputs) > _SMALL_IMAGE:
         return list(scales)
     return [{size: 1.0, 2 * size: 2.0}.get(new, scale) for size, new, scale in zip(sizes, outputs, scales, strict=True)]
+
+
+def positive_scales(scales: Sequence[float | None], axes: int) -> list[float | None]:
+    """Return a scale for each axis; None where the ratio of the sizes is meant: no scale is given, or none above 0."""
+    return [scale if scale is not None and scale > 0 else None for scale in [*scales, *[None] * (axes - len(scales))]]
 
 
 def _resize_axis(x: Tensor, axis: int, new: int, step: float) -> Tensor:
@@ -95,7 +100,7 @@ def nearest_exact_of_size(x: Tensor, output_size: Sequence[int], *scales: float 
 
 def _resize_to(x: Tensor, output_size: Sequence[int], scales: Sequence[float | None], from_edge: float) -> Any:
     """Resize to ``output_size``, at steps of the inverse scales; elements beyond the last one repeat it."""
-    sizes, scales = x.shape[2:], [*scales, *[None] * (len(output_size) - len(scales))]
+    sizes, scales = x.shape[2:], positive_scales(scales, len(output_size))
     if are_static(*sizes, *output_size) and not from_edge:
         scales = _read_scales(sizes, output_size, scales)
     small = _small(output_size) if not from_edge else None

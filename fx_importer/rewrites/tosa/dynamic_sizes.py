@@ -232,6 +232,12 @@ def _arange(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
 
 def _number(op: ir.Operation, emit: TosaSizeOps) -> ir.Value | None:
     """Return a size as a rank-0 tensor."""
+    if str(op.operands[0].type) == "!torch.float":
+        op.location.emit_error(
+            "a size is computed from floating-point numbers, and the shape operations of TOSA have integers only: a "
+            "factor of a size must be a fraction whose products are exact, such as 1.5 or 1 / 3"
+        )
+        return None
     found, size = tensor_type_of(op.results[0]), emit.size_of(op.operands[0])
     if found is None or found[0] or size is None or isinstance(size, int):
         return None
