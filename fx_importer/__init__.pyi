@@ -1,3 +1,5 @@
+from .api.accuracy import Accuracy as Accuracy
+from .api.accuracy import accuracy as accuracy
 from .api.explain import explain as explain
 from .api.load import load as load
 from .api.lower import compare_decompositions as compare_decompositions

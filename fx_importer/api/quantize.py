@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.exporting import export_program
 from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.options import ExportOptions
-from fx_importer.quantization.calibration import calls_of, check_like_first
+from fx_importer.quantization.calibration import Call, calls_of, check_like_first
 from fx_importer.quantization.pt2e import OBSERVERS, quantized
 
 
@@ -23,6 +23,7 @@ def quantize(
     *,
     integer_io: bool = False,
     observer: str = "histogram",
+    keep_float: Collection[str] = (),
     dynamic_shapes: Any = None,
     strict: bool = False,
 ) -> torch.fx.GraphModule:
@@ -37,6 +38,8 @@ def quantize(
             around an integer model; their scales and zero points are in ``meta["input_scales"]`` and
             ``meta["result_scales"]``, by position, None for those that are not quantized.
         observer: ``"histogram"``, which chooses the range with the least error, or ``"minmax"``, the whole range.
+        keep_float: names of modules, or of values of the exported program, that stay in floating point: those that
+            `accuracy` lists as worst.
         dynamic_shapes: as `torch.export.export` takes it.
         strict: as `torch.export.export` takes it.
 
@@ -47,17 +50,29 @@ def quantize(
     Raises:
         NotInstalledError: without torchao.
         UsageError: for calibration inputs that are missing, differ from the first, or lead to values that are not
-            finite.
+            finite; and for a name in ``keep_float`` that the model does not have.
         ExportError: if torch.export cannot capture ``f``.
     """
-    if importlib.util.find_spec("torchao") is None:
-        raise NotInstalledError("quantize", "torchao", "quantize")
+    check_torchao()
     if observer not in OBSERVERS:
         raise UsageError(f"observer is {' or '.join(map(repr, OBSERVERS))}, and not {observer!r}")
     calls = calls_of(calibration)
-    check_like_first(calls, dynamic=dynamic_shapes is not None or isinstance(f, ExportedProgram))
+    program = exported(f, calls, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
+    return quantized(program.module(check_guards=False), calls, observer, integer_io, keep_float)
+
+
+def check_torchao() -> None:
+    """Raise `NotInstalledError` without torchao."""
+    if importlib.util.find_spec("torchao") is None:
+        raise NotInstalledError("quantize", "torchao", "quantize")
+
+
+def exported(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any], calls: Sequence[Call], options: ExportOptions
+) -> ExportedProgram:
+    """Return ``f`` exported with the first of ``calls``, which must be alike. Raises `UsageError` and `ExportError`."""
+    check_like_first(calls, dynamic=options.dynamic_shapes is not None or isinstance(f, ExportedProgram))
     args, kwargs = calls[0]
     if not isinstance(f, ExportedProgram):
         check_inputs(f, args, kwargs, options=())
-    program = export_program(f, args, kwargs, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
-    return quantized(program.module(check_guards=False), calls, observer, integer_io)
+    return export_program(f, args, kwargs, options)

@@ -12,6 +12,7 @@ from fx_importer.cli.file_app import files
 from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_arguments import Model, Trust
 from fx_importer.cli.option_arguments import takes_options
+from fx_importer.cli.quantize_command import quantize
 from fx_importer.cli.vela_command import vela
 from fx_importer.cli.view_command import view
 from fx_importer.options import DecompositionOptions, ExportOptions, Options
@@ -250,6 +251,7 @@ def decompositions(
 
 
 app.add_typer(llm, name="llm")
+app.command()(quantize)
 app.command()(vela)
 app.command()(view)
 

@@ -20,10 +20,8 @@ def attention_as_products(node: fx.Node, constant: Callable[[fx.Node], Tensor | 
     A mask of bools, or a known one of zeros and values beyond `HUGE`, is a ``where`` with negative infinity; another is
     added.
     """
-    assert node.args
     dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
-    query = node.args[0]
-    if dropout or not isinstance(query, fx.Node) or query.meta["val"].dim() < 3:
+    if dropout or node.meta["val"].dim() < 3:
         return
     mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
     known = constant(mask) if isinstance(mask, fx.Node) else None

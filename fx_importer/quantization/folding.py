@@ -8,8 +8,8 @@ operands as they are quantized. What has no integer form stays between its dequa
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,24 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     """
     if not is_quantized(program.graph):
         return program
+    found = folded(program)
+    for each in found.remarks:
+        remark(each)
+    return found.program
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A program in integers."""
+
+    program: ExportedProgram
+    replaced: Mapping[str, str]
+    """The quantize operators, by the names of the nodes that compute them."""
+    remarks: Sequence[str]
+
+
+def folded(program: ExportedProgram) -> Folded:
+    """Return ``program`` in integers, as `to_integers` does, with what replaces which quantize operator."""
     graph = copy.deepcopy(program.graph)
     for node, original in zip(graph.nodes, program.graph.nodes, strict=True):
         node.name = original.name
@@ -54,10 +72,10 @@ def to_integers(program: ExportedProgram, remark: Remark) -> ExportedProgram:
     folder.fold()
     left = set(graph.nodes)
     floats = [node for node in asked if node in left and folder.computes(node)]
-    remark(f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer")
-    for node in floats:
-        remark(f"float: {node.name} = {node.target}: {folder.why(node)}")
-    return folder.constants.program()
+    remarks = [f"quantized: {len(asked) - len(floats)} of {len(asked)} operators are integer"]
+    remarks += [f"float: {node.name} = {node.target}: {folder.why(node)}" for node in floats]
+    replaced = {made.name: name for name, made in folder.replaced.items()}
+    return Folded(folder.constants.program(), replaced, remarks)
 
 
 class _Folder(Scope):
@@ -68,6 +86,8 @@ class _Folder(Scope):
         self._integers: dict[tuple[fx.Node, Params], fx.Node | NoIntegerForm] = {}
         self._operands: dict[fx.Node, tuple[fx.Node, Params] | None] = {}
         self._reasons: dict[fx.Node, str] = {}
+        self.replaced: dict[str, fx.Node] = {}
+        """What computes a quantize operator, by its name."""
 
     def computes(self, node: fx.Node) -> bool:
         """Return whether ``node`` is an operator on activations, and not one that quantizes."""
@@ -81,7 +101,8 @@ class _Folder(Scope):
         for node in list(self.graph.nodes):
             try:
                 if kind_of(node) == "quantize" and (params := params_of(node, self.constants.value)):
-                    node.replace_all_uses_with(self._stored(node, self.integer(node.args[0], params)))
+                    self.replaced[node.name] = self._stored(node, self.integer(node.args[0], params))
+                    node.replace_all_uses_with(self.replaced[node.name])
                 elif node.target in _PLACES:
                     node.replace_input_with(node.args[0], self.quantized(node.args[0])[0])
             except NoIntegerForm as reason:

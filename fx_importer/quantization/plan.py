@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
+from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.all_rules import RULES
 from fx_importer.quantization.attention import HUGE
@@ -55,9 +57,44 @@ class Plan:
     """The weight of each operator in `WEIGHTED`, which is symmetric."""
 
 
-def planned(graph: fx.Graph, excluded: Collection[str] = ()) -> Plan:
-    """Return what to quantize in ``graph``; values named in ``excluded``, and what they are operands of, stay float."""
-    return _Planner(graph, excluded).plan()
+def planned(graph: fx.Graph, excluded: Collection[str] = (), kept: Collection[str] = ()) -> Plan:
+    """Return what to quantize in ``graph``; values named in ``excluded``, and what they are operands of, stay float.
+
+    So do those of ``kept``, names of values or of modules, with the operators that compute them of quantized ones.
+
+    Raises:
+        UsageError: for a name in ``kept`` that is none.
+    """
+    plan = _Planner(graph, excluded).plan()
+    return _Planner(graph, {*excluded, *_kept(graph, plan, kept)}).plan() if kept else plan
+
+
+def _kept(graph: fx.Graph, plan: Plan, names: Collection[str]) -> set[str]:
+    """Return the names of the values of ``names``, and of what is computed together with them."""
+    nodes = {node.name: node for node in graph.nodes if node.op == "call_function"}
+    modules = {
+        name: [each for each in nodes.values() if (path := module_of(each)) == name or path.startswith(f"{name}.")]
+        for name in names
+        if name not in nodes
+    }
+    if unknown := [name for name, found in modules.items() if not found]:
+        close = difflib.get_close_matches(unknown[0], {*nodes, *map(module_of, nodes.values())}, n=3)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise UsageError(f"keep_float: the model has no value and no module named '{unknown[0]}'{hint}")
+    stack = [each for name in names for each in modules.get(name, [nodes[name]] if name in nodes else [])]
+    found: set[str] = set()
+    while stack:
+        node = stack.pop()
+        if node.name not in found and node.op == "call_function":
+            found.add(node.name)
+            stack += [each for each in node.all_input_nodes if each not in plan.groups]
+    return found
+
+
+def module_of(node: fx.Node) -> str:
+    """Return the path of the module that ``node`` is an operator of; empty at the root."""
+    stack = node.meta.get("nn_module_stack") or {"": ("",)}
+    return str(list(stack.values())[-1][0]).removeprefix("L['self']").lstrip(".")
 
 
 def is_huge(value: Tensor) -> bool:

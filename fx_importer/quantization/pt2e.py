@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +24,13 @@ OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
 """torchao's observers of activations, by name."""
 
 
-def quantized(module: fx.GraphModule, calls: Sequence[Call], observer: str, integer_io: bool) -> fx.GraphModule:
+def quantized(
+    module: fx.GraphModule, calls: Sequence[Call], observer: str, integer_io: bool, kept: Collection[str] = ()
+) -> fx.GraphModule:
     """Return ``module``, an exported program, with quantize and dequantize operators, calibrated by ``calls``.
 
-    With ``integer_io``, inputs and results that are quantized are int8, and their scales are in ``meta``.
+    With ``integer_io``, inputs and results that are quantized are int8, and their scales are in ``meta``. What ``kept``
+    names stays in floating point.
 
     Raises:
         UsageError: if a value that is to be quantized is not finite in one of the calls.
@@ -35,7 +38,7 @@ def quantized(module: fx.GraphModule, calls: Sequence[Call], observer: str, inte
     entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
     normalize(module)
     excluded = _huge_values(module, *calls[0])
-    prepared = entry.prepare_pt2e(module, _quantizer(lambda graph: planned(graph, excluded), observer))
+    prepared = entry.prepare_pt2e(module, _quantizer(lambda graph: planned(graph, excluded, kept), observer))
     with torch.no_grad():
         _calibrate(prepared, calls)
         converted = entry.convert_pt2e(prepared)
@@ -43,6 +46,14 @@ def quantized(module: fx.GraphModule, calls: Sequence[Call], observer: str, inte
     result = fx.GraphModule(converted, converted.graph, type(module).__name__)
     result.train(False)
     return integers_outside(result) if integer_io else result
+
+
+def float_reference(module: fx.GraphModule) -> fx.GraphModule:
+    """Return ``module``, an exported program, as `quantized` quantizes it: its nodes have the same names."""
+    entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
+    normalize(module)
+    nothing = _quantizer(lambda graph: Plan({}, {}, {}, {}), "minmax")
+    return entry.prepare_pt2e(module, nothing)
 
 
 def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:

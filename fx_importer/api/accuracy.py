@@ -1,0 +1,172 @@
+"""`accuracy`: a quantized model beside the float model, by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from fx_importer.api.quantize import check_torchao, exported, quantize
+from fx_importer.errors import UsageError
+from fx_importer.exporting import export_program
+from fx_importer.options import ExportOptions
+from fx_importer.quantization.calibration import Call, calls_of
+from fx_importer.quantization.layer_errors import LayerErrors, Powers, flat, measure, steps_from_qdq, values_of
+from fx_importer.quantization.pt2e import float_reference
+from fx_importer.quantization.qdq import kind_of
+
+_SHOWN = 5
+_OTHER = "the values of the quantized model are not those of the float model: is it the model that was quantized?"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The accuracy of one quantized value. Ratios are signal to noise beside the float model, in dB."""
+
+    name: str
+    """Of the value in the exported program."""
+    module: str
+    operator: str
+    alone: float
+    """The ratio of the layer alone, on operands of the float model, quantized."""
+    whole: float
+    """The ratio of the program up to the layer."""
+    steps: int | None
+    """The largest difference of the integer operator alone from q/dq; None if it stays in floating point."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The accuracy of a quantized model beside its float model."""
+
+    result: float
+    """Signal to noise of the results, in dB."""
+    layers: tuple[Layer, ...]
+    """The quantized values, the worst alone first."""
+    tried: Mapping[tuple[str, ...], float]
+    """Signal to noise of the results with some of the worst layers in floating point."""
+
+    def worst(self, count: int) -> tuple[str, ...]:
+        """Return the names of the ``count`` worst layers, for `quantize(..., keep_float=...)`."""
+        return tuple(each.name for each in self.layers[:count])
+
+    def __str__(self) -> str:
+        steps = [each.steps for each in self.layers if each.steps is not None]
+        lines = [f"results: {self.result:.1f} dB signal to noise beside the float model"]
+        lines.append(f"integer operators: {len(steps)}, each alone at most {max(steps, default=0)} steps from q/dq")
+        lines.append(f"worst layers of {len(self.layers)}:")
+        for each in self.layers[:_SHOWN]:
+            place = f" in {each.module}" if each.module else ""
+            lines.append(f"  {each.alone:6.1f} dB alone, {each.whole:6.1f} dB so far: {each.name}{place}")
+        for names, ratio in self.tried.items():
+            lines.append(f"in floating point, {', '.join(names)}: results {ratio:.1f} dB")
+        return "\n".join(lines)
+
+
+def accuracy(
+    f: torch.nn.Module | ExportedProgram | Callable[..., Any],
+    quantized: torch.fx.GraphModule,
+    inputs: Iterable[Any],
+    *,
+    tries: int = 0,
+) -> Accuracy:
+    """Compare a quantized model with its float model, by layer.
+
+    Args:
+        f: the float model, as `quantize` took it.
+        quantized: what `quantize` returned for it, or PT2E for the same exported program.
+        inputs: inputs of the float model, as `quantize` takes them.
+        tries: how often to quantize again, with the worst layer in floating point, then the two worst, four, and so
+            on. ``inputs`` are its calibration.
+
+    Raises:
+        NotInstalledError: without torchao.
+        UsageError: for inputs that are missing or differ, and if ``quantized`` is another model.
+        ExportError: if torch.export cannot capture ``f``.
+    """
+    check_torchao()
+    calls = calls_of(inputs)
+    reference = float_reference(exported(f, calls, ExportOptions()).module(check_guards=False))
+    layers: dict[str, LayerErrors] = {}
+    steps: dict[str, int] = {}
+    result = Powers()
+    graph = quantized.graph
+    names = {node.args[0].name for node in graph.nodes if kind_of(node) == "quantize"}
+    program: ExportedProgram | None = None
+    for call in calls:
+        given = _given(quantized, call)
+        measure(quantized, given, values_of(reference, flat(*call), names), layers)
+        if not layers:
+            raise UsageError(_OTHER)
+        result.add(*_results(reference, quantized, call, given))
+        program = program or exported_quantized(quantized, call)
+        for name, count in steps_from_qdq(program, given).items():
+            steps[name] = max(count, steps.get(name, 0))
+    found = [
+        Layer(name, each.module, each.operator, each.alone.ratio, each.whole.ratio, steps.get(name))
+        for name, each in layers.items()
+    ]
+    ordered = tuple(sorted(found, key=lambda each: each.alone))
+    return Accuracy(result.ratio, ordered, _tried(f, reference, ordered, calls, tries))
+
+
+def _tried(
+    f: Any, reference: torch.fx.GraphModule, layers: Sequence[Layer], calls: Sequence[Call], tries: int
+) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    inputs = [_Inputs(*call) for call in calls]
+    candidates = [each.name for each in layers if each.operator.startswith("aten.")]
+    for count in [2**each for each in range(tries)]:
+        names = tuple(candidates[:count])
+        mixed, powers = quantize(f, inputs, keep_float=names), Powers()
+        for call in calls:
+            powers.add(*_results(reference, mixed, call, flat(*call)))
+        found[names] = powers.ratio
+    return found
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+
+def _results(
+    reference: torch.fx.GraphModule, quantized: torch.fx.GraphModule, call: Call, given: Sequence[Any]
+) -> tuple[Tensor, Tensor]:
+    """Return the results of both, as one vector each."""
+    scales = quantized.meta.get("result_scales")
+    with torch.no_grad():
+        expected = tree_leaves(torch.fx.Interpreter(reference).run(*flat(*call), enable_io_processing=False))
+        found = tree_leaves(torch.fx.Interpreter(quantized).run(*given, enable_io_processing=False))
+    pairs = [
+        (each, result if scale is None else (result.float() - scale[1]) * scale[0])
+        for each, result, scale in zip(expected, found, scales or [None] * len(found), strict=True)
+        if isinstance(each, Tensor)
+    ]
+    if any(expected.shape != found.shape for expected, found in pairs):
+        raise UsageError(_OTHER)
+    vectors = (torch.cat([pair[side].double().reshape(-1) for pair in pairs]) for side in (0, 1))
+    return next(vectors), next(vectors)
+
+
+def _given(quantized: torch.fx.GraphModule, call: Call) -> list[Any]:
+    """Return the flat inputs of the quantized model for a call of the float model."""
+    leaves = flat(*call)
+    scales = quantized.meta.get("input_scales") or [None] * len(leaves)
+    return [
+        each if scale is None else (each / scale[0] + scale[1]).round().clamp(-128, 127).to(torch.int8)
+        for each, scale in zip(leaves, scales, strict=True)
+    ]
+
+
+def exported_quantized(quantized: torch.fx.GraphModule, call: Call) -> ExportedProgram:
+    """Return a quantized model exported with the inputs of a call of the float model."""
+    _, structure = tree_flatten((tuple(call[0]), dict(call[1])))
+    args, kwargs = tree_unflatten(_given(quantized, call), structure)
+    return export_program(quantized, args, kwargs, ExportOptions())

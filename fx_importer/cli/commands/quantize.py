@@ -1,0 +1,51 @@
+"""``fx-importer quantize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fx_importer.api.accuracy import accuracy, exported_quantized
+from fx_importer.api.quantize import quantize
+from fx_importer.cli.commands.import_model import export_model
+from fx_importer.cli.commands.matrix import read_inputs
+from fx_importer.diagnostics.progress import reporting_progress
+from fx_importer.errors import UsageError
+from fx_importer.mlir.module_io import check_writable
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+from fx_importer.quantization.qdq import is_quantized
+from fx_importer.verification import Inputs
+
+
+def quantize_model(
+    model: str,
+    output: Path | None,
+    inputs: Path | None,
+    integer_io: bool,
+    keep_float: tuple[str, ...],
+    tries: int,
+    trust: bool = False,
+) -> None:
+    """Quantize the model that ``model`` names, with the input sets of the file ``inputs`` or its example inputs.
+
+    Prints the accuracy beside the float model, and writes the program to ``output`` if it is given.
+
+    Raises:
+        UsageError: for a model that is quantized, and what `quantize` and `accuracy` refuse.
+        NotInstalledError: without torchao.
+    """
+    if output is not None:
+        check_writable(output, (".pt2",))
+    with reporting_progress(True):
+        program = export_model(model, Options(OutputType.TOSA), trust)
+        if is_quantized(program.graph):
+            raise UsageError("the model is quantized: lower it with --quantized integer")
+        args, kwargs = program.example_inputs or ((), {})
+        calls = read_inputs(inputs) if inputs else [Inputs(args, kwargs)]
+        quantized = quantize(program, calls, integer_io=integer_io, keep_float=keep_float)
+        found = accuracy(program, quantized, calls, tries=tries)
+    print(found)
+    if output is not None:
+        torch.export.save(exported_quantized(quantized, (calls[0].args, calls[0].kwargs)), output)

@@ -1,0 +1,41 @@
+"""The arguments of ``fx-importer quantize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.model_arguments import Model, Trust
+
+
+def quantize(
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the quantized program, a .pt2 file.")
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Calibration inputs, written by torch.save([(args, kwargs), ...], FILE). Default: the example inputs.",
+        ),
+    ] = None,
+    integer_io: Annotated[
+        bool, typer.Option("--integer-io", help="Let quantized inputs and results of the model be int8.")
+    ] = False,
+    keep_float: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A module or a value that stays in floating point. May be repeated."),
+    ] = None,
+    tries: Annotated[
+        int,
+        typer.Option(min=0, help="Also try the worst layer in floating point, then the two worst, four, and so on."),
+    ] = 0,
+    trust: Trust = False,
+) -> None:
+    """Quantize a model to int8, and show how accurate it is, by layer."""
+    from fx_importer.cli.commands.quantize import quantize_model
+
+    quantize_model(model, output, inputs, integer_io, tuple(keep_float or ()), tries, trust)
