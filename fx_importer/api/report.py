@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,3 +83,26 @@ def contents_of_models(title: str, calls: Mapping[str, Call], options: Options) 
     except FxImporterError as error:
         return contents_of(title, kind, trace, recorder, error=error)
     return contents_of(title, kind, trace, recorder, summary_of(compiled.module.operation, compiled.manifest))
+
+
+def contents_of_recording(
+    title: str,
+    output_type: str,
+    recorder: Recorder,
+    lowered: Lowered | None,
+    verdict: Verdict | None = None,
+    divergences: Sequence[Divergence] = (),
+    error: FxImporterError | None = None,
+) -> Contents:
+    """Return the report of a compilation that ``recorder`` observed, and its result if there is one."""
+    assert recorder.trace is not None
+    return contents_of(
+        title,
+        output_type,
+        recorder.trace,
+        recorder,
+        None if lowered is None else summary_of(lowered.module.operation, lowered.manifest),
+        error,
+        checks=contents_of_verdict(verdict) if verdict is not None else (),
+        divergences=[contents_of_divergence(each) for each in divergences],
+    )

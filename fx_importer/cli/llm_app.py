@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fx_importer.cli.following import Following
+from fx_importer.cli.following_arguments import takes_following
 from fx_importer.output_types import OutputType
 
 llm = typer.Typer(
@@ -15,6 +17,7 @@ llm = typer.Typer(
 
 
 @llm.command("import")
+@takes_following
 def llm_import(
     folder: Annotated[
         Path,
@@ -37,11 +40,12 @@ def llm_import(
     lora: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="An adapter of peft (LoRA), which is merged into the weights.")
     ] = None,
+    following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score, which reads the weights where they are."""
     from fx_importer.cli.commands.llm import import_language_model
 
-    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype, quantize, lora)
+    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype, quantize, lora, following)
 
 
 @llm.command("run")

@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from fx_importer.output_types import OutputType
+
+OUTPUT_TYPES = "|".join(member.value for member in OutputType)
+
 Model = Annotated[
     str,
     typer.Argument(

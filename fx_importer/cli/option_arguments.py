@@ -44,6 +44,15 @@ HELP = {
     "tosa_target": "TOSA target to validate for, 'version=1.0 profiles=pro_int,pro_fp extensions=bf16 level=8k'.",
 }
 
+HEADINGS = {
+    "export": "Export",
+    "decompositions": "Decompositions and quantization",
+    "importing": "Import",
+    "lowering": "Passes",
+    "running": "How it runs, and diagnosis",
+}
+"""Headings of the options in the help, by fields of `Options`."""
+
 METAVARS = {
     "lowerings": "NAME",
     "fallback": "|".join(member.value for member in OutputType),
@@ -88,12 +97,18 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters(defaults: Options) -> list[inspect.Parameter]:
     """Return the options as typer parameters, with the name, default and type of each field."""
-    groups = [(getattr(defaults, field), fields_with_text(group)) for field, group in GROUPS.items()]
-    fields = [(defaults, "output_type"), *((group, name) for group, names in groups for name in names)]
-    return [_parameter(name, get_type_hints(type(group))[name], getattr(group, name)) for group, name in fields]
+    groups = [(field, getattr(defaults, field), fields_with_text(group)) for field, group in GROUPS.items()]
+    fields = [
+        ("", defaults, "output_type"),
+        *((field, group, name) for field, group, names in groups for name in names),
+    ]
+    return [
+        _parameter(name, get_type_hints(type(group))[name], getattr(group, name), HEADINGS.get(field))
+        for field, group, name in fields
+    ]
 
 
-def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+def _parameter(name: str, hint: Any, default: Any, heading: str | None) -> inspect.Parameter:
     flag, metavar = f"--{name.replace('_', '-')}", None
     if (hint is bool and default) or hint == bool | None:
         flag = f"{flag}/--no-{flag[2:]}"
@@ -106,7 +121,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
         metavar = METAVARS[name]
     if get_origin(hint) is tuple:
         hint, default, metavar = list[str], list(default), metavar or "OP"
-    option = typer.Option(flag, help=HELP[name], metavar=metavar)
+    option = typer.Option(flag, help=HELP[name], metavar=metavar, rich_help_panel=heading)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])
 
 

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from fx_importer.cli.following import Following
+from fx_importer.cli.following_arguments import takes_following
 from fx_importer.cli.model_arguments import Model, Trust
 
 
+@takes_following
 def vela(
     model: Model,
     accelerator: Annotated[
@@ -34,6 +37,7 @@ def vela(
         str | None, typer.Option(metavar="NAME", help="Vela's memory mode. Default: that of the accelerator.")
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the estimates as JSON.")] = None,
+    following: Following = Following(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
     """Compile a model for an Arm Ethos-U processor by Vela, and show its estimate of cycles and memory.
@@ -44,4 +48,4 @@ def vela(
 
     options = {"--system-config": system_config, "--memory-mode": memory_mode}
     given = tuple(each for name, value in options.items() if value for each in (name, value))
-    compile_model(model, accelerator, output, inputs, given, json, trust)
+    compile_model(model, accelerator, output, inputs, given, json, following, trust)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fx_importer.cli.following import Following
+from fx_importer.cli.following_arguments import takes_following
 from fx_importer.cli.model_arguments import Model, Trust
 from fx_importer.cli.option_arguments import takes_options
 from fx_importer.options import Options
 from fx_importer.output_types import OutputType
 
 
+@partial(takes_following, report=False)
 @takes_options
 def view(
     model: Model,
@@ -21,6 +25,7 @@ def view(
         typer.Option("--output", "-o", metavar="FILE", help="A .html file (the page) or a .json file (its data)."),
     ],
     options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    following: Following = Following(),  # noqa: B008
     trust: Trust = False,
 ) -> None:
     """Lower a model, and write a page that links its source lines with the IR after each stage.
@@ -29,5 +34,5 @@ def view(
     """
     from fx_importer.cli.commands.view import view_model
 
-    if not view_model(model, options, output, trust):
+    if not view_model(model, options, output, following, trust):
         raise typer.Exit(1)

@@ -17,6 +17,9 @@ from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline
 from fx_importer.targets import EXECUTABLE, Target, target_for
 
+STEPS = ("export", "decompose", "canonicalize", "legalize", "import")
+"""Names of the stages before the pipeline's."""
+
 
 @dataclass(frozen=True)
 class Compilation:
@@ -54,8 +57,7 @@ class Compilation:
     @property
     def stage_names(self) -> tuple[str, ...]:
         """The names of all stages, in order."""
-        steps = ("export", "decompose", "canonicalize", "legalize", "import")
-        return (*steps, *(stage.name for stage in self.pipeline.stages))
+        return (*STEPS, *(stage.name for stage in self.pipeline.stages))
 
     def table(self, program: ExportedProgram | None = None) -> DecompositionTable:
         """Return the decompositions of the output type, with those of libraries' operators that ``program`` calls.

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_importer.api.lowered import Lowered
+from fx_importer.cli.following import Following
 from fx_importer.cli.model_loading import load_model
 from fx_importer.compiler.driver import compile_programs
 from fx_importer.compiler.steps import Call
@@ -34,12 +35,13 @@ def import_model(
     options: Options,
     manifest: Path | None = None,
     weights_file: Path | None = None,
+    following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
 ) -> None:
     """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
     The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
-    ``weights_file``, or written to it. ``trust`` is that of `load_model`.
+    ``weights_file``, or written to it. ``following`` says what to print and record; ``trust`` is that of `load_model`.
 
     Raises:
         UsageError: if the output cannot be written (checked first), or ``model`` does not name a model.
@@ -63,8 +65,9 @@ def import_model(
             check_writable(path)
     if weights_file is not None:
         check_place(weights_file)
-    with reporting_progress(True):
-        lowered = lower_model(model, options, trust)
+    options = following.prepared(options)
+    with following.run(model, options.output_type.value) as followed, reporting_progress(True):
+        lowered = followed.lowered = lower_model(model, options, trust)
         if output != STDOUT:
             lowered.save(output, weights_file)
     if output == STDOUT:

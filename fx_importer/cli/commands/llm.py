@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fx_importer.cli.following import Following
 from fx_importer.errors import NotInstalledError
 from fx_importer.execution.optional_packages import is_installed
 from fx_importer.output_types import OutputType
@@ -21,20 +22,22 @@ def import_language_model(
     dtype: str | None,
     quantize: str | None,
     lora: Path | None,
+    following: Following,
 ) -> None:
     """Write the module of the model in ``folder`` to ``output``. Raises `FxImporterError` as `import_model` does."""
     llm = _quiet_llm()
     start = time.perf_counter()
-    llm.import_model(
-        folder,
-        output,
-        output_type=output_type,
-        batch=batch,
-        context=context,
-        dtype=dtype,
-        quantize=quantize,
-        lora=lora,
-    )
+    with following.run(str(folder), output_type.value):
+        llm.import_model(
+            folder,
+            output,
+            output_type=output_type,
+            batch=batch,
+            context=context,
+            dtype=dtype,
+            quantize=quantize,
+            lora=lora,
+        )
     size = sum(each.stat().st_size for each in output.iterdir())
     print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
 

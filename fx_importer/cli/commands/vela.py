@@ -18,6 +18,7 @@ from fx_importer.api.lowered import Lowered
 from fx_importer.api.quantize import quantize
 from fx_importer.cli.commands.import_model import export_model
 from fx_importer.cli.commands.matrix import read_inputs
+from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.errors import UsageError
 from fx_importer.execution.engines.vela import check_accelerator, compile_with_vela
@@ -39,6 +40,7 @@ def compile_model(
     inputs: Path | None,
     options: tuple[str, ...] = (),
     json_file: Path | None = None,
+    following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
 ) -> None:
     """Compile the model that ``model`` names for ``accelerators``, and print Vela's estimates.
@@ -58,8 +60,8 @@ def compile_model(
             raise UsageError("--output is for one accelerator: what Vela writes for another differs")
     if json_file is not None:
         check_writable(json_file)
-    with reporting_progress(True):
-        lowered = lower_to_integers(export_model(model, Options(OutputType.TOSA), trust), inputs)
+    with following.run(model, OutputType.TOSA.value) as followed, reporting_progress(True):
+        lowered = followed.lowered = lower_to_integers(export_model(model, Options(OutputType.TOSA), trust), inputs)
         estimates = [compile_with_vela(lowered.module, each, output, options) for each in accelerators]
     print("\n\n".join(map(str, estimates)))
     if json_file is not None:

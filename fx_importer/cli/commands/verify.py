@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from fx_importer.cli.commands.import_model import lower_model
+from fx_importer.cli.following import Following
 from fx_importer.diagnostics.progress import reporting_progress
 from fx_importer.execution import backend_named
 from fx_importer.options import Options
-from fx_importer.verification.verdict import WIDTH, Status
+from fx_importer.verification.verdict import WIDTH, Status, Verdict
 
 
 def verify_model(
@@ -20,11 +21,13 @@ def verify_model(
     rtol: float | None,
     atol: float | None,
     bisect: bool,
+    following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
 ) -> bool:
     """Lower the model that ``model`` names, run it on ``backends`` with its own example inputs, and print the result.
 
-    With ``bisect``, also print the first operation that differs on each backend with a mismatch.
+    With ``bisect``, also print the first operation that differs on each backend with a mismatch. ``following`` says
+    what to print and record of the lowering.
 
     Returns:
         Whether the verification passed.
@@ -36,18 +39,25 @@ def verify_model(
     for name in backends or ():
         if name != "eager":
             backend_named(name)  # raises before the lowering
-    with reporting_progress(True):
-        lowered = lower_model(model, options, trust)
-        verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
+    options = following.prepared(options)
+    with following.run(model, options.output_type.value) as followed:
+        with reporting_progress(True):
+            lowered = followed.lowered = lower_model(model, options, trust)
+            verdict = followed.verdict = lowered.verify(backends=backends or None, rtol=rtol, atol=atol)
+        _show(verdict)
+        for check in verdict.checks:
+            if bisect and check.status is Status.MISMATCH:
+                with reporting_progress(True):
+                    divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
+                followed.divergences += [divergence] if divergence else []
+                print(f"\n{divergence}")
+    return verdict.passed
+
+
+def _show(verdict: Verdict) -> None:
     console = Console(width=WIDTH)
     if console.is_terminal:
         console.print(verdict.table())
         print("\n".join(verdict.remarks()))
     else:
         print(verdict)
-    for check in verdict.checks:
-        if bisect and check.status is Status.MISMATCH:
-            with reporting_progress(True):
-                divergence = lowered.bisect(backend=check.backend, rtol=rtol, atol=atol)
-            print(f"\n{divergence}")
-    return verdict.passed

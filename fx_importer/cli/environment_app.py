@@ -1,0 +1,95 @@
+"""The commands without a model, or on what is installed, and their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.model_arguments import OUTPUT_TYPES, Trust
+from fx_importer.options import DecompositionOptions, ExportOptions, Options
+from fx_importer.output_types import OutputType
+
+environment = typer.Typer()
+"""Commands that `fx_importer.cli.app` adds to its own."""
+
+
+@environment.command()
+def pipelines(
+    output_type: Annotated[
+        str | None, typer.Option(metavar=OUTPUT_TYPES, help="Only the pipeline of this output type.")
+    ] = None,
+) -> None:
+    """List the named pipelines, their stages, and the passes of each in MLIR's syntax."""
+    from fx_importer.cli.commands.pipelines import list_pipelines
+
+    list_pipelines(None if output_type is None else OutputType.get(output_type))
+
+
+@environment.command()
+def decompositions(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="A .pt2 file or package.module:callable, as `import` takes it."),
+    ] = None,
+    output_type: Annotated[str, typer.Option(metavar=OUTPUT_TYPES, help="The output type of the table.")] = "raw",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP", help="A torch op to keep undecomposed, spelled aten.foo. May be repeated."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Let torch.export trace through Python bytecode.")] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as JSON.")] = None,
+    trust: Trust = False,
+) -> None:
+    """List the operators that are decomposed or kept, with reasons; for a model, those before and after."""
+    from fx_importer.cli.commands.decompositions import show_decompositions
+
+    chosen = DecompositionOptions(keep=tuple(keep or ()))
+    options = Options(OutputType.get(output_type), ExportOptions(strict=strict), chosen)
+    show_decompositions(model, options, json, trust)
+
+
+@environment.command()
+def doctor(
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the findings as JSON.")] = None,
+) -> None:
+    """Check the installation; the exit code is 1 if models cannot be lowered."""
+    from fx_importer.cli.commands.doctor import show_checkup
+
+    if not show_checkup(json):
+        raise typer.Exit(1)
+
+
+@environment.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
+) -> None:
+    """Show the size and location of the cache of lowerings (--cache), or clear it."""
+    from fx_importer.cli.commands.cache import show_cache
+
+    show_cache(clear)
+
+
+@environment.command()
+def reproduce(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The report directory that an error message names.")],
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run the functions and programs that the report names as its own.")
+    ] = False,
+) -> None:
+    """Rerun the report of a failure; the exit code is 0 if it fails in the same way, and 1 otherwise."""
+    from fx_importer.cli.commands.reproduce import reproduce_report
+
+    if not reproduce_report(directory, trust):
+        raise typer.Exit(1)
+
+
+@environment.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIRECTORY", help="The directory for the modules.")] = Path("out"),
+) -> None:
+    """Lower a sentence encoder with real weights to every output type, and run it."""
+    from fx_importer.cli.demo import run_demo
+
+    run_demo(out)

@@ -1,0 +1,75 @@
+"""The layout of ``--help``: commands and options in groups, and an example of each command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+SECTIONS = {
+    "Lower": ("import", "llm", "quantize", "vela", "link", "demo"),
+    "Check": ("verify", "matrix", "bench", "explain"),
+    "Look": ("view", "show", "diff", "pipelines", "decompositions"),
+    "Failures": ("reduce", "reproduce"),
+    "Installation": ("doctor", "cache"),
+}
+"""The commands, in the order of the help."""
+
+EXAMPLES = {
+    "import": "fx-importer import examples.mlp:build --output-type linalg -o mlp.mlirbc",
+    "llm import": "fx-importer llm import path/to/checkpoint --quantize int4 -o model",
+    "llm run": "fx-importer llm run model --prompt 'Once upon a time' --engine iree",
+    "llm score": "fx-importer llm score model --text 'Once upon a time'",
+    "quantize": "fx-importer quantize examples.mlp:build --tries 2 -o quantized.pt2",
+    "vela": "fx-importer vela examples.mlp:build --accelerator ethos-u85-256",
+    "link": "fx-importer link mlp.mlirbc -o linked.mlirbc",
+    "demo": "fx-importer demo --out out",
+    "verify": "fx-importer verify examples.mlp:build --backend jit --bisect",
+    "matrix": "fx-importer matrix examples.mlp:build --output-type linalg --backend jit",
+    "bench": "fx-importer bench examples.mlp:build --engines jit,iree --threads 1",
+    "explain": "fx-importer explain examples.mlp:build --output-type tosa",
+    "view": "fx-importer view examples.mlp:build --output-type tosa -o mlp.html",
+    "show": "fx-importer show mlp.mlirbc",
+    "diff": "fx-importer diff old.mlirbc new.mlirbc",
+    "pipelines": "fx-importer pipelines --output-type tosa",
+    "decompositions": "fx-importer decompositions examples.mlp:build --output-type stablehlo",
+    "reduce": "fx-importer reduce examples.mlp:build --output-type tosa -o reduced",
+    "reproduce": "fx-importer reproduce reports/fx-importer-report-abc",
+    "doctor": "fx-importer doctor",
+    "cache": "fx-importer cache --clear",
+}
+"""An example of each command, by its words after ``fx-importer``."""
+
+
+class Command(TyperCommand):
+    """A command whose help has options in groups, and an example."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            panel = parameter.rich_help_panel if isinstance(parameter, TyperOption) else "Arguments"
+            if (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(panel or "Options", []).append(record)
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        example = EXAMPLES.get(" ".join(ctx.command_path.split()[1:]))
+        if example:
+            formatter.write(f"\nExample:\n  {example}\n")
+
+
+class Commands(TyperGroup):
+    """Commands in sections."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for names in SECTIONS.values() for name in names if name in self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, self.commands))
+        for section, names in SECTIONS.items():
+            found = [self.commands[name] for name in names if name in self.commands]
+            rows = [(f"{each.name:<{width}}", each.get_short_help_str(formatter.width - width - 6)) for each in found]
+            with formatter.section(section):
+                formatter.write_dl(rows)

@@ -1,0 +1,187 @@
+"""The commands on a model, and their arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fx_importer.cli.following import Following
+from fx_importer.cli.following_arguments import takes_following
+from fx_importer.cli.model_arguments import OUTPUT_TYPES, Model, Trust
+from fx_importer.cli.option_arguments import takes_options
+from fx_importer.options import Options
+from fx_importer.output_types import OutputType
+
+models = typer.Typer()
+"""Commands that `fx_importer.cli.app` adds to its own."""
+
+
+@models.command("import")
+@takes_following
+@takes_options
+def import_(
+    model: Model,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A .mlir file (text), a .mlirbc file (bytecode), or - (text to stdout).",
+        ),
+    ],
+    options: Options,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the manifest (inputs, outputs and state) as JSON."),
+    ] = None,
+    weights_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --weights external or args: the file or directory to read the weights from; if it does not "
+            "exist, the .safetensors or .irpa file to write them to.",
+        ),
+    ] = None,
+    following: Following = Following(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Import a model and lower it to an output type."""
+    from fx_importer.cli.commands.import_model import import_model
+
+    import_model(model, output, options, manifest, weights_file, following, trust)
+
+
+@models.command()
+@takes_following
+@takes_options
+def verify(
+    model: Model,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A backend to run it on. May be repeated. Default: all installed backends."),
+    ] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="On a mismatch, find the first operation that differs, and write a script.")
+    ] = False,
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    following: Following = Following(),  # noqa: B008
+    trust: Trust = False,
+) -> None:
+    """Lower a model, run it on backends, and compare with eager PyTorch; the exit code is 1 on a mismatch."""
+    from fx_importer.cli.commands.verify import verify_model
+
+    if not verify_model(model, options, backend, rtol, atol, bisect, following, trust):
+        raise typer.Exit(1)
+
+
+@models.command()
+@takes_options
+def reduce(
+    model: Model,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to create for the result.")
+    ] = Path("reduced"),
+    backend: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The backend that mismatches eager PyTorch, if that is the failure."),
+    ] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
+    options: Options = Options(output_type=OutputType.LINALG_ON_TENSORS),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Reduce a failing model to the smallest program with the same failure, and write a script that reproduces it."""
+    from fx_importer.cli.commands.reduce import reduce_model
+
+    reduce_model(model, options, output, backend, rtol, atol, trust)
+
+
+@models.command()
+@takes_options
+def matrix(
+    model: Model,
+    output_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated. Default: all but raw."),
+    ] = None,
+    backend: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A backend. May be repeated. Default: all.")
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Input sets, written by torch.save([(args, kwargs), ...], FILE)."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as JSON.")] = None,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Lower a model to every output type, run each on every installed backend, and compare with eager PyTorch."""
+    from fx_importer.cli.commands.matrix import OUTPUT_TYPES, show_matrix
+
+    kinds = [OutputType.get(each) for each in output_type or ()] or OUTPUT_TYPES
+    if not show_matrix(model, options, kinds, backend, inputs, json, trust):
+        raise typer.Exit(1)
+
+
+@models.command()
+@takes_options
+def bench(
+    model: Model,
+    engines: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Engines beside eager PyTorch, separated by commas: inductor, jit, iree, xla. Default: all.",
+        ),
+    ] = "",
+    output_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar=OUTPUT_TYPES,
+            help="An output type to lower to. May be repeated. Default: those that the engines take directly.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads, on as many processors. Default: as PyTorch does.")
+    ] = None,
+    calls: Annotated[
+        int,
+        typer.Option(min=1, help="Turns of each engine: calls, or of short calls the means of 20 ms of them."),
+    ] = 10,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures as JSON.")] = None,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Measure a model on engines beside eager PyTorch and Inductor, and recommend one."""
+    import torch
+
+    from fx_importer.cli.commands.bench import bench_model
+
+    names = [each.strip() for each in engines.split(",") if each.strip()]
+    kinds = [OutputType.get(each) for each in output_type or ()]
+    bench_model(model, options, names, kinds, threads or torch.get_num_threads(), calls, json, trust)
+
+
+@models.command()
+@takes_options
+def explain(
+    model: Model,
+    output_type: Annotated[
+        list[str] | None,
+        typer.Option(metavar=OUTPUT_TYPES, help="An output type. May be repeated. Default: all with a backend."),
+    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")] = None,
+    options: Options = Options(),  # noqa: B008 - it is frozen
+    trust: Trust = False,
+) -> None:
+    """Report unsupported operators before lowering, with locations and advice; the exit code is 1 if any are found."""
+    from fx_importer.cli.commands.explain import explain_model
+    from fx_importer.targets import EXECUTABLE
+
+    if not explain_model(model, options, [OutputType.get(each) for each in output_type or EXECUTABLE], json, trust):
+        raise typer.Exit(1)
