@@ -26,7 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV): torch and torch-mlir are large, this takes a minute or two."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) setuptools hatchling editables
-	@$(PIP) --no-build-isolation --editable '.[demo,test,dev,tosa,bench]'
+	@$(PIP) --no-build-isolation --editable '.[bench,demo,dev,iree,quantize,test,tosa,triton,vela,xla]'
 	@touch $@
 
 demo: $(INSTALLED) ## Carry a sentence encoder with its real weights to all five output types, and run it.

@@ -1,6 +1,7 @@
 from .api.accuracy import Accuracy as Accuracy
 from .api.accuracy import accuracy as accuracy
 from .api.explain import explain as explain
+from .api.kernels import compile_kernels as compile_kernels
 from .api.load import load as load
 from .api.lower import compare_decompositions as compare_decompositions
 from .api.lower import export_and_import as export_and_import

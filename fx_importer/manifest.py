@@ -27,6 +27,7 @@ from fx_importer.fx_graph.function_signature import (
 )
 from fx_importer.fx_graph.operator_stub import (
     STUB_ATTRIBUTE,
+    TRITON_IR_ATTRIBUTE,
     OperatorArgument,
     OperatorStub,
     Passed,
@@ -39,6 +40,7 @@ __all__ = [
     "FORMAT",
     "NARROW",
     "STUB_ATTRIBUTE",
+    "TRITON_IR_ATTRIBUTE",
     "Argument",
     "File",
     "Fixed",

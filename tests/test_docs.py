@@ -37,7 +37,7 @@ NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/\w+|fx-importer demo)\b")
 OTHERS = re.compile(r"\b(iree-compile|mlir-opt-\d+|tosa-opt)\b")
 """Programs of others, which are not installed everywhere."""
 
-OPTIONAL = {"import lower, quantize": "torchao"}
+OPTIONAL = {"import lower, quantize": "torchao", "import triton": "triton"}
 """What blocks of Python contain that need a package of an extra."""
 
 
@@ -126,7 +126,7 @@ def assert_printed(expected: str, printed: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path):
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", FENCE.sub("", page.read_text()))
     assert not [target for target in targets if "://" not in target and not (page.parent / target).exists()]
 
 

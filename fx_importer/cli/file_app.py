@@ -49,6 +49,18 @@ def show(
 
 
 @files.command()
+def kernels(
+    module: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlir or .mlirbc file.")],
+    target: Annotated[str, typer.Option(metavar="TARGET", help="A GPU: cuda:sm_90, rocm:gfx942, ...")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")],
+) -> None:
+    """Compile the Triton kernels that a saved module calls to machine code."""
+    from fx_importer.cli.commands.kernels import compile_kernels_of
+
+    compile_kernels_of(module, target, output)
+
+
+@files.command()
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A .mlir or .mlirbc file.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],

@@ -17,6 +17,7 @@ from fx_importer.exporting.mutated_attributes import attributes_as_buffers
 from fx_importer.exporting.stack_traces import frames_of_calls_kept
 from fx_importer.exporting.training_mode import warn_of_training_mode
 from fx_importer.exporting.undo_writes import attributes_restored
+from fx_importer.fx_graph.triton_runtime import traceable_kernels
 from fx_importer.options import ExportOptions
 
 
@@ -42,6 +43,7 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
     example = without_aliases(args, kwargs, module)
     try:
         with (
+            traceable_kernels(),
             frames_of_calls_kept(),
             attributes_restored(module),
             on_fake_cpu(module, *example) as (inputs, keywords, restored),
@@ -57,7 +59,7 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
         raise ExportError(
             f"torch.export cannot capture {name} (strict={options.strict}): {type(error).__name__}: "
             f"{str(error).strip()}\n"
-            f"{_data_dependent_hint(error)}"
+            f"{_data_dependent_hint(error)}{_kernel_hint(error)}"
             f"To see everything that stands in the way, run torch.export.draft_export with the same arguments; "
             f"strict={not options.strict} takes another way through the Python code."
         ) from error
@@ -74,6 +76,16 @@ def _data_dependent_hint(error: Exception) -> str:
         "A branch or a size in it depends on values of tensors: write the branch with torch.cond "
         "(docs/control-flow.md), or lower the graphs between such places with fx_importer.dynamo.import_function "
         "(docs/torch-compile.md).\n"
+    )
+
+
+def _kernel_hint(error: Exception) -> str:
+    """Return a line about a Triton kernel that is launched in a branch, if that is what ``error`` is about."""
+    if "triton_kernel_wrapper_mutation" not in str(error):
+        return ""
+    return (
+        "A Triton kernel is launched in a branch or a loop, where export loses what it writes: launch it in an "
+        "operator defined with torch.library.triton_op.\n"
     )
 
 

@@ -16,6 +16,7 @@ from fx_importer.fx_graph.function_signature import (
     type_from_json,
 )
 from fx_importer.fx_graph.tree_json import to_plain
+from fx_importer.fx_graph.triton_kernel import TritonKernel, triton_kernel_from_json
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,18 @@ class OperatorStub:
     """The stub of an unsupported operator: a function that the module declares and does not define."""
 
     operator: str
-    """The overload, such as ``"aten.unfold.default"``."""
+    """The overload, such as ``"aten.unfold.default"``, or the Python name of a Triton kernel, ``"triton.<name>"``."""
     arguments: tuple[OperatorArgument, ...]
-    """The arguments in the order of the schema. Enumerations, such as dtypes, are encoded as torch's integers."""
+    """The arguments in the order of the schema. Enumerations, such as dtypes, are encoded as torch's integers. Those of
+    a kernel are its grids of three sizes, one for each of its variants, and then its parameters."""
     takes: tuple[ValueType, ...]
     """The argument types of the function. A size of ``"?"`` is dynamic; a number, which has no shape, is passed as a
     tensor of rank 0."""
     returns: tuple[Returned, ...]
     places: tuple[str, ...] = ()
     """The locations in the model that call it, one line per call."""
+    kernel: TritonKernel | None = None
+    """How to launch it, if it is a Triton kernel."""
 
     def to_json(self) -> str:
         """Return the JSON needed to run the operator: the value of the declaration's attribute `STUB_ATTRIBUTE`."""
@@ -69,6 +73,9 @@ class OperatorStub:
 STUB_ATTRIBUTE = "fx_importer.stub"
 """The attribute of a stub's declaration whose value is `OperatorStub.to_json`."""
 
+TRITON_IR_ATTRIBUTE = "fx_importer.triton_ir"
+"""The attribute of a Triton kernel's declaration whose value is a list: the IR of each variant, in Triton's dialect."""
+
 
 def operator_stub_from_json(found: Any) -> OperatorStub:
     """Return the stub of a JSON object; raise ValueError, KeyError, TypeError or AttributeError if it is none."""
@@ -78,6 +85,7 @@ def operator_stub_from_json(found: Any) -> OperatorStub:
         tuple(type_from_json(each) for each in found["takes"]),
         tuple(Returned(type_from_json(each["type"]), _path(each.get("path", ()))) for each in found["returns"]),
         names_from_json(found.get("places", ())),
+        None if found.get("kernel") is None else triton_kernel_from_json(found["kernel"]),
     )
 
 

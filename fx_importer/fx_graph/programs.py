@@ -231,12 +231,17 @@ def is_empty(value: object) -> bool:
     return all(isinstance(size, int) for size in value.shape) and 0 in value.shape
 
 
-def run_decompositions(program: ExportedProgram, rules: dict[Any, Callable[..., Any]]) -> ExportedProgram:
-    """Return ``program`` in functional form, traced again by torch with ``rules``."""
+def run_decompositions(
+    program: ExportedProgram, rules: dict[Any, Callable[..., Any]], *, launch_kernels: bool = False
+) -> ExportedProgram:
+    """Return ``program`` in functional form, traced again by torch with ``rules``.
+
+    With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
+    """
     with warnings.catch_warnings(), _few_overrides(program, rules):
         # torch 2.13 copies pytree specs in a way that it warns of itself.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
-        return program.run_decompositions(rules)
+        return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fx_importer.diagnostics.causes import Place
 from fx_importer.manifest import STUB_ATTRIBUTE, OperatorStub
@@ -42,11 +43,16 @@ class OperatorStubs:
                     self._known[text, str(op.type)] = op.name.value
 
     def call(
-        self, stub: OperatorStub, operands: Sequence[ir.Value], results: Sequence[ir.Type], names: Iterable[str]
+        self,
+        stub: OperatorStub,
+        operands: Sequence[ir.Value],
+        results: Sequence[ir.Type],
+        names: Iterable[str],
+        attributes: Mapping[str, ir.Attribute] = MappingProxyType({}),
     ) -> ir.Operation:
         """Emit a call of ``stub`` at the current insertion point and location.
 
-        The function is declared if it is not yet, under the first of ``names`` that is free.
+        The function is declared with ``attributes`` if it is not yet, under the first of ``names`` that is free.
         """
         kind = ir.FunctionType.get([each.type for each in operands], list(results))
         key = (stub.to_json(), str(kind))
@@ -54,7 +60,8 @@ class OperatorStubs:
             name = next(each for each in names if each not in self._names)
             with ir.InsertionPoint(self._block):
                 made = func_d.FuncOp(name, kind, visibility="private")
-            made.attributes[STUB_ATTRIBUTE] = ir.StringAttr.get(key[0])
+            for attribute, value in {STUB_ATTRIBUTE: ir.StringAttr.get(key[0]), **attributes}.items():
+                made.attributes[attribute] = value
             self._names.add(name)
             self._known[key] = name
         callee = {"callee": ir.FlatSymbolRefAttr.get(self._known[key])}

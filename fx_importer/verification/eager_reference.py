@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from fx_importer.execution import Value
 from fx_importer.execution.eager import as_model_argument, placeholder_values, results_of
+from fx_importer.fx_graph.triton_runtime import interpreted_kernels
 from fx_importer.manifest import Function
 
 Observer = Callable[[fx.Node, tuple[Any, ...], Mapping[str, Any], Any], None]
@@ -37,7 +38,7 @@ class Reference:
             (each.kind, each.name): as_model_argument(each, value if each.overwritten else _copy(value))
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
-        with torch.no_grad():
+        with torch.no_grad(), interpreted_kernels():
             interpreter = _Interpreter(self.program.graph_module, self.observe)
             returned = interpreter.run(*placeholder_values(self.program, given))
         results, _ = results_of(self.program, self.function, returned, given)

@@ -19,7 +19,7 @@ from fx_importer.decompositions.engine.table import DecompositionTable, overload
 from fx_importer.decompositions.engine.view_to_reshape import views_to_reshapes
 from fx_importer.decompositions.nn.flex_attention import decompose_flex_attention
 from fx_importer.errors import UsageError
-from fx_importer.fx_graph.aliasing import is_functional
+from fx_importer.fx_graph.aliasing import graphs_of, is_functional
 from fx_importer.fx_graph.programs import (
     empty_on,
     fake_mode_of,
@@ -29,6 +29,7 @@ from fx_importer.fx_graph.programs import (
     with_tensors,
 )
 from fx_importer.fx_graph.regions import has_regions, inline_regions
+from fx_importer.fx_graph.triton_runtime import is_triton_operator, traceable_kernels
 
 
 def decompose(
@@ -52,17 +53,24 @@ def decompose(
     mode = fake_mode_of(program.graph)
     if mode is not None and mode.shape_env is not None:
         rules = shape_generic_rules(rules, mode.shape_env)
-    try:
-        return decompose_locally(program, rules)
-    except RetraceRequired as reason:
-        if remark is not None:
-            remark(f"the whole program was traced again: {reason}")
-    return retrace(program, rules)
+    with traceable_kernels():
+        try:
+            return decompose_locally(program, rules)
+        except RetraceRequired as reason:
+            if remark is not None:
+                remark(f"the whole program was traced again: {reason}")
+        return retrace(program, rules)
 
 
 def prepare(program: ExportedProgram) -> ExportedProgram:
-    """Return a copy of ``program`` with ``flex_attention`` decomposed and regions such as ``no_grad`` inlined."""
+    """Return a copy of ``program`` with ``flex_attention`` decomposed and regions such as ``no_grad`` inlined.
+
+    Operators defined with ``torch.library.triton_op`` become the launches of their kernels.
+    """
     program = decompose_flex_attention(program)
+    if any(is_triton_operator(node.target) for graph in graphs_of(program.graph_module) for node in graph.nodes):
+        with traceable_kernels():
+            program = run_decompositions(program, {}, launch_kernels=True)
     if has_regions(program.graph_module):  # torch would trace them as opaque calls, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
     if any(_converts_number(node) for node in program.graph.nodes):

@@ -1,4 +1,4 @@
-"""Decompositions of factory functions: ``empty_permuted`` and ``_efficientzerotensor``."""
+"""Decompositions of factory functions: ``empty`` and its forms, ``arange`` and ``_efficientzerotensor``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ def arange_int8(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | Non
     if dtype not in (torch.int8, torch.uint8):
         return NotImplemented
     return torch.arange(start, end, step, dtype=torch.int64).to(dtype)
+
+
+@decomposes(aten.empty.memory_format)
+def empty_of_dynamic_shape(size: Sequence[int], *, memory_format: object = None, **settings: Any) -> Tensor:
+    """Return zeros: values of an empty tensor are undefined, and memory formats are nothing in MLIR."""
+    if all(isinstance(each, int) for each in size):
+        return NotImplemented
+    return torch.zeros(size, **settings)
+
+
+@decomposes(aten.empty_like.default)
+def empty_like_of_dynamic_shape(x: Tensor, *, memory_format: object = None, **settings: Any) -> Tensor:
+    """Return zeros, as `empty_of_dynamic_shape` does."""
+    if all(isinstance(each, int) for each in x.shape):
+        return NotImplemented
+    return torch.full_like(x, 0, **settings)
 
 
 @decomposes(aten._efficientzerotensor.default)

@@ -24,6 +24,7 @@ from fx_importer.decompositions.elementwise import (
 from fx_importer.decompositions.fft.fourier import FOURIER
 from fx_importer.decompositions.indexing import (
     combinations,
+    factories,
     indexing,
     last_writes,
     nonzero,
@@ -145,6 +146,8 @@ TOSA = (
         sum_mean_prod.mean_of_dynamic_axes,
         cumulative.cumsum_beside_dynamic_axes,
         cumulative.cumsum_along_dynamic_axis,
+        factories.empty_of_dynamic_shape,
+        factories.empty_like_of_dynamic_shape,
         because="the C++ lowering needs static sizes",
     )
     .preferring(*norms.FLOAT_NORMS, because="the C++ lowering emits powers")

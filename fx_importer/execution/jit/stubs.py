@@ -11,6 +11,7 @@ import torch
 from torch._ops import OpOverload
 
 from fx_importer.errors import UsageError
+from fx_importer.execution.jit.triton_stubs import kernel_function
 from fx_importer.execution.memref import allocated, dense, describe, descriptor_type, read, view
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.fx_graph.operators import operator_named
@@ -136,22 +137,11 @@ def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = N
     Raises:
         UsageError: if this process has no such operator. The function raises it for results of other types.
     """
-    overload = operator_named(stub.operator)
-    if not isinstance(overload, OpOverload):
-        raise UsageError(
-            f"the module calls torch.ops.{stub.operator}, which is not registered in this process: import what defines "
-            "it"
-        )
-    parameters = overload._schema.arguments
+    run = kernel_function(stub) if stub.kernel is not None else _overload_function(stub, instead)
 
     def call(given: Sequence[Any]) -> list[torch.Tensor]:
-        values = [_argument_value(each, given) for each in stub.arguments]
-        pairs = [*zip(parameters, values, strict=True)]
         with torch.no_grad():
-            found = (instead or overload)(
-                *(value for parameter, value in pairs if not parameter.kwarg_only),
-                **{parameter.name: value for parameter, value in pairs if parameter.kwarg_only},
-            )
+            found = run([_argument_value(each, given) for each in stub.arguments])
         results = []
         for each in stub.returns:
             value = found
@@ -161,6 +151,26 @@ def operator_function(stub: OperatorStub, instead: Callable[..., Any] | None = N
         return results
 
     return call
+
+
+def _overload_function(stub: OperatorStub, instead: Callable[..., Any] | None) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that calls the operator of ``stub``, or ``instead``, with the arguments in a list."""
+    overload = operator_named(stub.operator)
+    if not isinstance(overload, OpOverload):
+        raise UsageError(
+            f"the module calls torch.ops.{stub.operator}, which is not registered in this process: import what defines "
+            "it"
+        )
+    parameters = overload._schema.arguments
+
+    def run(values: Sequence[Any]) -> Any:
+        pairs = [*zip(parameters, values, strict=True)]
+        return (instead or overload)(
+            *(value for parameter, value in pairs if not parameter.kwarg_only),
+            **{parameter.name: value for parameter, value in pairs if parameter.kwarg_only},
+        )
+
+    return run
 
 
 def _argument_value(argument: OperatorArgument, given: Sequence[Any]) -> Any:

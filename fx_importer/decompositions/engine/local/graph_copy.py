@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_functional
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -166,9 +167,11 @@ class GraphCopy:
 
     def _write(self, node: fx.Node, writes: Mutations | None) -> None:
         target: Any = node.target
-        if isinstance(target, HigherOrderOperator):
+        if target is triton_kernel_wrapper_functional:
+            self._keep(node)
+        elif isinstance(target, HigherOrderOperator):
             raise RetraceRequired("an operator of higher order has graphs of its own")
-        if not isinstance(target, OpOverload):
+        elif not isinstance(target, OpOverload):
             source = self.values.get(node.args[0]) if target is operator.getitem else None  # type: ignore[call-overload]
             if isinstance(source, tuple | list):
                 self.values[node] = source[node.args[1]]  # type: ignore[index]

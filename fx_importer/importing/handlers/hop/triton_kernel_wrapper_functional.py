@@ -1,58 +1,125 @@
-"""Import of a Triton kernel as an opaque operator with its grid, arguments and, if triton is installed, its IR."""
+"""Import of the launch of a Triton kernel as a call of a function that whoever compiles the module defines."""
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 from torch._higher_order_ops import triton_kernel_wrap
 from torch.fx.node import map_arg
 
+from fx_importer.fx_graph.triton_kernel import KNOWN_KERNELS, KernelVariant, KnownKernel, TritonKernel
+from fx_importer.fx_graph.triton_runtime import traceable_kernels
+from fx_importer.importing.call_arguments import CallArguments
 from fx_importer.importing.node_builder import NodeBuilder, UnsupportedNodeError
+from fx_importer.manifest import TRITON_IR_ATTRIBUTE, Fixed, OperatorStub, Returned
 from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.declarations import OperatorStubs
 
 
 def import_triton_kernel(node: fx.Node, build: NodeBuilder) -> list[ir.Value]:
-    """Import a call of a kernel as ``torch.operator "torch.triton.<name>"(grids…, arguments…)``.
+    """Import a launch as a call of a function with the name of the kernel, which returns what the kernel writes.
 
-    Each grid is a list of three integers. There is one, or one for each autotuning configuration.
-    Names and constants are attributes: ``triton.arguments``, ``triton.constants``, and ``triton.results``, the mutated
-    tensors, whose new values are the results. ``triton.ir`` is the kernel as Triton's own generic IR.
+    Its operands are the sizes of the grids that are computed, and then the parameters that are. Everything else is in
+    the declaration: the `OperatorStub`, and as `TRITON_IR_ATTRIBUTE` the kernel in Triton's dialect.
 
     Raises:
-        UnsupportedNodeError: for a kernel with TMA descriptors.
+        UnsupportedNodeError: for a kernel with TMA descriptors, or that triton does not compile.
     """
-    call: dict[str, Any] = dict(node.kwargs)
-    if call["tma_descriptor_metadata"]:
-        raise UnsupportedNodeError("a Triton kernel with TMA descriptors cannot be imported: pass it pointers")
-    kernel: Any = triton_kernel_wrap.kernel_side_table.get_kernel(call["kernel_idx"])
-    constants = triton_kernel_wrap.kernel_side_table.get_constant_args(call["constant_args_idx"])
-    examples: dict[str, Any] = build.example(node)
-    name, arguments = _name(kernel), call["kwargs"]
-    context = build.fx_importer.context
+    launch = _Launch.of(node)
+    examples: Mapping[str, torch.Tensor] = build.example(node)
+    call = CallArguments.of(node, build)
+    grids = tuple(call.argument([*grid, 1, 1][:3]) for grid in node.kwargs["grid"])  # type: ignore[union-attr]
+    parameters = tuple(call.argument(each) for each in launch.parameters.values())
+    returns = tuple(Returned(call.tensor(each), (position,)) for position, each in enumerate(examples.values()))
+    name = launch.function.__name__
+    kernel = TritonKernel(
+        name,
+        launch.function.cache_key,
+        tuple(launch.parameters),
+        tuple(examples),
+        tuple(each.variant for each in launch.configurations),
+    )
+    operator = f"triton.{launch.function.fn.__module__}.{launch.function.fn.__qualname__}"
+    stub = OperatorStub(operator, (*grids, *parameters), tuple(call.takes), returns, kernel=kernel)
+    KNOWN_KERNELS[stub.to_json()] = KnownKernel(launch.function, launch.configurations[0].constants)
 
-    def strings(values: Any) -> ir.Attribute:
-        return ir.ArrayAttr.get([ir.StringAttr.get(value, context=context) for value in values], context)
-
-    attributes: dict[str, ir.Attribute] = {
-        "name": ir.StringAttr.get(f"torch.triton.{name}", context=context),
-        "triton.arguments": strings(arguments),
-        "triton.constants": strings(f"{key}={value!r}" for key, value in constants.items()),
-        "triton.results": strings(examples),
-    }
-    if importlib.util.find_spec("triton") is not None:
-        known = map_arg(arguments, build.example)
-        assert isinstance(known, dict)
-        module, _ = triton_kernel_wrap.generate_ttir(kernel, {**known, **constants}, {})
-        attributes["triton.ir"] = ir.StringAttr.get(str(module), context=context)
-    grids = [build.list_of(build.values([*grid, 1, 1][:3])) for grid in call["grid"]]
-    types = [build.types.of(example) for example in examples.values()]
-    return list(build.op("torch.operator", types, [*grids, *build.values(arguments.values())], attributes).results)
+    known = map_arg(launch.parameters, build.example)
+    texts = [_triton_ir(launch.function, {**known, **each.constants}) for each in launch.configurations]
+    symbol = re.sub(r"\W", "_", name)
+    names = (f"{symbol}{f'_{number}' if number else ''}" for number in itertools.count())
+    with build.ambient():
+        attributes = {TRITON_IR_ATTRIBUTE: ir.ArrayAttr.get([ir.StringAttr.get(each) for each in texts])}
+        types = [build.types.of(each) for each in examples.values()]
+        stubs = OperatorStubs(build.fx_importer.module_op)
+        return list(stubs.call(stub, call.operands, types, names, attributes).results)
 
 
-def _name(kernel: Any) -> str:
-    """Return the name of the Python function of a kernel, unwrapping decorators."""
-    while hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return kernel.__name__
+@dataclass(frozen=True)
+class _Configuration:
+    constants: Mapping[str, Any]
+    num_warps: int
+    num_stages: int
+
+    @property
+    def variant(self) -> KernelVariant:
+        constants = {name: _literal(value) for name, value in self.constants.items()}
+        return KernelVariant(constants, self.num_warps, self.num_stages)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    function: Any
+    """The ``triton.runtime.JITFunction``, without what tunes or wraps it."""
+    parameters: Mapping[str, Any]
+    """Nodes and numbers, in the order of the kernel."""
+    configurations: tuple[_Configuration, ...]
+
+    @classmethod
+    def of(cls, node: fx.Node) -> _Launch:
+        call: dict[str, Any] = dict(node.kwargs)
+        if call["tma_descriptor_metadata"]:
+            raise UnsupportedNodeError("a Triton kernel with TMA descriptors cannot be imported: pass it pointers")
+        table = triton_kernel_wrap.kernel_side_table
+        kernel: Any = table.get_kernel(call["kernel_idx"])
+        given = {**call["kwargs"], **table.get_constant_args(call["constant_args_idx"])}
+        configs = getattr(kernel, "configs", None) or [None]
+        while not hasattr(kernel, "params"):
+            kernel = kernel.fn
+        options = {"num_warps": 4, "num_stages": 3} | {
+            name: value for name, value in given.items() if name not in kernel.arg_names
+        }
+        if unknown := sorted({*options} - {"num_warps", "num_stages"}):
+            raise UnsupportedNodeError(
+                f"the Triton kernel {kernel.__name__} is launched with {', '.join(unknown)}: of the options, only "
+                "num_warps and num_stages are known"
+            )
+        fixed = {each.name for each in kernel.params if each.is_constexpr}
+        passed = {name: given[name] for name in kernel.arg_names if name in given and name not in fixed}
+        configurations = []
+        for config in configs:
+            tuned = {} if config is None else config.kwargs
+            chosen = options if config is None else {"num_warps": config.num_warps, "num_stages": config.num_stages}
+            constants = {name: value for name, value in {**given, **tuned}.items() if name in fixed}
+            configurations.append(_Configuration(constants, chosen["num_warps"], chosen["num_stages"]))
+        return cls(kernel, passed, tuple(configurations))
+
+
+def _triton_ir(function: Any, arguments: dict[str, Any]) -> str:
+    with traceable_kernels():
+        try:
+            module, _ = triton_kernel_wrap.generate_ttir(function, arguments, {})
+        except Exception as error:
+            raise UnsupportedNodeError(
+                f"triton does not compile the kernel {function.__name__}: {type(error).__name__}: {error}"
+            ) from error
+    return str(module)
+
+
+def _literal(value: Any) -> Fixed:
+    return value if isinstance(value, Fixed) else str(value)

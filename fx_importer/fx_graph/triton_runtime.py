@@ -1,0 +1,117 @@
+"""Tracing and running of Triton kernels on machines without a device that the triton package supports."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from torch._library import triton as triton_operators
+from torch._ops import OpOverload
+from torch.fx import node as fx_node
+from torch.utils import _triton as device_check
+
+from fx_importer.errors import UsageError
+
+
+def is_triton_operator(target: object) -> bool:
+    """Return whether ``target`` was defined with ``torch.library.triton_op``."""
+    return isinstance(target, OpOverload) and target._schema.name in triton_operators.triton_ops_to_kernels
+
+
+@contextmanager
+def traceable_kernels() -> Iterator[None]:
+    """Let torch trace launches of Triton kernels, also without a device: it knows kernels only where it finds one.
+
+    Does nothing if the triton package is not imported, as no kernel can exist then. Triton's IR is generated for
+    NVIDIA's sm_80, unless there is a device. A launch in a branch, which torch takes for dead code, is an error of
+    its verifier.
+    """
+    if "triton" not in sys.modules:
+        yield
+        return
+    from torch._higher_order_ops import triton_kernel_wrap
+
+    launch = triton_kernel_wrap.triton_kernel_wrapper_mutation
+    effects = {*fx_node._side_effectful_functions, launch}
+    with mock.patch.object(fx_node, "_side_effectful_functions", effects):
+        if device_check.has_triton():
+            yield
+        else:
+            with _without_device():
+                yield
+
+
+@contextmanager
+def _without_device() -> Iterator[None]:
+    from torch._higher_order_ops import triton_kernel_wrap
+    from triton.runtime import driver
+    from triton.runtime.autotuner import Autotuner, Config
+    from triton.runtime.jit import JITFunction
+
+    # torch defines classes of these names without instances where it found no device.
+    classes = {"JITFunction": JITFunction, "Autotuner": Autotuner, "TritonConfig": Config}
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(device_check, "has_triton", return_value=True))
+        for name, value in classes.items():
+            patches.enter_context(mock.patch.object(triton_kernel_wrap, name, value, create=True))
+        patches.enter_context(mock.patch.object(driver, "_active", _NoDevice()))
+        yield
+
+
+class _NoDevice:
+    """A driver of triton that has a target and no device."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 80, 32)
+
+    def get_current_device(self) -> int:
+        raise UsageError(
+            "a Triton kernel is launched where only strict=True can trace it: pass strict=True, or launch "
+            "torch.library.wrap_triton(kernel) in an operator defined with torch.library.triton_op"
+        )
+
+
+@contextmanager
+def interpreted_kernels() -> Iterator[None]:
+    """Run Triton kernels by triton's interpreter, on the CPU: an autotuned one in its first configuration.
+
+    Does nothing if the triton package is not imported, or if there is a device.
+    """
+    if "triton" not in sys.modules or device_check.has_triton():
+        yield
+        return
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    with (
+        mock.patch.object(JITFunction, "run", _run_interpreted),
+        mock.patch.object(JITFunction, "__call__", _call_interpreted),
+        mock.patch.object(Autotuner, "run", _run_first_configuration),
+    ):
+        yield
+
+
+def _run_interpreted(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    from triton.runtime.interpreter import InterpretedFunction
+
+    return InterpretedFunction(kernel.fn).run(*args, **kwargs)
+
+
+def _call_interpreted(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a device function, and undo what the interpreter changes in triton.language: kernels compile afterwards."""
+    from triton.runtime import interpreter
+
+    scope = interpreter._patch_lang(function.fn)
+    try:
+        return interpreter.InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
+    finally:
+        scope.restore()
+
+
+def _run_first_configuration(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    return tuner.fn.run(*args, **kwargs, **tuner.configs[0].all_kwargs())
