@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from fx_importer import lower
 from fx_importer.llm.decoder import Decoder
@@ -25,8 +25,8 @@ ENGINES = {"jit": "linalg-on-tensors", "iree": "linalg-on-tensors", "xla": "stab
 Step = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def decoder(context: int, hidden: int, weights: str, *, splits_sums: bool = False) -> Decoder:
-    """Return the model with a cache of ``context`` positions."""
+def llama(hidden: int) -> PreTrainedModel:
+    """Return the model."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=1024,
@@ -37,7 +37,12 @@ def decoder(context: int, hidden: int, weights: str, *, splits_sums: bool = Fals
         num_key_value_heads=4,
         max_position_embeddings=8192,
     )
-    model = AutoModelForCausalLM.from_config(config).eval()
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def decoder(context: int, hidden: int, weights: str, *, splits_sums: bool = False) -> Decoder:
+    """Return the model with a cache of ``context`` positions."""
+    model = llama(hidden)
     if weights in PACKINGS:
         quantize(model, weights, splits_sums=splits_sums)
     if weights in HALF:

@@ -40,12 +40,30 @@ def llm_import(
     lora: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="An adapter of peft (LoRA), which is merged into the weights.")
     ] = None,
+    cache: Annotated[
+        str, typer.Option(metavar="static|paged", help="Rows for each sequence, or a pool of pages for all.")
+    ] = "static",
+    page_size: Annotated[int | None, typer.Option(help="Rows of a page. Default: 16.")] = None,
+    pages: Annotated[int | None, typer.Option(help="Pages of the pool. Default: those of batch and context.")] = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score, which reads the weights where they are."""
     from fx_importer.cli.commands.llm import import_language_model
 
-    import_language_model(folder, output, OutputType.get(output_type), batch, context, dtype, quantize, lora, following)
+    import_language_model(
+        folder,
+        output,
+        output_type=OutputType.get(output_type),
+        batch=batch,
+        context=context,
+        dtype=dtype,
+        quantize=quantize,
+        lora=lora,
+        cache=cache,
+        page_size=page_size,
+        pages=pages,
+        following=following,
+    )
 
 
 @llm.command("run")

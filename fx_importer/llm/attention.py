@@ -97,12 +97,13 @@ def mask(
 
     ``kv_offset`` is what `CacheLayer.get_mask_sizes` returns: the positions of keys, [B, L], which also say what is
     padding. So ``mask_function`` of numbers of sequences, heads, queries and keys need not know of a ring. Other caches
-    give the position of the first key.
+    give the position of the first key. ``q_offset`` is that of the first query, [] of all or [B] of each sequence.
     """
     if not isinstance(kv_offset, Tensor):
         kv_offset = (kv_offset + torch.arange(kv_length)).expand(batch_size, -1)
     sequences = torch.arange(batch_size).reshape(-1, 1, 1, 1)
-    queries = (q_offset + torch.arange(q_length)).reshape(1, 1, -1, 1)
+    queries = q_offset.reshape(-1, 1) if isinstance(q_offset, Tensor) else q_offset
+    queries = (queries + torch.arange(q_length)).reshape(-1, 1, q_length, 1)
     keys = kv_offset.reshape(batch_size, 1, 1, kv_length)
     seen = mask_function(sequences, torch.zeros_like(sequences), queries, keys)
     return seen.expand(batch_size, -1, q_length, kv_length)

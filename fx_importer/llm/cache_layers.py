@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class CacheLayer(CacheLayerMixin):
     is_compileable = True
     is_sliding = False
 
-    def __init__(self, buffers: torch.nn.Module, steps: Steps):
+    def __init__(self, buffers: torch.nn.Module, steps: Any):
         super().__init__()
         self._key, self._value = self.keys, self.values = buffers.get_buffer("key"), buffers.get_buffer("value")
         self.rows = self._key.shape[2]
@@ -113,10 +114,15 @@ class SlidingCacheLayer(CacheLayer):
         return end - 1 - (end - 1 - torch.arange(self.rows)) % self.rows
 
 
-def cache_buffers(model: PreTrainedModel, batch: int, context: int) -> torch.nn.ModuleList:
-    """Return a module for each layer, with zeros in the buffers ``key`` and ``value``, [B, Hkv, L, D].
+Shape = tuple[int, ...]
 
-    L is ``context``, or the window of the layer if that is shorter. Sizes are those of a call on nothing.
+
+def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None], Shape]) -> torch.nn.ModuleList:
+    """Return a module for each layer, with zeros in the buffers ``key`` and ``value``.
+
+    Args:
+        model: of transformers. The number and width of heads are those of a call on nothing.
+        shape: of a buffer, by the number of heads that have keys, their width, and the window of the layer, if any.
 
     Raises:
         UsageError: for layers that do not keep keys and values.
@@ -133,14 +139,14 @@ def cache_buffers(model: PreTrainedModel, batch: int, context: int) -> torch.nn.
                 "fx_importer.llm does not handle: accepted are models that only attend"
             )
         layer = torch.nn.Module()
-        rows = min(context, getattr(each, "sliding_window", context))
+        window = getattr(each, "sliding_window", None)
         for name, states in (("key", keys), ("value", values)):
-            layer.register_buffer(name, _zeros((batch, states.shape[1], rows, states.shape[3]), states.dtype))
+            layer.register_buffer(name, _zeros(shape(states.shape[1], states.shape[3], window), states.dtype))
         buffers.append(layer)
     return buffers
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
     """Return zeros that take no memory until they are written: export does not, and reads shapes only."""
     size = math.prod(shape) * dtype.itemsize
     return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)

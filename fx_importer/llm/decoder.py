@@ -1,4 +1,4 @@
-"""A causal language model of transformers with a static cache as state: what is exported.
+"""A causal language model of transformers with its cache as state: what is exported.
 
 The model's own code runs. Two things are given to it through transformers' interfaces: the layers of the cache, and the
 attention function.
@@ -6,16 +6,49 @@ attention function.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
-from fx_importer.llm.cache_layers import Steps, cache_buffers, cache_layer
+from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_buffers, cache_layer
+from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
 
 
-class Decoder(torch.nn.Module):
+class _Decoder(torch.nn.Module):
+    """The model, with our attention function, whose submodules are its own: weights keep the names of its files."""
+
+    def __init__(self, model: PreTrainedModel, *, fused: bool):
+        super().__init__()
+        model.set_attn_implementation(FUSED_ATTENTION if fused else ATTENTION)
+        model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
+        self._model: PreTrainedModel
+        object.__setattr__(self, "_model", model)
+        for name, child in model.named_children():
+            self.add_module(name, child)
+
+    def _logits(
+        self,
+        tokens: Tensor,
+        layers: Sequence[CacheLayer],
+        positions: Tensor,
+        mask: Tensor | None,
+        keep: int | Tensor,
+    ) -> Tensor:
+        return self._model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=Cache(layers=list(layers)),
+            use_cache=True,
+            logits_to_keep=keep,
+        ).logits
+
+
+class Decoder(_Decoder):
     """Next-token logits of a model, and its cache: buffers ``cache.0.key``, ``cache.0.value``, …, [B, Hkv, L, D].
 
     Args:
@@ -26,15 +59,11 @@ class Decoder(torch.nn.Module):
     """
 
     def __init__(self, model: PreTrainedModel, batch: int, context: int, *, fused: bool = False):
-        super().__init__()
-        model.set_attn_implementation(FUSED_ATTENTION if fused else ATTENTION)
-        model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
-        self._model: PreTrainedModel
-        object.__setattr__(self, "_model", model)  # not as a submodule: weights keep their names, those in its files
-        for name, child in model.named_children():
-            self.add_module(name, child)
+        super().__init__(model, fused=fused)
         self.context = context
-        self.cache = cache_buffers(model, batch, context)
+        self.cache = cache_buffers(
+            model, lambda heads, width, window: (batch, heads, min(context, window or context), width)
+        )
 
     def forward(
         self,
@@ -59,14 +88,61 @@ class Decoder(torch.nn.Module):
             after its token.
         """
         steps = Steps(position, tokens.shape[1], padding, last)
-        logits = self._model(
-            input_ids=tokens,
-            attention_mask=torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1),
-            position_ids=(steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
-            past_key_values=Cache(layers=[cache_layer(each, self.context, steps) for each in self.cache]),
-            use_cache=True,
-            logits_to_keep=0 if targets is not None else 1 if last is None else last.reshape(1),
-        ).logits
-        if targets is None:
-            return logits.squeeze(1)
-        return logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)
+        logits = self._logits(
+            tokens,
+            [cache_layer(each, self.context, steps) for each in self.cache],
+            (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
+            torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1),
+            _kept(last, targets),
+        )
+        return _result(logits, targets)
+
+
+class PagedDecoder(_Decoder):
+    """Next-token logits of a model, and its cache in pages: ``cache.0.key``, ``cache.0.value``, …, [rows, Hkv, D].
+
+    Args:
+        model: of transformers, in evaluation mode. Its attention function becomes ours.
+        context: the number of positions of the longest sequence.
+        pages: the number of pages of the pool.
+        page_size: the number of rows of a page.
+        fused: write attention of one token to caches of half precision for compilers that fuse sums.
+    """
+
+    def __init__(self, model: PreTrainedModel, context: int, pages: int, page_size: int, *, fused: bool = False):
+        super().__init__(model, fused=fused)
+        self.context = context
+        self.page_size = page_size
+        self.cache = cache_buffers(model, lambda heads, width, window: (pages * page_size, heads, width))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        pages: Tensor,
+        lengths: Tensor,
+        last: Tensor | None = None,
+        targets: Tensor | None = None,
+    ) -> Tensor:
+        """Append ``tokens`` to the sequences, and return logits as `Decoder.forward` does.
+
+        Args:
+            tokens: int64 [B, n].
+            pages: int64 [B, P], the page table: `PagedSteps`.
+            lengths: int64 [B], the positions of the first tokens.
+            last, targets: as of `Decoder.forward`.
+        """
+        steps = PagedSteps(pages, lengths, tokens.shape[1], self.page_size)
+        layers = [PagedCacheLayer(each, steps) for each in self.cache]
+        positions = steps.positions.clamp(max=self.context - 1)  # of what fills up
+        return _result(self._logits(tokens, layers, positions, None, _kept(last, targets)), targets)
+
+
+def _kept(last: Tensor | None, targets: Tensor | None) -> int | Tensor:
+    """Return which logits are computed, as transformers' ``logits_to_keep``."""
+    return 0 if targets is not None else 1 if last is None else last.reshape(1)
+
+
+def _result(logits: Tensor, targets: Tensor | None) -> Tensor:
+    if targets is None:
+        return logits.squeeze(1)
+    return logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,50 +15,21 @@ import torch
 from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower, read_weights
+from fx_importer.llm.entry_points import cache_form, export_programs
 from fx_importer.llm.model_folder import TOKENIZER_FILES, ModelFolder, check_batch
 from fx_importer.llm.packed_weights import check_format
+from fx_importer.llm.settings import SETTINGS, Settings
 from fx_importer.weights import stored_in
 
 if TYPE_CHECKING:
     from fx_importer import Lowered
 
 MODULE = "model.mlirbc"
-SETTINGS = "llm.json"
 WEIGHTS = "weights.safetensors"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DYNAMIC = ("linalg-on-tensors", "torch")
 """Output types in which the length of a prompt is dynamic. In the others a prompt is passed in chunks."""
 _CHUNK = 64
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a runtime needs besides the manifest; the contents of ``llm.json``."""
-
-    batch: int
-    context: int
-    chunk: int | None
-    """The number of tokens that each call of ``prefill`` and ``score`` takes; None if any number."""
-    weights: str
-    """The safetensors file, or the folder of such, with the weights; relative to the file, or absolute."""
-    stop_tokens: tuple[int, ...]
-    """The tokens that end a sequence."""
-
-    @classmethod
-    def read(cls, folder: Path) -> Settings:
-        """Read ``llm.json``. Raises `UsageError` if there is none in ``folder``."""
-        path = folder / SETTINGS
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            settings = cls(**found | {"stop_tokens": tuple(found["stop_tokens"])})
-            numbers = (settings.batch, settings.context, settings.chunk or 1, *settings.stop_tokens)
-            if not all(type(each) is int for each in numbers) or not isinstance(settings.weights, str):
-                raise ValueError("an entry is of another type")
-            return settings
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"'{folder}' is no folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
-            ) from None
 
 
 def import_model(
@@ -71,6 +42,9 @@ def import_model(
     dtype: str | None = None,
     quantize: str | None = None,
     lora: str | os.PathLike[str] | None = None,
+    cache: str = "static",
+    page_size: int | None = None,
+    pages: int | None = None,
 ) -> Path:
     """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
@@ -84,6 +58,10 @@ def import_model(
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights.
         quantize: ``"int8"`` or ``"int4"``: the format of weights of linear layers, in a file of ours then.
         lora: a folder with an adapter of peft, which is merged into the weights; they are in a file of ours then.
+        cache: ``"static"``, with ``context`` rows for each sequence, or ``"paged"``, with one pool for all.
+        page_size: the number of rows of a page; by default 16.
+        pages: the number of pages of the pool; by default those of ``batch`` sequences of ``context`` positions, and
+            one that no sequence has.
 
     Returns:
         The folder that was written.
@@ -101,6 +79,7 @@ def import_model(
     check_format(quantize)
     model_folder = ModelFolder.read(source)
     positions = model_folder.checked_context(context)
+    form = cache_form(cache, batch, positions, page_size, pages)
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
     stored = {name: each.read(each.type) for name, each in stored_in(source).items() if each.type is not None}
     model = _loaded(model_folder, stored, dtype)
@@ -110,15 +89,15 @@ def import_model(
         _quantize(model, quantize, kind)
     fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
     try:
-        programs = _export(model, batch, positions, chunk, fused)
+        programs = export_programs(form, model, chunk, fused=fused)
     except UserError:  # its code depends on the length of the prompt
         chunk = math.gcd(positions, _CHUNK)
-        programs = _export(model, batch, positions, chunk, fused)
+        programs = export_programs(form, model, chunk, fused=fused)
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
     try:
         target.mkdir(parents=True, exist_ok=True)
         weights = _save(lowered, source, stored, target)
-        settings = Settings(batch, positions, chunk, weights, _stop_tokens(model))
+        settings = Settings(batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages)
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         for name in (*TOKENIZER_FILES, "generation_config.json", "config.json"):
             if (source / name).is_file():
@@ -154,31 +133,6 @@ def _quantize(model: Any, name: str, output_type: OutputType) -> None:
     from fx_importer.llm.quantize import quantize
 
     quantize(model, name, splits_sums=output_type.value == "stablehlo")
-
-
-def _export(
-    model: Any, batch: int, context: int, chunk: int | None, fused: bool
-) -> dict[str, torch.export.ExportedProgram]:
-    from fx_importer.llm.decoder import Decoder
-
-    decoder = Decoder(model, batch, context, fused=fused).eval()
-    length = chunk or min(7, context)
-    zero, padding = torch.tensor(0), torch.zeros(batch, dtype=torch.int64)
-    tokens = torch.zeros(batch, length, dtype=torch.int64)
-    arguments = {"tokens": tokens, "position": zero, "padding": padding, "last": torch.tensor(length - 1)}
-    # Not the same tensor twice: torch.export takes that for one argument.
-    several: dict[str, dict[str, torch.Tensor]] = {
-        "prefill": arguments,
-        "score": {**arguments, "targets": tokens.clone()},
-    }
-    dynamic = None if chunk else {1: torch.export.Dim("steps", min=1, max=context)}
-    programs: dict[str, torch.export.ExportedProgram] = {}
-    with torch.no_grad():
-        for name, given in several.items():
-            shapes = {each: dynamic if each in ("tokens", "targets") else None for each in given}
-            programs[name] = torch.export.export(decoder, tuple(given.values()), dynamic_shapes=shapes)
-        programs["decode"] = torch.export.export(decoder, (tokens[:, :1], zero, padding))
-    return programs
 
 
 def _save(lowered: Lowered, source: Path, stored: Mapping[str, torch.Tensor], target: Path) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fx_importer.cli.following import Following
 from fx_importer.errors import NotInstalledError
@@ -14,30 +15,13 @@ from fx_importer.output_types import OutputType
 
 
 def import_language_model(
-    folder: Path,
-    output: Path,
-    output_type: OutputType,
-    batch: int,
-    context: int | None,
-    dtype: str | None,
-    quantize: str | None,
-    lora: Path | None,
-    following: Following,
+    folder: Path, output: Path, *, output_type: OutputType, following: Following, **options: Any
 ) -> None:
-    """Write the module of the model in ``folder`` to ``output``. Raises `FxImporterError` as `import_model` does."""
+    """Write the module of the model in ``folder`` to ``output``; with the options of `import_model`, which may fail."""
     llm = _quiet_llm()
     start = time.perf_counter()
     with following.run(str(folder), output_type.value):
-        llm.import_model(
-            folder,
-            output,
-            output_type=output_type,
-            batch=batch,
-            context=context,
-            dtype=dtype,
-            quantize=quantize,
-            lora=lora,
-        )
+        llm.import_model(folder, output, output_type=output_type, **options)
     size = sum(each.stat().st_size for each in output.iterdir())
     print(f"{output}: {output_type.value}, {size:,} bytes, {time.perf_counter() - start:.1f} s")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calls.call_signature import Signature, TensorKind
 from fx_importer.execution.calls.float_sizes import fold_scalars
+from fx_importer.execution.calls.state import OnDevice
 from fx_importer.execution.module_functions import functions_of
 from fx_importer.mlir.bindings import func_d, ir, passmanager
 from fx_importer.mlir.emit import update_function_type
@@ -43,13 +44,23 @@ class Specialized:
     held: dict[Any, Loaded] = field(default_factory=dict)
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
+        return self._specialization(arguments)(*arguments)
+
+    def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
+        """Call the function. New values of state stay on the device if specializations keep them there."""
+        # A scalar may be a size, which has to be known.
+        read = [each.tensor() if isinstance(each, OnDevice) and not each.shape else each for each in arguments]
+        specialization = self._specialization(read)
+        return getattr(specialization, "keep_state", specialization)(*read)
+
+    def _specialization(self, arguments: Sequence[Any]) -> Loaded:
         self.signature.check(arguments)
-        tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+        tensors = [each for each in arguments if isinstance(each, torch.Tensor | OnDevice)]
         shapes = tuple(tuple(each.shape) for each in tensors)
-        numbers = tuple(int(each) if _is_integer_scalar(each) else None for each in tensors)
+        numbers = tuple(_integer(each) for each in tensors)
         for key in (shapes, (shapes, numbers)):
             if key in self.held:
-                return self.held[key](*arguments)
+                return self.held[key]
         specialize = self.specialize or _specialize
         with Trace().stage("specialize"):
             key, module = shapes, specialize(self.module, shapes, ())
@@ -63,9 +74,8 @@ class Specialized:
             TensorKind(kind.dtypes, tuple(ir.RankedTensorType(type_).shape)) if isinstance(kind, TensorKind) else kind
             for kind, type_ in zip(self.signature.results, function.type.results, strict=True)
         )
-        signature = Signature(self.signature.name, self.signature.arguments, results, self.signature.names)
-        self.held[key] = self.load(module, signature)
-        return self.held[key](*arguments)
+        self.held[key] = self.load(module, replace(self.signature, results=results))
+        return self.held[key]
 
 
 def is_dynamic(signature: Signature) -> bool:
@@ -75,8 +85,10 @@ def is_dynamic(signature: Signature) -> bool:
     )
 
 
-def _is_integer_scalar(tensor: torch.Tensor) -> bool:
-    return tensor.dim() == 0 and tensor.dtype == torch.int64
+def _integer(value: torch.Tensor | OnDevice) -> int | None:
+    """Return the value of a scalar of int64; None for anything else."""
+    is_one = isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype == torch.int64
+    return int(value) if is_one else None
 
 
 def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:

@@ -21,6 +21,11 @@ class OnDevice(ABC):
     def dtype(self) -> torch.dtype:
         """The dtype in torch."""
 
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The sizes."""
+
     @abstractmethod
     def tensor(self) -> torch.Tensor:
         """Return a copy in torch."""

@@ -237,6 +237,10 @@ class _Array(OnDevice):
     def dtype(self) -> torch.dtype:
         return self.kind.dtypes[0]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
     def tensor(self) -> torch.Tensor:
         return _tensor(self.array.to_host(), self.kind)
 

@@ -172,5 +172,9 @@ class _Array(OnDevice):
     def dtype(self) -> torch.dtype:
         return self.type
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
     def tensor(self) -> torch.Tensor:
         return as_tensor(self.array, self.type)

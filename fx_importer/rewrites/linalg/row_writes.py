@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fx_importer.mlir.bindings import ir
 from fx_importer.mlir.emit import Size, replace
 from fx_importer.mlir.emit_loops import LoopEmitter
@@ -11,10 +9,13 @@ from fx_importer.mlir.walk import rewrite
 from fx_importer.rewrites.torch.region_types import TypeConverter
 from fx_importer.rewrites.torch.row_writes import INDEX_PUTS, RowWrite
 
+_UNROLLED = 16
+"""The largest number of rows without a loop: IREE copies what a loop writes to, once per call."""
+
 
 @rewrite("fx-importer-row-writes-to-linalg", ops=INDEX_PUTS, emitter=TypeConverter)
 def row_writes_to_linalg(op: ir.Operation, emit: TypeConverter) -> None:
-    """Replace a write of rows along one axis: by one insertion if they are adjacent, otherwise by a loop of these."""
+    """Replace a write of rows along one axis: by one insertion if they are adjacent, otherwise by one for each row."""
     write = RowWrite.of(op)
     if write is None:
         return
@@ -35,12 +36,16 @@ def _one_by_one(write: RowWrite, values: ir.Value, target: ir.Value, rows: ir.Va
     sizes = loops.sizes(values)
     row_sizes: list[Size] = [1 if axis == write.axis else size for axis, size in enumerate(sizes)]
 
-    def body(inside: LoopEmitter, counter: ir.Value, state: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        row = inside.extract_slice(values, _at(write.axis, counter, len(sizes)), row_sizes, range(len(sizes)))
-        place = inside.value("arith.index_cast", "index", inside.extract(rows, counter))
-        return [inside.insert_slice(row, state[0], _at(write.axis, place, len(sizes)), row_sizes)]
+    def written(inside: LoopEmitter, number: Size, target: ir.Value) -> ir.Value:
+        row = inside.extract_slice(values, _at(write.axis, number, len(sizes)), row_sizes, range(len(sizes)))
+        place = inside.value("arith.index_cast", "index", inside.extract(rows, number))
+        return inside.insert_slice(row, target, _at(write.axis, place, len(sizes)), row_sizes)
 
-    return loops.loop(0, sizes[write.axis], 1, [target], body)[0]
+    if write.number is None or write.number > _UNROLLED:
+        return loops.loop(0, sizes[write.axis], 1, [target], lambda inside, i, state: [written(inside, i, state[0])])[0]
+    for number in range(write.number):
+        target = written(loops, number, target)
+    return target
 
 
 def _at(axis: int, place: Size, rank: int) -> list[Size]:

@@ -1,0 +1,112 @@
+"""A language model with a static cache: several prompts in one batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from fx_importer import UsageError
+from fx_importer.llm.language_model import LanguageModel
+from fx_importer.llm.sampling import Sampling
+from fx_importer.llm.settings import MOST
+
+_SCORED = 256
+"""The number of tokens of which the probabilities of the whole vocabulary are in memory."""
+
+
+class BatchModel(LanguageModel):
+    """A model with a static cache. It continues several prompts at once, up to the batch of the module."""
+
+    def tokens(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None = None, seed: int = 0
+    ) -> Iterator[list[int]]:
+        """Return the next token of each prompt, given as tokens, then the ones after those; at most the context.
+
+        Raises:
+            UsageError: as `generate` does.
+        """
+        context = self.settings.context
+        tokens, padding = self._rows(prompts, "prompts")
+        longest = tokens.shape[1]
+        generator = torch.Generator().manual_seed(seed)
+        choice = sampling or Sampling()
+        start = time.perf_counter()
+        logits = self._prefill(tokens, padding)
+        self.seconds_of_prefill, self.seconds_of_decode, self.steps = time.perf_counter() - start, 0.0, 0
+        for position in range(longest, longest + max_new_tokens):
+            chosen = choice.choose(logits, generator)
+            yield chosen[: len(prompts)].tolist()
+            if position == min(context, longest + max_new_tokens - 1):
+                return
+            start = time.perf_counter()
+            logits = self.caller["decode"](chosen.unsqueeze(1), torch.tensor(position), padding)
+            self.seconds_of_decode += time.perf_counter() - start
+            self.steps += 1
+
+    def _generated(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        sampling: Sampling,
+        seed: int,
+        done: Collection[int],
+    ) -> Iterator[tuple[int, int]]:
+        for tokens in self.tokens(prompts, max_new_tokens, sampling, seed):
+            yield from ((number, token) for number, token in enumerate(tokens) if number not in done)
+            if len(done) == len(prompts):
+                return
+
+    def _log_probabilities(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        tokens, padding = self._rows(rows, "texts")
+        targets = tokens.roll(-1, 1)
+        parts = self._in_chunks(self.caller["score"], tokens, padding, targets, most=_SCORED)
+        found = torch.cat(list(parts), 1)[:, : tokens.shape[1] - 1]
+        return [tuple(found[number, found.shape[1] - len(each) + 1 :].tolist()) for number, each in enumerate(rows)]
+
+    def _rows(self, sequences: Sequence[Sequence[int]], what: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the batch of the module, [B, n], with zeros before the shorter ``sequences``, and their numbers, [B].
+
+        Raises:
+            UsageError: for too many sequences, an empty one, or one that is longer than the context.
+        """
+        batch, context = self.settings.batch, self.settings.context
+        if not 1 <= len(sequences) <= batch:
+            raise UsageError(f"{len(sequences)} {what}: the module was imported for 1 to {batch}, its batch")
+        longest = max(map(len, sequences))
+        if not all(sequences) or longest > context:
+            raise UsageError(
+                f"{what} of {', '.join(str(len(each)) for each in sequences)} tokens: accepted is 1 to {context}, the "
+                "context that the module was imported with"
+            )
+        rows = [*sequences, *[sequences[0]] * (batch - len(sequences))]  # the rest is computed, and dropped
+        padding = [longest - len(each) for each in rows]
+        tokens = [[0] * zeros + list(each) for zeros, each in zip(padding, rows, strict=True)]
+        return torch.tensor(tokens), torch.tensor(padding)
+
+    def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        """Return the logits after the last of ``tokens`` [B, n]."""
+        *_, logits = self._in_chunks(self.caller["prefill"], tokens, padding, most=MOST)
+        return logits
+
+    def _in_chunks(
+        self,
+        function: Callable[..., Any],
+        tokens: torch.Tensor,
+        padding: torch.Tensor,
+        *others: torch.Tensor,
+        most: int,
+    ) -> Iterator[torch.Tensor]:
+        """Call ``function`` with parts of ``tokens`` and of ``others`` [B, n], ``most`` or as many as it takes.
+
+        Parts of a fixed length are filled up behind the tokens.
+        """
+        length, chunk = tokens.shape[1], self.settings.chunk
+        size = chunk or most
+        for start in range(0, length, size):
+            given = min(size, length - start)
+            parts = [each[:, start : start + given] for each in (tokens, *others)]
+            first, *rest = [torch.nn.functional.pad(each, (0, chunk - given if chunk else 0)) for each in parts]
+            yield function(first.contiguous(), torch.tensor(start), padding, torch.tensor(given - 1), *rest)

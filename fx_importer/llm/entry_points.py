@@ -1,0 +1,118 @@
+"""The functions of a language model's module, as exported programs, by the form of its cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram, export
+
+from fx_importer.errors import UsageError
+
+CACHES = ("static", "paged")
+Shapes = dict[int, Any] | None
+
+
+@dataclass(frozen=True)
+class StaticCache:
+    """``context`` rows for each of ``batch`` sequences."""
+
+    batch: int
+    context: int
+    page_size: None = None
+    pages: None = None
+
+    @property
+    def prompts(self) -> int:
+        """The number of sequences that ``prefill`` and ``score`` take."""
+        return self.batch
+
+    def decoder(self, model: Any, fused: bool) -> torch.nn.Module:
+        """Return what is exported of a model of transformers."""
+        from fx_importer.llm.decoder import Decoder
+
+        return Decoder(model, self.batch, self.context, fused=fused)
+
+    def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
+        """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
+        return (torch.tensor(0), torch.zeros(batch, dtype=torch.int64)), (None, None)
+
+
+@dataclass(frozen=True)
+class PagedCache:
+    """A pool of ``pages`` pages of ``page_size`` rows for all sequences, of at most ``context`` positions each."""
+
+    batch: int
+    context: int
+    page_size: int
+    pages: int
+
+    prompts = 1
+
+    def decoder(self, model: Any, fused: bool) -> torch.nn.Module:
+        """Return what is exported of a model of transformers."""
+        from fx_importer.llm.decoder import PagedDecoder
+
+        return PagedDecoder(model, self.context, self.pages, self.page_size, fused=fused)
+
+    def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
+        """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
+        widest = -(-(self.context + (chunk or 0)) // self.page_size)
+        width = min(widest, 1 + -(-(chunk or 7) // self.page_size))
+        pages = Dim("pages", min=1, max=widest) if widest > 1 else 1
+        table = torch.zeros(batch, width, dtype=torch.int64)
+        return (table, torch.zeros(batch, dtype=torch.int64)), ({1: pages}, None)
+
+
+def cache_form(
+    cache: str, batch: int, context: int, page_size: int | None, pages: int | None
+) -> StaticCache | PagedCache:
+    """Return the form of the cache. Raises `UsageError` for one that is not supported, or sizes that do not fit it."""
+    if cache not in CACHES:
+        raise UsageError(f"the cache {cache!r}: accepted are {', '.join(CACHES)}")
+    if cache == "static":
+        if page_size is not None or pages is not None:
+            raise UsageError("a static cache has no pages: pass cache='paged' with page_size and pages")
+        return StaticCache(batch, context)
+    size = _PAGE_SIZE if page_size is None else page_size
+    if size < 1:
+        raise UsageError(f"a page of {size} rows: accepted is 1 or more")
+    least, number = 2, 1 + batch * -(-context // size) if pages is None else pages
+    if number < least:
+        raise UsageError(f"a pool of {number} pages: accepted is {least} or more, of which one is for no sequence")
+    return PagedCache(batch, context, size, number)
+
+
+_PAGE_SIZE = 16
+
+
+def export_programs(
+    form: StaticCache | PagedCache, model: Any, chunk: int | None, *, fused: bool
+) -> dict[str, ExportedProgram]:
+    """Return ``prefill``, ``score`` and ``decode`` of a model of transformers.
+
+    Args:
+        form: of the cache.
+        model: of transformers.
+        chunk: the number of tokens that prefill and score take; None if any number.
+        fused: as of `Decoder`.
+    """
+    decoder = form.decoder(model, fused).eval()
+    length = chunk or min(7, form.context)
+    steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
+    programs: dict[str, ExportedProgram] = {}
+    with torch.no_grad():
+        for name in ("prefill", "score"):
+            place, shapes = form.place(form.prompts, chunk)
+            arguments = [torch.zeros(form.prompts, length, dtype=torch.int64), *place, torch.tensor(length - 1)]
+            all_shapes = [steps, *shapes, None]
+            if name == "score":  # not the same tensor twice: torch.export takes that for one argument
+                arguments.append(arguments[0].clone())
+                all_shapes.append(steps)
+            programs[name] = export(decoder, tuple(arguments), dynamic_shapes=tuple(all_shapes))
+        place, shapes = form.place(form.batch, None)
+        one = torch.zeros(form.batch, 1, dtype=torch.int64)
+        programs["decode"] = export(decoder, (one, *place), dynamic_shapes=(None, *shapes))
+    return programs

@@ -1,0 +1,99 @@
+"""Loading of an imported language model on an engine."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx_importer import Caller, Manifest, UsageError, link, read_weights
+from fx_importer.execution import IreeBackend, Loaded, backend_named
+from fx_importer.llm.batch_model import BatchModel
+from fx_importer.llm.imported import MODULE
+from fx_importer.llm.language_model import LanguageModel
+from fx_importer.llm.paged_model import PagedModel
+from fx_importer.llm.settings import Settings
+from fx_importer.mlir.untrusted_module import read_untrusted_module
+from fx_importer.weights import as_passed
+
+ENGINES = ("jit", "iree", "xla")
+
+
+class _Later:
+    """A function of a module that is compiled when it is first used."""
+
+    def __init__(self, load: Callable[[], Loaded]):
+        self._loaded = functools.cache(load)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loaded(), name)
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        return self._loaded()(*arguments)
+
+
+def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageModel:
+    """Load a folder that `import_model` wrote, and compile ``prefill`` and ``decode``; others when they are first used.
+
+    Args:
+        folder: the folder.
+        engine: ``"jit"``, ``"iree"`` or ``"xla"``.
+
+    Raises:
+        NotInstalledError: naming the extra that brings the engine, or transformers.
+        UsageError: for another engine, a file that is missing, weights that are not those of the module, or a cache for
+            which the memory does not suffice.
+    """
+    from transformers import AutoTokenizer
+
+    path = Path(folder)
+    if engine not in ENGINES:
+        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(ENGINES)}")
+    settings = Settings.read(path)
+    manifest_file = path / MODULE.replace(".mlirbc", ".manifest.json")
+    try:
+        manifest = Manifest.from_json(manifest_file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
+    weights = Path(settings.weights)
+    source = weights if weights.is_absolute() else path / weights
+    state = _empty_state(manifest)
+    if engine == "iree":  # which reads weights from where they are
+        held = read_weights(manifest, source)
+        passed = {key: as_passed(held[each.name], each) for key, each in manifest.weights.items()}
+        backend, module = IreeBackend(parameters=passed), read_untrusted_module(path / MODULE)
+    else:
+        backend, module = backend_named(engine), link(path / MODULE, source, manifest)
+    functions: dict[str, Loaded] = {name: backend.load(module, name) for name in ("prefill", "decode")}
+    for name in manifest.functions.keys() - functions.keys():
+        functions[name] = _Later(functools.partial(backend.load, module, name))
+    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    kind = BatchModel if settings.page_size is None else PagedModel
+    return kind(Caller(manifest, functions, state), settings, tokenizer)
+
+
+def _empty_state(manifest: Manifest) -> dict[str, torch.Tensor]:
+    """Return zeros for the state. Raises `UsageError` if the memory does not suffice, before it is taken."""
+    types = {name: (each.type.sizes, getattr(torch, each.type.dtype)) for name, each in manifest.state.items()}
+    needed = sum(math.prod(sizes) * dtype.itemsize for sizes, dtype in types.values())
+    available = _available_memory()
+    if available is not None and needed > available:
+        raise UsageError(
+            f"the cache takes {needed / 2**30:.1f} GiB, and {available / 2**30:.1f} GiB of memory are available: "
+            "import the model with a shorter context, a smaller batch, or fewer pages"
+        )
+    return {name: torch.zeros(sizes, dtype=dtype) for name, (sizes, dtype) in types.items()}
+
+
+def _available_memory() -> int | None:
+    """Return the bytes of memory that can be taken without swapping; None where Linux does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(each.split()[1]) for each in lines if each.startswith("MemAvailable:")), None)

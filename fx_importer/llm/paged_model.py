@@ -1,0 +1,138 @@
+"""A language model with a cache in pages: calls of its functions, and prompts by a scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fx_importer import Caller, UsageError
+from fx_importer.llm.language_model import LanguageModel
+from fx_importer.llm.paged_cache import SCRATCH
+from fx_importer.llm.sampling import Sampling
+from fx_importer.llm.scheduler import Scheduler
+from fx_importer.llm.settings import MOST, Settings
+
+
+class PagedModel(LanguageModel):
+    """A model with a cache in pages. Any number of prompts share its batch: `Scheduler`."""
+
+    def __init__(self, caller: Caller, settings: Settings, tokenizer: Any):
+        super().__init__(caller, settings, tokenizer)
+        if settings.page_size is None or settings.pages is None:
+            raise UsageError("the folder has no cache in pages: import the model with cache='paged'")
+        self.page_size, self.pages = settings.page_size, settings.pages
+        self.free_pages = [page for page in reversed(range(self.pages)) if page != SCRATCH]
+        """The pages that no sequence has."""
+        self.most = settings.chunk or MOST
+        """The most tokens of a prompt in one call."""
+        self._compiles_sizes = caller.manifest.output_type == "stablehlo"
+        """Whether engines compile the functions for each width of the page table."""
+
+    def pages_for(self, positions: int) -> int:
+        """Return the number of pages that hold so many positions."""
+        return -(-positions // self.page_size)
+
+    def take_pages(self, number: int) -> list[int]:
+        """Take so many pages from `free_pages`, to which they are returned. Raises `UsageError` if it has fewer."""
+        if number > len(self.free_pages):
+            raise UsageError(f"{number} pages are needed, and {len(self.free_pages)} of {self.pages - 1} are free")
+        return [self.free_pages.pop() for _ in range(number)]
+
+    def prefill(self, tokens: Sequence[int], pages: Sequence[int], length: int) -> torch.Tensor:
+        """Append tokens, at most `most`, to a sequence that has ``length`` positions; return logits [1, vocabulary]."""
+        start = time.perf_counter()
+        logits = self._append("prefill", tokens, pages, length)
+        self.seconds_of_prefill += time.perf_counter() - start
+        return logits
+
+    def decode(self, rows: Mapping[int, tuple[int, Sequence[int], int]]) -> torch.Tensor:
+        """Append one token to each of several sequences, and return the logits after it, [batch, vocabulary].
+
+        Args:
+            rows: the token, pages and number of positions of a sequence, by its row in the batch.
+        """
+        start = time.perf_counter()
+        nothing: tuple[int, Sequence[int], int] = (0, (), 0)
+        given = [rows.get(row, nothing) for row in range(self.settings.batch)]
+        table = self._table([pages for _, pages, _ in given], max(length for *_, length in given) + 1)
+        tokens = torch.tensor([[token] for token, *_ in given])
+        logits = self.caller["decode"](tokens, table, torch.tensor([length for *_, length in given]))
+        self.seconds_of_decode += time.perf_counter() - start
+        self.steps += 1
+        return logits
+
+    def _append(
+        self, function: str, tokens: Sequence[int], pages: Sequence[int], length: int, *others: Sequence[int]
+    ) -> torch.Tensor:
+        """Call a function that takes a part of one sequence, filled up to the chunk behind its tokens."""
+        size = self.settings.chunk or len(tokens)
+        rows = [torch.tensor([[*each, *[0] * (size - len(each))]]) for each in (tokens, *others)]
+        table = self._table([pages], length + size)
+        return self.caller[function](rows[0], table, torch.tensor([length]), torch.tensor(len(tokens) - 1), *rows[1:])
+
+    def _table(self, rows: Sequence[Sequence[int]], positions: int) -> torch.Tensor:
+        """Return the page table for so many positions of each sequence, int64 [B, P]."""
+        width = self.pages_for(positions)
+        if self._compiles_sizes:
+            width = min(1 << (width - 1).bit_length(), self.settings.widest_table)
+        return torch.tensor([[*pages[:width], *[SCRATCH] * (width - len(pages))] for pages in rows])
+
+    def tokens(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling | None = None, seed: int = 0
+    ) -> Iterator[list[int]]:
+        """Return the next token of each prompt, then the ones after those, until one of them has none."""
+        columns: list[list[int]] = []
+        for number, token in self._generated(prompts, max_new_tokens, sampling or Sampling(), seed, ()):
+            place = next((each for each in columns if each[number] < 0), None)
+            if place is None:
+                columns.append(place := [-1] * len(prompts))
+            place[number] = token
+            while columns and -1 not in columns[0]:
+                yield columns.pop(0)
+
+    def _generated(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        sampling: Sampling,
+        seed: int,
+        done: Collection[int],
+    ) -> Iterator[tuple[int, int]]:
+        self.seconds_of_prefill, self.seconds_of_decode, self.steps = 0.0, 0.0, 0
+        scheduler = Scheduler(self)
+        requests = [
+            scheduler.add(each, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed + number)
+            for number, each in enumerate(prompts)
+        ]
+        try:
+            while not scheduler.is_idle:
+                for request, token in scheduler.step():
+                    number = requests.index(request)
+                    if number not in done:
+                        yield number, token
+                    if number in done:
+                        scheduler.cancel(request)
+        finally:  # also if nobody takes the rest
+            for request in requests:
+                scheduler.cancel(request)
+
+    def _log_probabilities(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        if any(not 1 < len(each) <= self.settings.context for each in rows):
+            lengths = ", ".join(str(len(each)) for each in rows)
+            raise UsageError(f"texts of {lengths} tokens: accepted is 2 to {self.settings.context}, the context")
+        return [self._log_probabilities_of(each) for each in rows]
+
+    def _log_probabilities_of(self, row: Sequence[int]) -> tuple[float, ...]:
+        pages = self.take_pages(self.pages_for(len(row)))
+        targets, found = [*row[1:], 0], []
+        try:
+            for start in range(0, len(row), self.most):
+                tokens = row[start : start + self.most]
+                part = self._append("score", tokens, pages, start, targets[start : start + self.most])
+                found += part[0, : len(tokens)].tolist()
+        finally:
+            self.free_pages += pages
+        return tuple(found[:-1])

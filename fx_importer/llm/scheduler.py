@@ -1,0 +1,150 @@
+"""Continuous batching: sequences of different lengths share the steps of a model whose cache is in pages."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from fx_importer.errors import UsageError
+from fx_importer.llm.sampling import Sampling
+
+if TYPE_CHECKING:
+    from fx_importer.llm.paged_model import PagedModel
+
+
+@dataclass(eq=False)
+class Request:
+    """A sequence: its prompt, how it is continued, and where it stands."""
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    sampling: Sampling
+    generator: torch.Generator
+    tokens: list[int] = field(default_factory=list)
+    """The new tokens so far."""
+    done: bool = False
+    """Whether it has all of its tokens, or was cancelled. Its pages are free then."""
+    pages: list[int] = field(default_factory=list)
+    cached: int = 0
+    """The number of its positions in the cache."""
+
+    @property
+    def in_prefill(self) -> bool:
+        """Whether a part of the prompt is not in the cache yet."""
+        return self.cached < len(self.prompt)
+
+
+class Scheduler:
+    """Continues sequences that come and go, in steps that they share. It is for one thread.
+
+    A request waits until one of the model's slots is free, and pages for all of its tokens: what was admitted can end.
+    Requests are admitted in order. Tokens of a request do not depend on the others: they have their own random numbers.
+
+    Args:
+        model: of `load`, imported with ``cache="paged"``.
+    """
+
+    def __init__(self, model: PagedModel):
+        self.model = model
+        self.waiting: deque[Request] = deque()
+        self.slots: list[Request | None] = [None] * model.settings.batch
+        """What each row of ``decode`` computes."""
+
+    def add(
+        self, prompt: Sequence[int], *, max_new_tokens: int = 128, sampling: Sampling | None = None, seed: int = 0
+    ) -> Request:
+        """Queue a sequence. `step` returns its tokens, at most ``max_new_tokens``, and at most those of the context.
+
+        Raises:
+            UsageError: for an empty prompt, one that is longer than the context, or if the pool has not enough pages.
+        """
+        context = self.model.settings.context
+        if not 1 <= len(prompt) <= context:
+            raise UsageError(
+                f"a prompt of {len(prompt)} tokens: accepted is 1 to {context}, the context that the module was "
+                "imported with"
+            )
+        if max_new_tokens < 1:
+            raise UsageError(f"{max_new_tokens} new tokens: accepted is 1 or more")
+        new = min(max_new_tokens, context + 1 - len(prompt))  # the last one is in no row
+        generator = torch.Generator().manual_seed(seed)
+        request = Request(tuple(prompt), new, sampling or Sampling(), generator)
+        if (needed := self._pages_of(request)) > self.model.pages - 1:
+            raise UsageError(
+                f"a prompt of {len(prompt)} tokens and {new} new ones take {needed} pages, and the pool has "
+                f"{self.model.pages - 1}: import the model with more pages, or ask for fewer tokens"
+            )
+        self.waiting.append(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """End a request, and free its pages. One that has ended stays as it is."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+        self._end(request)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is left."""
+        return not self.waiting and not any(self.slots)
+
+    def step(self) -> list[tuple[Request, int]]:
+        """Admit requests, pass a part of one prompt, then decode a token of each sequence; return the new tokens.
+
+        So a long prompt holds up the others for a part of it only.
+        """
+        self._admit()
+        found: list[tuple[Request, int]] = []
+        running = [each for each in self.slots if each is not None]
+        joining = [each for each in running if each.in_prefill]
+        decoding = [each for each in running if not each.in_prefill]
+        if joining:
+            found += self._prefill(joining[0])
+        if decoding:
+            found += self._decode(decoding)
+        for request, _ in found:
+            if len(request.tokens) == request.max_new_tokens:
+                self._end(request)
+        return found
+
+    def _admit(self) -> None:
+        while self.waiting and None in self.slots:
+            needed = self._pages_of(self.waiting[0])
+            if needed > len(self.model.free_pages):
+                return
+            request = self.waiting.popleft()
+            request.pages = self.model.take_pages(needed)
+            self.slots[self.slots.index(None)] = request
+
+    def _prefill(self, request: Request) -> list[tuple[Request, int]]:
+        part = request.prompt[request.cached : request.cached + self.model.most]
+        logits = self.model.prefill(part, request.pages, request.cached)
+        request.cached += len(part)
+        return [] if request.in_prefill else self._chosen([request], logits)
+
+    def _decode(self, requests: list[Request]) -> list[tuple[Request, int]]:
+        rows = [self.slots.index(each) for each in requests]
+        given = {row: (each.tokens[-1], each.pages, each.cached) for row, each in zip(rows, requests, strict=True)}
+        logits = self.model.decode(given)
+        for each in requests:
+            each.cached += 1
+        return self._chosen(requests, logits[rows])
+
+    def _chosen(self, requests: Sequence[Request], logits: torch.Tensor) -> list[tuple[Request, int]]:
+        for number, each in enumerate(requests):
+            each.tokens.append(int(each.sampling.choose(logits[number : number + 1], each.generator)))
+        return [(each, each.tokens[-1]) for each in requests]
+
+    def _pages_of(self, request: Request) -> int:
+        return self.model.pages_for(len(request.prompt) + request.max_new_tokens - 1)
+
+    def _end(self, request: Request) -> None:
+        request.done = True
+        self.model.free_pages += request.pages
+        request.pages = []
+        if request in self.slots:
+            self.slots[self.slots.index(request)] = None

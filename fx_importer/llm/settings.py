@@ -1,0 +1,53 @@
+"""What a runtime needs besides the manifest: ``llm.json``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from fx_importer import UsageError
+
+SETTINGS = "llm.json"
+MOST = 256
+"""The most tokens of a prompt in one call, which bounds the memory of the scores of attention."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a runtime needs besides the manifest; the contents of ``llm.json``."""
+
+    batch: int
+    context: int
+    chunk: int | None
+    """The number of tokens that each call of ``prefill`` and ``score`` takes; None if any number."""
+    weights: str
+    """The safetensors file, or the folder of such, with the weights; relative to the file, or absolute."""
+    stop_tokens: tuple[int, ...]
+    """The tokens that end a sequence."""
+    page_size: int | None = None
+    """The number of rows of a page, if the cache is one in pages."""
+    pages: int | None = None
+    """The number of pages of each layer's pool, the first of which no sequence has."""
+
+    @property
+    def widest_table(self) -> int:
+        """The number of pages of the longest sequence, and a chunk behind it."""
+        return -(-(self.context + (self.chunk or 0)) // (self.page_size or 1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Settings:
+        """Read ``llm.json``. Raises `UsageError` if there is none in ``folder``."""
+        path = folder / SETTINGS
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            settings = cls(**found | {"stop_tokens": tuple(found["stop_tokens"])})
+            sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages)]
+            numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
+            if not all(type(each) is int for each in numbers) or not isinstance(settings.weights, str):
+                raise ValueError("an entry is of another type")
+            return settings
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"'{folder}' is no folder that `fx-importer llm import` wrote: {type(error).__name__}: {error}"
+            ) from None
