@@ -97,3 +97,17 @@ def llm_score(
     from fx_importer.cli.commands.llm import score_texts
 
     score_texts(folder, text, engine, beside)
+
+
+@llm.command("serve")
+def llm_serve(
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import --cache paged` wrote.")],
+    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    host: Annotated[str, typer.Option(help="The address to listen on; on loopback nobody else calls.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0: a free one.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="The model in requests. Default: the directory's name.")] = None,
+) -> None:
+    """Answer requests of the API of OpenAI, for completions and chats, until it is interrupted."""
+    from fx_importer.cli.commands.llm_serve import serve
+
+    serve(folder, engine, host, port, name)

@@ -28,6 +28,8 @@ class PagedModel(LanguageModel):
         """The pages that no sequence has."""
         self.most = settings.chunk or MOST
         """The most tokens of a prompt in one call."""
+        self.vocabulary = caller.manifest.functions["decode"].results[-1].type.sizes[-1]
+        """The number of tokens that logits are of."""
         self._compiles_sizes = caller.manifest.output_type == "stablehlo"
         """Whether engines compile the functions for each width of the page table."""
 

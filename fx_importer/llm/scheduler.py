@@ -57,16 +57,30 @@ class Scheduler:
     def add(
         self, prompt: Sequence[int], *, max_new_tokens: int = 128, sampling: Sampling | None = None, seed: int = 0
     ) -> Request:
-        """Queue a sequence. `step` returns its tokens, at most ``max_new_tokens``, and at most those of the context.
+        """Queue a sequence, as `request` returns it. `step` returns its tokens."""
+        request = self.request(prompt, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed)
+        self.enqueue(request)
+        return request
+
+    def request(
+        self, prompt: Sequence[int], *, max_new_tokens: int = 128, sampling: Sampling | None = None, seed: int = 0
+    ) -> Request:
+        """Return a request of at most ``max_new_tokens``, and at most those of the context. Any thread may call it.
 
         Raises:
-            UsageError: for an empty prompt, one that is longer than the context, or if the pool has not enough pages.
+            UsageError: for an empty prompt, one that is longer than the context or has tokens that the model lacks, or
+                if the pool has not enough pages.
         """
-        context = self.model.settings.context
+        context, vocabulary = self.model.settings.context, self.model.vocabulary
         if not 1 <= len(prompt) <= context:
             raise UsageError(
                 f"a prompt of {len(prompt)} tokens: accepted is 1 to {context}, the context that the module was "
                 "imported with"
+            )
+        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
+            raise UsageError(
+                f"a prompt with the token {min(prompt, key=lambda each: 0 <= each < vocabulary)}: accepted "
+                f"are 0 to {vocabulary - 1}"
             )
         if max_new_tokens < 1:
             raise UsageError(f"{max_new_tokens} new tokens: accepted is 1 or more")
@@ -78,8 +92,11 @@ class Scheduler:
                 f"a prompt of {len(prompt)} tokens and {new} new ones take {needed} pages, and the pool has "
                 f"{self.model.pages - 1}: import the model with more pages, or ask for fewer tokens"
             )
-        self.waiting.append(request)
         return request
+
+    def enqueue(self, request: Request) -> None:
+        """Queue a request."""
+        self.waiting.append(request)
 
     def cancel(self, request: Request) -> None:
         """End a request, and free its pages. One that has ended stays as it is."""

@@ -18,7 +18,7 @@ def import_language_model(
     folder: Path, output: Path, *, output_type: OutputType, following: Following, **options: Any
 ) -> None:
     """Write the module of the model in ``folder`` to ``output``; with the options of `import_model`, which may fail."""
-    llm = _quiet_llm()
+    llm = quiet_llm()
     start = time.perf_counter()
     with following.run(str(folder), output_type.value):
         llm.import_model(folder, output, output_type=output_type, **options)
@@ -38,7 +38,7 @@ def run_language_model(
     stop: Sequence[str],
 ) -> None:
     """Print what the model writes after each prompt: of one as it comes, of several in the end."""
-    model = _quiet_llm().load(folder, engine=engine)
+    model = quiet_llm().load(folder, engine=engine)
     streams = len(prompts) == 1
 
     def show(number: int, text: str) -> None:
@@ -67,7 +67,7 @@ def run_language_model(
 
 def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | None) -> None:
     """Print the perplexity of each text, and that by the import in ``beside``."""
-    llm = _quiet_llm()
+    llm = quiet_llm()
     found = llm.load(folder, engine=engine).score(texts)
     others = llm.load(beside, engine=engine).score(texts) if beside is not None else []
     for number, each in enumerate(found):
@@ -75,7 +75,7 @@ def score_texts(folder: Path, texts: Sequence[str], engine: str, beside: Path | 
         print(f"perplexity {each.perplexity:.4f}, {len(each.tokens)} tokens{other}")
 
 
-def _quiet_llm():
+def quiet_llm():
     """Return `fx_importer.llm`, without transformers' progress bars and advice."""
     if not is_installed("transformers"):
         raise NotInstalledError("fx-importer llm", "transformers", "llm")

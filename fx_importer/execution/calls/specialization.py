@@ -87,8 +87,9 @@ def is_dynamic(signature: Signature) -> bool:
 
 def _integer(value: torch.Tensor | OnDevice) -> int | None:
     """Return the value of a scalar of int64; None for anything else."""
-    is_one = isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype == torch.int64
-    return int(value) if is_one else None
+    if isinstance(value, torch.Tensor) and value.dim() == 0 and value.dtype == torch.int64:
+        return int(value)
+    return None
 
 
 def _specialize(module: ir.Module, shapes: Sequence[Sequence[int]], numbers: Sequence[int | None] = ()) -> ir.Module:

@@ -1,0 +1,110 @@
+"""Answers as the API of OpenAI has them: choices, server-sent events, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from fx_importer.errors import FxImporterError
+from fx_importer.llm.serving.batcher import Generation
+from fx_importer.llm.serving.requests import RequestError
+
+
+@contextlib.asynccontextmanager
+async def cancelled_with(request: Request, generation: Generation) -> AsyncIterator[None]:
+    """End the texts if the client goes away, and when the block ends."""
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        generation.abandon()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        generation.cancel()
+
+
+async def events(
+    generation: Generation, head: Mapping[str, Any], part: Callable[..., dict[str, Any]], include_usage: bool
+) -> AsyncIterator[str]:
+    """Return server-sent events. If nobody reads them any more, the texts end."""
+    usage: dict[str, Any] = {"usage": None} if include_usage else {}
+    try:
+        if head["object"] == "chat.completion.chunk":
+            for index in range(len(generation.requests)):
+                yield _event({**head, "choices": [part(index, "", None, role="assistant")], **usage})
+        while (piece := await generation.next()) is not None:
+            yield _event({**head, "choices": [part(piece.index, piece.text, piece.finished)], **usage})
+        if include_usage:
+            yield _event({**head, "choices": [], "usage": generation.usage})
+        yield "data: [DONE]\n\n"
+    except FxImporterError as error:
+        yield _event({"error": described_error(str(error), "server_error", None, None)})
+    finally:
+        generation.cancel()
+
+
+def _event(value: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(value)}\n\n"
+
+
+def text(index: int, text: str, finished: str | None) -> dict[str, Any]:
+    """Return a choice of a completion, whole or in part."""
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finished}
+
+
+def message(index: int, text: str, finished: str | None) -> dict[str, Any]:
+    """Return a choice of a chat."""
+    said = {"role": "assistant", "content": text, "refusal": None}
+    return {"index": index, "message": said, "logprobs": None, "finish_reason": finished}
+
+
+def delta(index: int, text: str, finished: str | None, *, role: str | None = None) -> dict[str, Any]:
+    """Return a part of a choice of a chat."""
+    said = {"content": text} if role is None else {"role": role, "content": text}
+    return {"index": index, "delta": said, "logprobs": None, "finish_reason": finished}
+
+
+def described_error(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
+    """Return what the API has under ``error``."""
+    return {"message": message, "type": kind, "param": param, "code": code}
+
+
+def _error(status: int, message: str, param: str | None = None, code: str | None = None) -> Response:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return JSONResponse({"error": described_error(message, kind, param, code)}, status)
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return _error(error.status, error.message, error.param, error.code)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    logging.getLogger(__name__).error("%s %s", request.method, request.url.path, exc_info=error)
+    return _error(500, f"{type(error).__name__}: {error}")
+
+
+ERRORS: dict[Any, Callable[[Request, Exception], Response]] = {
+    RequestError: _refused,
+    HTTPException: _http_error,
+    FxImporterError: _failed,
+    Exception: _failed,
+}
+"""The answer to each kind of exception."""

@@ -1,0 +1,165 @@
+"""A thread that runs a scheduler, for coroutines that wait for text."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fx_importer.llm.paged_model import PagedModel
+from fx_importer.llm.scheduler import Request, Scheduler
+from fx_importer.llm.text_stream import TextStream
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What was added to one of several texts."""
+
+    index: int
+    """The number of the text."""
+    text: str
+    finished: str | None = None
+    """``"stop"`` or ``"length"`` at the end of the text."""
+    error: BaseException | None = None
+    """What ended all texts."""
+
+
+class Disconnected(Exception):
+    """Nobody waits for the texts any more."""
+
+
+class Generation:
+    """Several texts that are written together, for one event loop.
+
+    Args:
+        batcher: runs them.
+        requests: one for each text, of `Scheduler.request`.
+        stop: strings that end a text.
+    """
+
+    def __init__(self, batcher: Batcher, requests: Sequence[Request], stop: Sequence[str]):
+        self.requests = list(requests)
+        self.streams = [TextStream(batcher.tokenizer, stop) for _ in requests]
+        self._batcher = batcher
+        self._loop = asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
+        self._open = len(self.requests)
+        batcher.submit(self)
+
+    async def next(self) -> Piece | None:
+        """Return the next piece of any text; None when all have ended. Raises what the engine raises."""
+        if not self._open:
+            return None
+        piece = await self._pieces.get()
+        if piece.error is not None:
+            self._open = 0
+            raise piece.error
+        self._open -= piece.finished is not None
+        return piece
+
+    def cancel(self) -> None:
+        """End the texts that have not ended, and free their pages."""
+        self._batcher.cancel(self)
+
+    def abandon(self) -> None:
+        """End the texts, and make `next` raise `Disconnected`."""
+        self.cancel()
+        self._pieces.put_nowait(Piece(0, "", error=Disconnected()))
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The numbers of tokens, as the API has them; a prompt is counted once for each text."""
+        prompt, new = sum(len(each.prompt) for each in self.requests), sum(len(each.tokens) for each in self.requests)
+        return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+
+    def put(self, piece: Piece) -> None:
+        """Hand a piece to the event loop, from the batcher's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+        except RuntimeError:  # the loop is closed: nobody waits
+            self._open = 0
+
+
+class Batcher:
+    """Runs a scheduler in a thread of its own, which owns it: other threads leave commands, done between two steps."""
+
+    def __init__(self, model: PagedModel):
+        self.model = model
+        self.tokenizer = copy.deepcopy(model.tokenizer)
+        """For this thread: tokenizers are not made for several."""
+        self.scheduler = Scheduler(model)
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._texts: dict[Request, tuple[Generation, int]] = {}
+        self._thread = threading.Thread(target=self._run, name="fx-importer-batcher", daemon=True)
+        self._thread.start()
+
+    def submit(self, generation: Generation) -> None:
+        """Queue the requests of ``generation``."""
+
+        def command() -> None:
+            for index, request in enumerate(generation.requests):
+                self._texts[request] = generation, index
+                self.scheduler.enqueue(request)
+
+        self._commands.put(command)
+
+    def cancel(self, generation: Generation) -> None:
+        """End the requests of ``generation``."""
+
+        def command() -> None:
+            for request in generation.requests:
+                self._end(request)
+
+        self._commands.put(command)
+
+    def close(self) -> None:
+        """End the thread after its step."""
+        self._commands.put(None)
+        self._thread.join()
+
+    def _end(self, request: Request) -> None:
+        self.scheduler.cancel(request)
+        self._texts.pop(request, None)
+
+    def _run(self) -> None:
+        while self._obey():
+            try:
+                found = self.scheduler.step()
+            except Exception as error:  # whoever waits has to know
+                self._fail(error)
+                continue
+            for request, token in found:
+                if request in self._texts:
+                    self._add(request, token)
+
+    def _obey(self) -> bool:
+        """Do what was left to do, and wait for more if nothing runs; return whether to go on."""
+        while self.scheduler.is_idle or not self._commands.empty():
+            command = self._commands.get()
+            if command is None:
+                return False
+            command()
+        return True
+
+    def _add(self, request: Request, token: int) -> None:
+        generation, index = self._texts[request]
+        stream = generation.streams[index]
+        ends = token in self.model.settings.stop_tokens
+        text = stream.end() if ends else stream.add(token)
+        finished = "stop" if stream.done else "length" if request.done else None
+        if finished == "length":
+            text += stream.rest()
+        if finished is not None:
+            self._end(request)
+        if text or finished is not None:
+            generation.put(Piece(index, text, finished))
+
+    def _fail(self, error: Exception) -> None:
+        texts = list(self._texts.items())
+        for request, _ in texts:
+            self._end(request)
+        for generation in {id(each): each for _, (each, _) in texts}.values():
+            generation.put(Piece(0, "", error=error))
