@@ -84,6 +84,25 @@ def llm_run(
     run_language_model(folder, prompt, engine, max_new_tokens, temperature, top_k, top_p, seed, stop or ())
 
 
+@llm.command("chat")
+def llm_chat(
+    folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],
+    engine: Annotated[str, typer.Option(metavar="jit|iree|xla", help="What runs the module.")] = "jit",
+    system: Annotated[str | None, typer.Option(help="An instruction before the first turn.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Of an answer. Default: the rest of the context.")] = None,
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token, more draws among all.")] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw among that many tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw among the fewest of this probability together.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    stop: Annotated[list[str] | None, typer.Option(help="A string that ends an answer. May be repeated.")] = None,
+) -> None:
+    """Answer each line of standard input; `/reset` starts anew, `/exit` and the end of input end it."""
+    from fx_importer.cli.commands.llm_chat import chat
+
+    options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    chat(folder, engine, system, **options, seed=seed, stop=stop or ())
+
+
 @llm.command("score")
 def llm_score(
     folder: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="What `llm import` wrote.")],

@@ -12,11 +12,12 @@ from fx_importer.execution.optional_packages import is_installed
 if not is_installed("transformers"):
     raise NotInstalledError("fx_importer.llm", "transformers", "llm")
 
+from fx_importer.llm.chat import Chat as Chat
 from fx_importer.llm.imported import import_model as import_model
-from fx_importer.llm.language_model import Completion as Completion
 from fx_importer.llm.language_model import LanguageModel as LanguageModel
 from fx_importer.llm.language_model import Score as Score
 from fx_importer.llm.loading import load as load
 from fx_importer.llm.sampling import Sampling as Sampling
 from fx_importer.llm.scheduler import Request as Request
 from fx_importer.llm.scheduler import Scheduler as Scheduler
+from fx_importer.llm.text_stream import Completion as Completion

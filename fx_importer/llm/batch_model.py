@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer import UsageError
+from fx_importer.llm.chat import CachedSequence
 from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import MOST
@@ -66,6 +67,25 @@ class BatchModel(LanguageModel):
         found = torch.cat(list(parts), 1)[:, : tokens.shape[1] - 1]
         return [tuple(found[number, found.shape[1] - len(each) + 1 :].tolist()) for number, each in enumerate(rows)]
 
+    def sequence(self) -> CachedSequence:
+        """Return a sequence in the first row of the batch: calls of `generate` and `score` end it."""
+        return _FirstRow(self)
+
+    def append(self, tokens: Sequence[int], first: int) -> torch.Tensor:
+        """Append tokens to the first row from position ``first``, and return the logits [1, vocabulary] after them."""
+        batch, context = self.settings.batch, self.settings.context
+        padding, logits = torch.zeros(batch, dtype=torch.int64), torch.empty(0)
+        chunk, start = self.settings.chunk, first
+        while start < first + len(tokens):
+            part = torch.tensor([tokens[start - first :][: chunk or MOST]]).expand(batch, -1)
+            if chunk is not None and start + chunk > context:  # what fills the chunk up does not fit
+                part = part[:, :1].contiguous()
+                logits = self.caller["decode"](part, torch.tensor(start), padding)
+            else:
+                (logits,) = self._in_chunks(self.caller["prefill"], part, padding, most=part.shape[1], start=start)
+            start += part.shape[1]
+        return logits[:1]
+
     def _rows(self, sequences: Sequence[Sequence[int]], what: str) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch of the module, [B, n], with zeros before the shorter ``sequences``, and their numbers, [B].
 
@@ -98,15 +118,37 @@ class BatchModel(LanguageModel):
         padding: torch.Tensor,
         *others: torch.Tensor,
         most: int,
+        start: int = 0,
     ) -> Iterator[torch.Tensor]:
         """Call ``function`` with parts of ``tokens`` and of ``others`` [B, n], ``most`` or as many as it takes.
 
+        The first token has the position ``start``.
         Parts of a fixed length are filled up behind the tokens.
         """
         length, chunk = tokens.shape[1], self.settings.chunk
         size = chunk or most
-        for start in range(0, length, size):
-            given = min(size, length - start)
-            parts = [each[:, start : start + given] for each in (tokens, *others)]
+        for done in range(0, length, size):
+            given = min(size, length - done)
+            parts = [each[:, done : done + given] for each in (tokens, *others)]
             first, *rest = [torch.nn.functional.pad(each, (0, chunk - given if chunk else 0)) for each in parts]
-            yield function(first.contiguous(), torch.tensor(start), padding, torch.tensor(given - 1), *rest)
+            yield function(first.contiguous(), torch.tensor(start + done), padding, torch.tensor(given - 1), *rest)
+
+
+class _FirstRow(CachedSequence):
+    def __init__(self, model: BatchModel):
+        super().__init__()
+        self._model = model
+        rows = {each.type.sizes[2] for each in model.caller.manifest.state.values()}
+        self._has_rings = min(rows) < model.settings.context
+
+    def append(self, tokens: Sequence[int]) -> torch.Tensor:
+        logits = self._model.append(tokens, len(self.tokens))
+        self.tokens += tokens
+        return logits
+
+    def cut(self, length: int) -> None:
+        if length < len(self.tokens):
+            self.tokens = [] if self._has_rings else self.tokens[:length]  # later tokens are in their rows
+
+    def close(self) -> None:
+        self.tokens = []

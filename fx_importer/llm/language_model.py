@@ -9,20 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer import Caller, UsageError
+from fx_importer.llm.chat import CachedSequence
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import Settings
-from fx_importer.llm.text_stream import TextStream
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What a model wrote after a prompt."""
-
-    text: str
-    tokens: tuple[int, ...]
-    """The new tokens, without the one that ended them."""
-    finished: str
-    """``"stop"``, at a token or a string that ends it; ``"length"``, at the number of tokens or the context."""
+from fx_importer.llm.text_stream import Completion, TextStream
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ class LanguageModel(ABC):
         for number, stream in enumerate(streams):
             if not stream.done and (added := stream.rest()) and on_text is not None:
                 on_text(number, added)
-        return [Completion(each.text, tuple(each.tokens), "stop" if each.done else "length") for each in streams]
+        return [each.completion() for each in streams]
 
     def score(self, texts: str | Sequence[str]) -> list[Score]:
         """Return how likely the model finds each text. The first token of each is given.
@@ -114,6 +104,10 @@ class LanguageModel(ABC):
         Raises:
             UsageError: as `generate` does.
         """
+
+    @abstractmethod
+    def sequence(self) -> CachedSequence:
+        """Return an empty sequence in the cache, for `Chat`."""
 
     @abstractmethod
     def _generated(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer import Caller, UsageError
+from fx_importer.llm.chat import CachedSequence
 from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.paged_cache import SCRATCH
 from fx_importer.llm.sampling import Sampling
@@ -95,6 +96,10 @@ class PagedModel(LanguageModel):
             while columns and -1 not in columns[0]:
                 yield columns.pop(0)
 
+    def sequence(self) -> CachedSequence:
+        """Return a sequence with pages of its own, taken as it grows."""
+        return _OwnPages(self)
+
     def _generated(
         self,
         prompts: Sequence[Sequence[int]],
@@ -138,3 +143,31 @@ class PagedModel(LanguageModel):
         finally:
             self.free_pages += pages
         return tuple(found[:-1])
+
+
+class _OwnPages(CachedSequence):
+    def __init__(self, model: PagedModel):
+        super().__init__()
+        self._model = model
+        self._pages: list[int] = []
+
+    def append(self, tokens: Sequence[int]) -> torch.Tensor:
+        model, logits = self._model, torch.empty(0)
+        self._pages += model.take_pages(model.pages_for(len(self.tokens) + len(tokens)) - len(self._pages))
+        for start in range(0, len(tokens), model.most):
+            part = tokens[start : start + model.most]
+            if len(tokens) == 1:
+                logits = model.decode({0: (tokens[0], self._pages, len(self.tokens))})[:1]
+            else:
+                logits = model.prefill(part, self._pages, len(self.tokens))
+            self.tokens += part
+        return logits
+
+    def cut(self, length: int) -> None:
+        self.tokens = self.tokens[:length]
+        kept = self._model.pages_for(length)
+        self._model.free_pages += self._pages[kept:]
+        self._pages = self._pages[:kept]
+
+    def close(self) -> None:
+        self.cut(0)

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a model wrote after a prompt."""
+
+    text: str
+    tokens: tuple[int, ...]
+    """The new tokens, without the one that ended them."""
+    finished: str
+    """``"stop"``, at a token or a string that ends it; ``"length"``, at the number of tokens or the context."""
 
 
 class TextStream:
@@ -38,6 +50,10 @@ class TextStream:
     def rest(self) -> str:
         """Return the text that was not returned before."""
         return self._until(len(self.text))
+
+    def completion(self) -> Completion:
+        """Return what was written."""
+        return Completion(self.text, tuple(self.tokens), "stop" if self.done else "length")
 
     def _until(self, length: int) -> str:
         added, self.shown = self.text[self.shown : length], max(self.shown, length)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fx_importer import UsageError
-from fx_importer.llm import import_model, load
+from fx_importer.cli.commands.llm import run_language_model
+from fx_importer.llm import import_model, load, loading
 from fx_importer.llm.sampling import Sampling
 from tests.llm.test_architectures import expected
 from tests.llm.tiny_models import save_tiny_model
@@ -60,6 +61,39 @@ def test_the_context_ends_a_sequence(loaded):
 def test_draws_are_repeatable_and_vary(loaded):
     drawn = [loaded.generate("Hello", max_new_tokens=8, temperature=1.0, seed=seed)[0].tokens for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 0.7}, {"top_k": 20}, {"top_p": 0.8}, {"top_k": 40, "top_p": 0.9}]
+)
+def test_draws_are_those_of_transformers(tiny, loaded, sampling):
+    """With the same noise."""
+    prompts = torch.tensor([[7, 99, 31, 250, 4], [12, 5, 77, 140, 201]])
+    settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, **sampling}
+    torch.manual_seed(3)
+    with torch.no_grad():
+        out = tiny[1].generate(
+            prompts, attention_mask=torch.ones_like(prompts), do_sample=True, max_new_tokens=16, eos_token_id=None,
+            pad_token_id=0, **settings,
+        )  # fmt: skip
+    drawn = zip(*loaded.tokens(prompts.tolist(), 16, Sampling(**{"temperature": 1.0, **sampling}), seed=3), strict=True)
+    assert [list(each) for each in drawn] == out[:, 5:].tolist()
+
+
+def test_the_command_prints_several_texts(tiny, loaded, capsys):
+    prompts = ["Hello", "A longer prompt"]
+    run_language_model(tiny[2], prompts, "jit", 6, 0.9, 30, 0.9, 4, ())
+    found = loaded.generate(prompts, max_new_tokens=6, temperature=0.9, top_k=30, top_p=0.9, seed=4)
+    out, err = capsys.readouterr()
+    assert out == "".join(f"{prompt}{each.text}\n" for prompt, each in zip(prompts, found, strict=True))
+    assert re.match(r"12 tokens on jit: prompt [0-9.]+ s, [0-9.]+ tokens per second", err)
+
+
+def test_a_cache_that_does_not_fit_is_said(tiny, monkeypatch):
+    """Before it is taken."""
+    monkeypatch.setattr(loading, "_available_memory", lambda: 1000)
+    with pytest.raises(UsageError, match=r"the cache takes 0\.0 GiB, and 0\.0 GiB of memory are available"):
+        load(tiny[2])
 
 
 def test_sampling_draws_among_the_likely():

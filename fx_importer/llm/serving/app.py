@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fx_importer.errors import UsageError
+from fx_importer.llm.chat import chat_tokens
 from fx_importer.llm.paged_model import PagedModel
 from fx_importer.llm.serving import answers
 from fx_importer.llm.serving.batcher import Batcher, Disconnected, Generation
@@ -99,7 +100,10 @@ class Server:
         body = await read_body(request)
         options = Options.read(body, "messages", "max_completion_tokens")
         self._check_model(options.model)
-        tokens = chat_tokens(self.model.tokenizer, messages_of(body))
+        try:
+            tokens = chat_tokens(self.model.tokenizer, messages_of(body))
+        except UsageError as error:
+            raise RequestError(str(error), "messages") from None
         most = options.max_tokens or self.model.settings.context
         generation = self._generation([tokens], options, most, "messages")
         return await self._answer(request, generation, options, "chat.completion", answers.message, answers.delta)
@@ -158,14 +162,3 @@ class Server:
             return Response(status_code=499)  # which nobody reads
         choices = [whole(index, *each) for index, each in enumerate(zip(texts, finished, strict=True))]
         return JSONResponse({**head, "choices": choices, "usage": generation.usage})
-
-
-def chat_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    """Return the tokens of a conversation up to where the answer begins. Raises `RequestError` without a template."""
-    from jinja2 import TemplateError
-
-    try:
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-    except (TemplateError, ValueError) as error:
-        raise RequestError(f"the tokenizer has no chat template for these messages: {error}", "messages") from None
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
