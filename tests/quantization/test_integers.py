@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
@@ -150,7 +152,7 @@ def test_network_in_the_integer_profile() -> None:
     model, x = SmallNet(), torch.randint(-128, 128, (1, 4, 16, 16), dtype=torch.int8)
     lowered = lower(model, x, output_type="tosa", quantized="integer", tosa_target=PRO_INT)
     assert remarks(lowered) == ["quantized: 11 of 11 operators are integer"]
-    assert lowered.verify(x, backends=["tosa_reference"], rtol=0, atol=0)
+    assert lowered.verify(x, backends=["tosa_reference", "jit"], rtol=0, atol=0)
     assert (lowered.run(x).int() - model(x).int()).abs().max() <= 1
 
 
@@ -225,3 +227,20 @@ def test_rescale_rounds_as_tosa() -> None:
 def test_rescale_out_of_range(scale: float, bound: float) -> None:
     with pytest.raises(NoIntegerForm, match="out of the range of TOSA's rescale"):
         multiplier_and_shift(scale, bound)
+
+
+@pytest.mark.parametrize("quantized", ["float", "integer"])
+def test_lowerings_are_cached(quantized: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FX_IMPORTER_CACHE_DIR", str(tmp_path))
+
+    def text(scale: float) -> tuple[str, str]:
+        def model(x: Tensor) -> Tensor:
+            return quantize(torch.relu(dequantize(x)), scale)
+
+        lowered = lower(model, inputs()[0], output_type="tosa", quantized=quantized, cache=True)
+        return str(lowered.module), lowered.trace.stages[-1].remarks[-1]
+
+    first, kept = text(0.05)
+    again, taken = text(0.05)
+    assert (kept[:4], taken[:5], again) == ("kept", "taken", first)
+    assert text(0.06)[0] != first

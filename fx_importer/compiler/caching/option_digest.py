@@ -41,7 +41,8 @@ def options_text(options: Options) -> str:
     }
     if found := [reason for reason, holds in reasons.items() if holds]:
         raise NotCached(", ".join(found))
-    return repr([options.output_type.value, _plain(given.keep), _plain(options.importing), _plain(lowering)])
+    parts = [given.keep, options.export.quantized, options.importing, lowering]
+    return repr([options.output_type.value, *map(_plain, parts)])
 
 
 @functools.cache

@@ -30,14 +30,23 @@ _FAITHFUL = PLAIN | {torch.dtype, torch.device, torch.layout, torch.memory_forma
 _KNOWN = frozenset(
     (
         *("val", "stack_trace", "nn_module_stack"),
-        *("tensor_meta", "torch_fn", "custom", "source_fn_stack", "original_aten", "from_node", "seq_nr"),
+        *(
+            "tensor_meta",
+            "torch_fn",
+            "custom",
+            "source_fn_stack",
+            "original_aten",
+            "from_node",
+            "seq_nr",
+            "eager_input_vals",
+        ),
         *("fwd_nn_module_stack", "fwd_source_fn_stack", "partitioner_tag", "autograd_backward", "partition_names"),
     )
 )
 """Node metadata in the key, followed by the metadata that no stage reads."""
 
-LIBRARIES = frozenset(("aten", "prims", "higher_order"))
-"""Namespaces of torch's operators, which its version identifies. Other operators may be defined in Python."""
+LIBRARIES = frozenset(("aten", "prims", "higher_order", "quantized_decomposed", "fx_importer_integer"))
+"""Namespaces of operators that the versions of torch and of this package identify. Others may be defined anywhere."""
 _MODULES = ("_operator", "math", "torch")
 _HIGHER_ORDER = frozenset(
     (
