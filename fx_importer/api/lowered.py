@@ -94,22 +94,22 @@ class Lowered(LoweredOnMesh):
         """Functions that PyTorch runs for operators that are external calls, by name."""
         return stubs_of(layers(self.options.lowering.lowerings))
 
-    def save(self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> None:
+    def save(
+        self, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None, *, module_paths: bool = False
+    ) -> None:
         """Write the module: text for ``.mlir``, bytecode for ``.mlirbc``, `save_artifact` for ``.stablehlo``.
 
         The manifest is in the file, and `fx_importer.load` reads both; for a module without its weights, it is written
         next to it: ``model.manifest.json``. An artifact contains external weights, and no manifest.
 
         Args:
-            path: the file.
             weights: for such a module, the file, or transformers' directory, that has the weights, which the manifest
                 then records for each; or, if it does not exist, the .safetensors or .irpa file to write.
+            module_paths: whether locations become ``"encoder/layer/0/tosa.matmul"``, by which Model Explorer groups.
 
-        Raises:
-            UsageError: if a file cannot be written, or weights do not match the module. No new files are left
-                behind then.
+        Raises `UsageError` if a file cannot be written, or weights do not match the module; no new files are left then.
         """
-        save_lowered(self, path, weights)
+        save_lowered(self, path, weights, module_paths)
 
     def report(
         self, path: str | os.PathLike[str], verdict: Verdict | None = None, divergence: Divergence | None = None

@@ -22,6 +22,7 @@ from fx_importer.mlir.module_io import (
     save_module,
     save_text,
 )
+from fx_importer.mlir.module_paths import with_module_paths
 from fx_importer.options import Weights
 from fx_importer.targets import target_for
 from fx_importer.weights import save_weights
@@ -33,20 +34,29 @@ DEFAULT_VERSION = "week-12"
 """The StableHLO release for which artifacts are written."""
 
 
-def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | os.PathLike[str] | None) -> None:
+def save_lowered(
+    lowered: Lowered,
+    path: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None = None,
+    module_paths: bool = False,
+) -> None:
     """Write the module in the format of the suffix, with its manifest inside; or beside it, if weights are outside.
+
+    ``module_paths``: see `with_module_paths`.
 
     Raises:
         UsageError: if a file cannot be written, or weights do not match the module. No new files are left
             behind then.
     """
+    if module_paths and Path(path).suffix == ARTIFACT:
+        raise UsageError("an artifact has the locations of the lowering: save module paths to a .mlir or .mlirbc file")
     if holds_weights(path, lowered.options.importing.weights) or not lowered.manifest.weights:
         if weights is not None:
             raise UsageError(
                 "the weights are in the module: lower with weights='external' to have them elsewhere, and save a "
                 ".mlir or .mlirbc file"
             )
-        _save_module(lowered, path, lowered.manifest.to_json(indent=None))
+        _save_module(lowered, path, module_paths, lowered.manifest.to_json(indent=None))
         return
     manifest, beside = lowered.manifest, manifest_path(check_writable(path, SUFFIXES))
     check_writable(beside)
@@ -54,15 +64,16 @@ def save_lowered(lowered: Lowered, path: str | os.PathLike[str], weights: str | 
         if weights is not None:
             tensors = held_tensors(lowered, manifest.weights_by_name)
             manifest = save_weights(manifest, tensors, weights, beside.parent)
-        _save_module(lowered, path)
+        _save_module(lowered, path, module_paths)
         save_text(manifest.to_json(), beside)
 
 
-def _save_module(lowered: Lowered, path: str | os.PathLike[str], manifest: str = "") -> None:
+def _save_module(lowered: Lowered, path: str | os.PathLike[str], module_paths: bool, manifest: str = "") -> None:
     if Path(path).suffix == ARTIFACT:
         save_portable_artifact(lowered, path, DEFAULT_VERSION, "inline")
     else:
-        save_module(lowered.module, path, lowered.manifest.weights, manifest)
+        module = with_module_paths(lowered.module) if module_paths else lowered.module
+        save_module(module, path, lowered.manifest.weights, manifest)
 
 
 def save_portable_artifact(

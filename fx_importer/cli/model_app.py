@@ -45,13 +45,19 @@ def import_(
             "exist, the .safetensors or .irpa file to write them to.",
         ),
     ] = None,
+    module_paths: Annotated[
+        bool,
+        typer.Option(
+            "--module-paths", help="Write locations as slash-separated module paths, by which Model Explorer groups."
+        ),
+    ] = False,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: Trust = False,
 ) -> None:
     """Import a model and lower it to an output type."""
     from fx_importer.cli.commands.import_model import import_model
 
-    import_model(model, output, options, manifest, weights_file, following, trust)
+    import_model(model, output, options, manifest, weights_file, module_paths, following, trust)
 
 
 @models.command()

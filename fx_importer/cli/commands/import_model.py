@@ -35,13 +35,15 @@ def import_model(
     options: Options,
     manifest: Path | None = None,
     weights_file: Path | None = None,
+    module_paths: bool = False,
     following: Following = Following(),  # noqa: B008 - it is frozen
     trust: bool = False,
 ) -> None:
     """Lower the model that ``model`` names, and write it to the file ``output``, or to standard output for ``-``.
 
     The manifest is written to ``manifest``, if given. Weights that are not in the module are read from
-    ``weights_file``, or written to it. ``following`` says what to print and record; ``trust`` is that of `load_model`.
+    ``weights_file``, or written to it. ``module_paths`` is that of `Lowered.save`, ``trust`` that of `load_model`;
+    ``following`` says what to print and record.
 
     Raises:
         UsageError: if the output cannot be written (checked first), or ``model`` does not name a model.
@@ -69,7 +71,7 @@ def import_model(
     with following.run(model, options.output_type.value) as followed, reporting_progress(True):
         lowered = followed.lowered = lower_model(model, options, trust)
         if output != STDOUT:
-            lowered.save(output, weights_file)
+            lowered.save(output, weights_file, module_paths=module_paths)
     if output == STDOUT:
         lowered.module.operation.print(file=sys.stdout.buffer, binary=True)
     if manifest is not None:
