@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
 import torch
 
@@ -58,6 +60,7 @@ def saved(tmp_path_factory) -> Path:
     lowered = lower(model, X, output_type="linalg-on-tensors", weights="external")
     lowered.save(folder / "m.mlir")
     lowered.save(folder / "m.mlirbc", weights=folder / "w.safetensors")
+    _write_gguf(folder / "w.gguf")
     if importlib.util.find_spec("iree"):
         save_weights(lowered.manifest, model.state_dict(), folder / "w.irpa", folder)
     index = {"weight_map": dict.fromkeys(stored_in(folder / "w.safetensors"), "w.safetensors")}
@@ -69,6 +72,18 @@ def saved(tmp_path_factory) -> Path:
     caught.value.report.rename(folder / "report")
     Store(folder / "cache", 1 << 30).put(KEY, (folder / "m.manifest.json").read_bytes())
     return folder
+
+
+def _write_gguf(path: Path) -> None:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_token_list(["a", "b"])
+    writer.add_array("some.numbers", [1, 2, 3])
+    writer.add_tensor("a", np.ones((3, 4), np.float32))
+    writer.add_tensor("b", np.zeros((2, 144), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_K)
+    for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
+        write()
+    writer.close()
 
 
 def read_manifest(folder: Path) -> None:
@@ -119,6 +134,7 @@ READERS = {
     "manifest, damaged": Reader("m.manifest.json", read_manifest),
     "manifest, edited": Reader("m.manifest.json", read_manifest, edited, 100),
     "safetensors": Reader("w.safetensors", lambda folder: stored_in(folder / "w.safetensors"), slice=100),
+    "gguf": Reader("w.gguf", lambda folder: stored_in(folder / "w.gguf"), slice=200),
     "archive": Reader("w.irpa", lambda folder: stored_in(folder / "w.irpa"), slice=100),
     "index": Reader("model.safetensors.index.json", stored_in, edited, 100),
     "pt2, damaged": Reader("m.pt2", lambda folder: read_program(folder / "m.pt2"), slice=20),

@@ -21,7 +21,9 @@ llm = typer.Typer(
 def llm_import(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A folder that transformers' save_pretrained writes, with tokenizer."),
+        typer.Argument(
+            metavar="FOLDER", help="A folder that transformers' save_pretrained writes, with tokenizer; or a GGUF file."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIRECTORY", help="The directory to write.")],
     output_type: Annotated[

@@ -191,6 +191,21 @@ def with_tensors(program: ExportedProgram, tensors: Mapping[str, torch.Tensor]) 
     return changed
 
 
+def rename_state(program: ExportedProgram, names: Mapping[str, str]) -> ExportedProgram:
+    """Return a copy of ``program`` with other names of tensors in its state dict, by those they had.
+
+    They must be tensors that it only reads.
+    """
+    signature = copy.deepcopy(program.graph_signature)
+    for spec in signature.input_specs:
+        if spec.target is not None and spec.kind in _HELD:
+            spec.target = names.get(spec.target, spec.target)
+    changed = copy.copy(program)
+    changed._graph_signature = signature
+    changed._state_dict = {names.get(name, name): each for name, each in program.state_dict.items()}
+    return changed
+
+
 def empty_on(
     tensor: torch.Tensor,
     device: torch.device,

@@ -141,12 +141,12 @@ def cache_buffers(model: PreTrainedModel, shape: Callable[[int, int, int | None]
         layer = torch.nn.Module()
         window = getattr(each, "sliding_window", None)
         for name, states in (("key", keys), ("value", values)):
-            layer.register_buffer(name, _zeros(shape(states.shape[1], states.shape[3], window), states.dtype))
+            layer.register_buffer(name, zeros(shape(states.shape[1], states.shape[3], window), states.dtype))
         buffers.append(layer)
     return buffers
 
 
-def _zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
+def zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
     """Return zeros that take no memory until they are written: export does not, and reads shapes only."""
     size = math.prod(shape) * dtype.itemsize
     return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)

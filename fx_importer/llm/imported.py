@@ -1,12 +1,10 @@
-"""Import of a language model: from a folder of Hugging Face to a folder with a module of three functions."""
+"""Import of a language model: from a folder or a GGUF file to a folder with a module of three functions."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import shutil
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dynamo.exc import UserError
 
-from fx_importer import OutputType, UsageError, lower, read_weights
+from fx_importer import OutputType, UsageError, lower
+from fx_importer.fx_graph.programs import rename_state
 from fx_importer.llm.entry_points import cache_form, export_programs
-from fx_importer.llm.model_folder import TOKENIZER_FILES, ModelFolder, check_batch
+from fx_importer.llm.model_folder import GgufFile, LoadedModel, check_batch, read_source
 from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
-from fx_importer.weights import stored_in
+from fx_importer.weights import write_weights
 
 if TYPE_CHECKING:
     from fx_importer import Lowered
@@ -49,13 +48,13 @@ def import_model(
     """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
     Args:
-        folder: with config.json, tokenizer and safetensors, as `save_pretrained` writes it.
+        folder: with config.json, tokenizer and safetensors, as `save_pretrained` writes it; or a GGUF file.
         output: the folder to write: ``model.mlirbc`` and its manifest, ``llm.json``, tokenizer and generation config.
             The weights stay where they are; only those that are stored otherwise are written there too.
         output_type: of the module, other than raw.
         batch: the number of sequences, 1 to 8.
         context: the number of positions, at most those of the model; by default these, and at most 4096.
-        dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights.
+        dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights, float32 for blocks.
         quantize: ``"int8"`` or ``"int4"``: the format of weights of linear layers, in a file of ours then.
         lora: a folder with an adapter of peft, which is merged into the weights; they are in a file of ours then.
         cache: ``"static"``, with ``context`` rows for each sequence, or ``"paged"``, with one pool for all.
@@ -71,18 +70,22 @@ def import_model(
             that cannot be written.
         FxImporterError: if the model cannot be exported or lowered.
     """
-    source, target = Path(folder), Path(output)
+    path, target = Path(folder), Path(output)
     kind = OutputType.get(output_type)
     check_batch(batch)
     if dtype is not None and dtype not in _DTYPES:
         raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
     check_format(quantize)
-    model_folder = ModelFolder.read(source)
-    positions = model_folder.checked_context(context)
+    source = read_source(path)
+    if source.is_quantized and (quantize is not None or lora is not None):
+        raise UsageError(
+            f"the weights in '{path}' stay as they are: quantize and lora need a model that is not quantized"
+        )
+    positions = source.checked_context(context)
     form = cache_form(cache, batch, positions, page_size, pages)
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
-    stored = {name: each.read(each.type) for name, each in stored_in(source).items() if each.type is not None}
-    model = _loaded(model_folder, stored, dtype)
+    loaded = source.load(_DTYPES.get(dtype or ""))
+    model = loaded.model
     if lora is not None:
         _merge(model, Path(lora))
     if quantize is not None:
@@ -93,34 +96,17 @@ def import_model(
     except UserError:  # its code depends on the length of the prompt
         chunk = math.gcd(positions, _CHUNK)
         programs = export_programs(form, model, chunk, fused=fused)
+    programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
     try:
         target.mkdir(parents=True, exist_ok=True)
-        weights = _save(lowered, source, stored, target)
+        weights = _save(lowered, loaded, path, target, partly=isinstance(source, GgufFile))
         settings = Settings(batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages)
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
-        for name in (*TOKENIZER_FILES, "generation_config.json", "config.json"):
-            if (source / name).is_file():
-                shutil.copyfile(source / name, target / name)
+        source.write_tokenizer(target)
     except OSError as error:
         raise UsageError(f"'{target}' cannot be written: {error}") from None
     return target
-
-
-def _loaded(folder: ModelFolder, stored: Mapping[str, torch.Tensor], dtype: str | None) -> Any:
-    """Return the model of ``folder``, with weights in the memory of ``stored`` where it has them so."""
-    from transformers import GenerationConfig
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    try:
-        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(folder.config)]
-        wanted = _DTYPES.get(dtype or "", "auto")
-        model = kind.from_pretrained(None, config=folder.config, state_dict=dict(stored), dtype=wanted)
-        if (folder.path / "generation_config.json").is_file():
-            model.generation_config = GenerationConfig.from_pretrained(folder.path, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UsageError(f"transformers cannot load '{folder.path}': {type(error).__name__}: {error}") from error
-    return model.eval()
 
 
 def _merge(model: Any, adapter: Path) -> None:
@@ -135,24 +121,32 @@ def _quantize(model: Any, name: str, output_type: OutputType) -> None:
     quantize(model, name, splits_sums=output_type.value == "stablehlo")
 
 
-def _save(lowered: Lowered, source: Path, stored: Mapping[str, torch.Tensor], target: Path) -> str:
-    """Write the module, and the weights unless ``source`` has them as they are; return where they are."""
-    held = lowered.held(lowered.manifest.weights_by_name)
-    try:
-        found = read_weights(lowered.manifest, stored)
-        same = all(_is_same(found[name], tensor) for name, tensor in held.items())
-    except UsageError:  # other names, types or shapes
-        same = False
-    if same:
-        lowered.save(target / MODULE)
-        return str(source.absolute())
+def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, partly: bool) -> tuple[str, ...]:
+    """Write the module, and the weights that ``source`` does not have as they are; return where they are.
+
+    Unless ``partly``, all weights are written if ``source`` does not have one of them so.
+    """
+    listed = lowered.manifest.weights_by_name
+    held = lowered.held(listed)
+    changed = {
+        name: held[name]
+        for name, weight in listed.items()
+        if not any(_is_same(loaded.stored.get(each), held[name]) for each in (name, *weight.also))
+    }
     (target / WEIGHTS).unlink(missing_ok=True)
-    lowered.save(target / MODULE, weights=target / WEIGHTS)
-    return WEIGHTS
+    if changed and not partly:
+        lowered.save(target / MODULE, weights=target / WEIGHTS)
+        return (WEIGHTS,)
+    lowered.save(target / MODULE)
+    if changed:
+        write_weights(changed, target / WEIGHTS)
+    return (*([WEIGHTS] if changed else ()), str(source.absolute()))
 
 
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors of one type have the same bits. The same memory is not read: it may be mapped."""
+def _is_same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    """Return whether tensors have the same type and bits. The same memory is not read: it may be mapped."""
+    if one is None or one.dtype != other.dtype or one.shape != other.shape:
+        return False
     if one.data_ptr() == other.data_ptr() and one.stride() == other.stride():
         return True
     one, other = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other))

@@ -60,8 +60,7 @@ def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageMode
         manifest = Manifest.from_json(manifest_file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"'{manifest_file}' cannot be read: {error}; import the model again") from None
-    weights = Path(settings.weights)
-    source = weights if weights.is_absolute() else path / weights
+    source = [path / each for each in settings.weights]
     state = _empty_state(manifest)
     if engine == "iree":  # which reads weights from where they are
         held = read_weights(manifest, source)

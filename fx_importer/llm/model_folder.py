@@ -1,13 +1,17 @@
-"""A folder of a Hugging Face model, checked before anything large is read."""
+"""A folder of a Hugging Face model, or a GGUF file, checked before anything large is read."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fx_importer.errors import UsageError
+from fx_importer.weights import stored_in
 
 MAX_BATCH = 8
 TOKENIZER_FILES = (
@@ -26,40 +30,41 @@ _ANY_OF = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
 _WEIGHTS = ("model.safetensors.index.json", "model.safetensors")
 
 
+@dataclass
+class LoadedModel:
+    """A model whose weights are in the memory of mapped files where they are stored as it has them.
+
+    Attributes:
+        model: of transformers, in evaluation mode.
+        stored: the tensors in the files, by their names there.
+        names: of tensors in the files, by the names of the parameters that are these, if they differ.
+    """
+
+    model: Any
+    stored: dict[str, torch.Tensor]
+    names: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
-class ModelFolder:
-    """A folder with configuration, tokenizer and weights of a causal language model."""
+class ModelSource:
+    """Configuration, tokenizer and weights of a causal language model."""
 
     path: Path
     config: Any
     """The configuration, of transformers."""
 
-    @classmethod
-    def read(cls, path: Path) -> ModelFolder:
-        """Check the files of ``path``, and read the configuration.
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weights of matrices are packed."""
+        return getattr(self.config, "quantization_config", None) is not None
 
-        Raises:
-            UsageError: listing everything that is missing, or naming an architecture that is not supported.
-        """
-        from transformers import AutoConfig
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    def load(self, dtype: torch.dtype | None) -> LoadedModel:
+        """Return the model, which computes in ``dtype``; by default in that of its weights."""
+        raise NotImplementedError
 
-        if not (path / "config.json").is_file():
-            raise UsageError(
-                f"'{path}' holds no config.json: accepted is a folder that transformers' save_pretrained writes"
-            )
-        if problems := [*_missing_tokenizer(path), *_missing_weights(path)]:
-            raise UsageError(f"'{path}' is not complete: {'; '.join(problems)}")
-        try:
-            kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
-        except (ValueError, AttributeError) as error:
-            raise UsageError(f"'{path / 'config.json'}' is no configuration: {error}") from None
-        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            raise UsageError(
-                f"'{path}' holds a model of the architecture {kind!r}, of which transformers has no causal language "
-                "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of AutoModelForCausalLM"
-            )
-        return cls(path, AutoConfig.from_pretrained(path, local_files_only=True))
+    def write_tokenizer(self, target: Path) -> None:
+        """Write tokenizer and configurations to the folder ``target``."""
+        raise NotImplementedError
 
     @property
     def positions(self) -> int | None:
@@ -80,6 +85,103 @@ class ModelFolder:
             bound = "" if most is None else f" and at most {most}, for which the model was made"
             raise UsageError(f"a context of {context} positions: accepted is at least 2{bound}")
         return context
+
+
+@dataclass(frozen=True)
+class ModelFolder(ModelSource):
+    """A folder that transformers' ``save_pretrained`` writes."""
+
+    @classmethod
+    def read(cls, path: Path) -> ModelFolder:
+        """Check the files of ``path``, and read the configuration.
+
+        Raises:
+            UsageError: listing everything that is missing, or naming an architecture that is not supported.
+        """
+        from transformers import AutoConfig
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+        if not (path / "config.json").is_file():
+            raise UsageError(
+                f"'{path}' holds no config.json: accepted is a folder that transformers' save_pretrained writes, or a "
+                "GGUF file"
+            )
+        if problems := [*_missing_tokenizer(path), *_missing_weights(path)]:
+            raise UsageError(f"'{path}' is not complete: {'; '.join(problems)}")
+        try:
+            kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
+        except (ValueError, AttributeError) as error:
+            raise UsageError(f"'{path / 'config.json'}' is no configuration: {error}") from None
+        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            raise UsageError(
+                f"'{path}' holds a model of the architecture {kind!r}, of which transformers has no causal language "
+                "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of AutoModelForCausalLM"
+            )
+        return cls(path, AutoConfig.from_pretrained(path, local_files_only=True))
+
+    def load(self, dtype: torch.dtype | None) -> LoadedModel:
+        """Return the model, which computes in ``dtype``; by default in that of its weights."""
+        from transformers import GenerationConfig
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+        from fx_importer.llm.gptq import load_words
+
+        stored = {name: each.read(each.type) for name, each in stored_in(self.path).items() if each.type is not None}
+        try:
+            kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(self.config)]
+            if self.is_quantized:
+                model = load_words(kind, self.config, stored, dtype)
+            else:
+                model = kind.from_pretrained(None, config=self.config, state_dict=dict(stored), dtype=dtype or "auto")
+            if (self.path / "generation_config.json").is_file():
+                model.generation_config = GenerationConfig.from_pretrained(self.path, local_files_only=True)
+        except UsageError:
+            raise
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise UsageError(f"transformers cannot load '{self.path}': {type(error).__name__}: {error}") from error
+        return LoadedModel(model.eval(), stored)
+
+    def write_tokenizer(self, target: Path) -> None:
+        """Copy the files of tokenizer and configurations to the folder ``target``."""
+        for name in (*TOKENIZER_FILES, "generation_config.json", "config.json"):
+            if (self.path / name).is_file():
+                shutil.copyfile(self.path / name, target / name)
+
+
+@dataclass(frozen=True)
+class GgufFile(ModelSource):
+    """A GGUF file, of llama.cpp."""
+
+    tokenizer: Any
+    """Of transformers."""
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the weights of matrices are packed; taken as such also if they are floating-point numbers."""
+        return True
+
+    @classmethod
+    def read(cls, path: Path) -> GgufFile:
+        """Read the configuration and the tokenizer in ``path``. Raises `UsageError` as these do."""
+        from fx_importer.llm.gguf_config import read_config, read_tokenizer
+
+        return cls(path, read_config(path), read_tokenizer(path))
+
+    def load(self, dtype: torch.dtype | None) -> LoadedModel:
+        """Return the model, which computes in ``dtype``; by default in that of its weights, float32 for blocks."""
+        from fx_importer.llm.gguf_model import load_gguf
+
+        return load_gguf(self.path, self.config, dtype)
+
+    def write_tokenizer(self, target: Path) -> None:
+        """Write the tokenizer and the configuration to the folder ``target``."""
+        self.tokenizer.save_pretrained(target)
+        self.config.save_pretrained(target)
+
+
+def read_source(path: Path) -> ModelSource:
+    """Return the folder or GGUF file of a model. Raises `UsageError` if it is not complete or not supported."""
+    return GgufFile.read(path) if path.suffix == ".gguf" else ModelFolder.read(path)
 
 
 _DEFAULT_CONTEXT = 4096

@@ -7,6 +7,7 @@ weight, in pieces, and calls a product of matrices.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -26,6 +27,40 @@ class PackedLinear(torch.nn.Module):
     """A linear layer, [..., K] → [..., N], whose weight is packed. The sum over K is in float32.
 
     Args:
+        rows: N.
+        bias: [N], or None.
+    """
+
+    def __init__(self, rows: int, bias: Tensor | None):
+        super().__init__()
+        self.bias = None if bias is None else frozen(bias)
+        self._rows = rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``, in the dtype of ``x``."""
+        rows = math.prod(x.shape[:-1])  # torch.Size.numel makes a dynamic length static
+        wide = x.float()
+        result = self._fused(wide) if isinstance(rows, int) and rows <= _FEW else self._in_pieces(wide)
+        return (result if self.bias is None else result + self.bias).to(x.dtype)
+
+    def _in_pieces(self, x: Tensor) -> Tensor:
+        size = max(32, _PIECE // x.shape[-1] // 32 * 32)
+        found = [self._unpacked(x, slice(first, first + size)) for first in range(0, self._rows, size)]
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """Return the product, which reads the packed weight."""
+        raise NotImplementedError
+
+    def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
+        """Return the product with ``rows`` of the weight, which are unpacked."""
+        raise NotImplementedError
+
+
+class ScaledLinear(PackedLinear):
+    """A linear layer whose weight has scales in another tensor.
+
+    Args:
         weight: packed, [N, K] or [N, K / 2].
         scale: of groups of weights, [N] or [N, K / GROUP].
         bias: [N], or None.
@@ -33,32 +68,12 @@ class PackedLinear(torch.nn.Module):
     """
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, lanes: int):
-        super().__init__()
-        self.weight, self.scale = _parameter(weight), _parameter(scale)
-        self.bias = None if bias is None else _parameter(bias)
+        super().__init__(weight.shape[0], bias)
+        self.weight, self.scale = frozen(weight), frozen(scale)
         self._lanes = lanes
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias``, in the dtype of ``x``."""
-        rows = x.shape[:-1].numel()
-        wide = x.float()
-        result = self._fused(wide) if isinstance(rows, int) and rows <= _FEW else self._in_pieces(wide)
-        return (result if self.bias is None else result + self.bias).to(x.dtype)
 
-    def _in_pieces(self, x: Tensor) -> Tensor:
-        rows = max(1, _PIECE // x.shape[-1])
-        parts = zip(self.weight.split(rows), self.scale.split(rows), strict=True)
-        found = [self._unpacked(x, *each) for each in parts]
-        return found[0] if len(found) == 1 else torch.cat(found, -1)
-
-    def _fused(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def _unpacked(self, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class Int8Linear(PackedLinear):
+class Int8Linear(ScaledLinear):
     """A linear layer with an int8 weight, [N, K], and a scale for each row, float32 [N]."""
 
     def _fused(self, x: Tensor) -> Tensor:
@@ -68,11 +83,11 @@ class Int8Linear(PackedLinear):
         low, high = self.weight.unflatten(-1, (2, -1, self._lanes)).unbind(1)
         return (first * low.float() + second * high.float()).sum(-2).sum(-1) * self.scale
 
-    def _unpacked(self, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, weight.float()) * scale
+    def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
+        return torch.nn.functional.linear(x, self.weight[rows].float()) * self.scale[rows]
 
 
-class Int4Linear(PackedLinear):
+class Int4Linear(ScaledLinear):
     """A linear layer with a weight in 4 bits, uint8 [N, K / 2], and a scale for each group, float16 [N, K / GROUP].
 
     The low bits of the bytes of a row hold the first half of its weights, the high bits the second, all plus 8.
@@ -83,8 +98,8 @@ class Int4Linear(PackedLinear):
         first, second = x.unflatten(-1, (2, 1, -1, GROUP)).unbind(-4)
         return (first * low + second * high).sum(-2).sum(-1)  # sums of GROUP lanes, of which vectors are made
 
-    def _unpacked(self, x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-        low, high = (each.flatten(1) for each in self._halves(weight, scale))
+    def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
+        low, high = (each.flatten(1) for each in self._halves(self.weight[rows], self.scale[rows]))
         first, second = x.unflatten(-1, (2, -1)).unbind(-2)
         return torch.nn.functional.linear(first, low) + torch.nn.functional.linear(second, high)
 
@@ -100,7 +115,7 @@ class Int8Embedding(torch.nn.Module):
 
     def __init__(self, weight: Tensor, scale: Tensor, dtype: torch.dtype, factor: Tensor | float | None):
         super().__init__()
-        self.weight, self.scale = _parameter(weight), _parameter(scale)
+        self.weight, self.scale = frozen(weight), frozen(scale)
         self._dtype, self._factor = dtype, None if factor is None else float(factor)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -111,8 +126,10 @@ class Int8Embedding(torch.nn.Module):
         return found if self._factor is None else found * self._factor
 
 
-def _parameter(values: Tensor) -> torch.nn.Parameter:
+def frozen(values: Tensor) -> torch.nn.Parameter:
     """Return a parameter, not a buffer: models of transformers ask those for their device and dtype."""
+    if isinstance(values, torch.nn.Parameter):  # which several layers may share
+        return values
     return torch.nn.Parameter(values, requires_grad=False)
 
 

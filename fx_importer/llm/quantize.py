@@ -61,9 +61,7 @@ class _Packing:
         name = "int8" if id(weight) in self._in_8_bits or columns % (2 * GROUP) else self._name
         packed, scale = self._pack(path, weight, name, transposed=isinstance(module, Conv1D))
         if isinstance(module, torch.nn.Embedding):
-            factor = getattr(module, "embed_scale", None)
-            rounded = None if factor is None else torch.as_tensor(factor).to(weight.dtype)
-            return Int8Embedding(packed, scale, weight.dtype, rounded)
+            return Int8Embedding(packed, scale, weight.dtype, embedding_factor(module, weight.dtype))
         return PACKINGS[name][1](packed, scale, module.bias, self._lanes)
 
     def _pack(self, path: str, weight: Tensor, name: str, *, transposed: bool) -> tuple[Tensor, Tensor]:
@@ -73,6 +71,12 @@ class _Packing:
             check_finite(scale, f"{path}.weight")
             self._packed[id(weight)] = (packed, scale, weight)
         return self._packed[id(weight)][:2]
+
+
+def embedding_factor(module: torch.nn.Embedding, dtype: torch.dtype) -> Tensor | None:
+    """Return what ``module`` multiplies its rows by, rounded to ``dtype``; None if it returns them as they are."""
+    factor = getattr(module, "embed_scale", None)
+    return None if factor is None else torch.as_tensor(factor).to(dtype)
 
 
 def _is_plain(module: torch.nn.Embedding) -> bool:

@@ -21,8 +21,8 @@ class Settings:
     context: int
     chunk: int | None
     """The number of tokens that each call of ``prefill`` and ``score`` takes; None if any number."""
-    weights: str
-    """The safetensors file, or the folder of such, with the weights; relative to the file, or absolute."""
+    weights: tuple[str, ...]
+    """Files with the weights, or folders of such; relative to the file, or absolute. The first takes precedence."""
     stop_tokens: tuple[int, ...]
     """The tokens that end a sequence."""
     page_size: int | None = None
@@ -41,10 +41,10 @@ class Settings:
         path = folder / SETTINGS
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            settings = cls(**found | {"stop_tokens": tuple(found["stop_tokens"])})
+            settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
             sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages)]
             numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
-            if not all(type(each) is int for each in numbers) or not isinstance(settings.weights, str):
+            if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str}:
                 raise ValueError("an entry is of another type")
             return settings
         except (OSError, ValueError, KeyError, TypeError) as error:

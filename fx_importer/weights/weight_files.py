@@ -1,4 +1,4 @@
-"""Tensors in files, indexed without reading them: safetensors and IREE parameter archives."""
+"""Tensors in files, indexed without reading them: safetensors, GGUF and IREE parameter archives."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from safetensors import SafetensorError, safe_open
 from fx_importer.errors import NotInstalledError, UsageError
 from fx_importer.execution.optional_packages import is_installed
 from fx_importer.manifest import ValueType
+from fx_importer.weights import gguf_files
 
 SAFETENSORS, ARCHIVE, INDEX = ".safetensors", ".irpa", "model.safetensors.index.json"
 _PIECE = 1 << 20
 ACCEPTED = (
-    f"a {SAFETENSORS} file, an {ARCHIVE} file (an IREE parameter archive), or a directory of transformers' with "
-    f"model{SAFETENSORS} or {INDEX}"
+    f"a {SAFETENSORS} file, a {gguf_files.SUFFIX} file, an {ARCHIVE} file (an IREE parameter archive), or a directory "
+    f"of transformers' with model{SAFETENSORS} or {INDEX}"
 )
 
 
@@ -88,6 +89,8 @@ def stored_in(path: str | os.PathLike[str]) -> dict[str, Stored]:
         return _read_safetensors(path)
     if path.suffix == ARCHIVE:
         return _read_archive(path)
+    if path.suffix == gguf_files.SUFFIX:
+        return _read_gguf(path)
     raise UsageError(f"'{path}' holds no weights that can be read: accepted is {ACCEPTED}")
 
 
@@ -131,6 +134,17 @@ def _read_safetensors(path: Path) -> dict[str, Stored]:
         raise UsageError(f"'{path}' is no whole safetensors file: {error}") from None
     except RuntimeError as error:  # of safetensors, if the file cannot be mapped
         raise UsageError(f"'{path}' cannot be read: {error}") from None
+    _check_inside(found, path)
+    return found
+
+
+def _read_gguf(path: Path) -> dict[str, Stored]:
+    """Return the tensors of a GGUF file; those of blocks are uint8, rows of blocks."""
+    mapped = Mapped(path)
+    found = {
+        name: Stored(mapped, each.offset, each.nbytes, ValueType(each.dtype, each.stored_sizes))
+        for name, each in gguf_files.read_header(path).tensors.items()
+    }
     _check_inside(found, path)
     return found
 

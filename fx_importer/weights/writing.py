@@ -43,7 +43,7 @@ def save_weights(
     path = Path(path)
     if not path.exists():
         check_place(path)
-        _write(read_weights(manifest, tensors), path)
+        write_weights(read_weights(manifest, tensors), path)
     stored = stored_in(path)
     read_weights(manifest, path)  # raises for weights that do not fit
     return replace(
@@ -71,7 +71,8 @@ def _file(weight: Weight, stored: Mapping[str, Stored], base: Path) -> File:
     return File(written, name, found.offset, found.nbytes, found.sha256())
 
 
-def _write(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+def write_weights(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write a .safetensors or .irpa file. Raises `UsageError` if the disk is full."""
     needed = sum(tensor.nbytes for tensor in tensors.values()) + 2**20
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise UsageError(f"cannot save to '{path}': it takes {needed:,} bytes, and the disk has {free:,} left")

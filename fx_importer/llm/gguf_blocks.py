@@ -1,0 +1,189 @@
+"""Weights in the blocks of GGUF files, unpacked where they are used.
+
+A row of a weight is a row of blocks, each a few bytes of scales and those of its weights. The layouts are those of
+llama.cpp (ggml-quants.c); unpacked weights have the same bits as by ``gguf.dequantize``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.llm.packed_weights import PackedLinear, frozen
+
+
+def _half(blocks: Tensor, at: int) -> Tensor:
+    """Return the float16 in two bytes of each block, [..., bytes], as float32 [...]."""
+    low, high = blocks[..., at].to(torch.int16), blocks[..., at + 1].to(torch.int16)
+    return (low | (high << 8)).view(torch.float16).float()
+
+
+def _signed(values: Tensor) -> Tensor:
+    """Return the int8 in bytes, as float32."""
+    return values.view(torch.int8).float()
+
+
+def _low(values: Tensor) -> Tensor:
+    return (values & 15).float()
+
+
+def _high(values: Tensor) -> Tensor:
+    return (values >> 4).float()
+
+
+def _over(scale: Tensor, dimensions: int) -> Tensor:
+    """Return ``scale`` with as many dimensions of one at its end."""
+    return scale.reshape(*scale.shape, *(1,) * dimensions)
+
+
+def _q8_0(blocks: Tensor) -> list[Tensor]:
+    return [_signed(blocks[..., 2:]) * _over(_half(blocks, 0), 1)]
+
+
+def _q4_0(blocks: Tensor) -> list[Tensor]:
+    scale, values = _over(_half(blocks, 0), 1), blocks[..., 2:]
+    return [(_low(values) - 8) * scale, (_high(values) - 8) * scale]
+
+
+def _q4_1(blocks: Tensor) -> list[Tensor]:
+    scale, least, values = _over(_half(blocks, 0), 1), _over(_half(blocks, 2), 1), blocks[..., 4:]
+    return [scale * _low(values) + least, scale * _high(values) + least]
+
+
+def _fifths(blocks: Tensor, at: int) -> list[Tensor]:
+    """Return 16 times the fifth bit of the weights of a block, which is bit i of four bytes: two of [..., 2, 8]."""
+    bits = blocks[..., at : at + 4].unflatten(-1, (2, 2, 1)) >> torch.arange(8, dtype=torch.uint8)
+    return [(bits[..., half, :, :] & 1).float() * 16 for half in (0, 1)]
+
+
+def _q5_0(blocks: Tensor) -> list[Tensor]:
+    scale, values = _over(_half(blocks, 0), 2), blocks[..., 6:].unflatten(-1, (2, 8))
+    first, second = _fifths(blocks, 2)
+    return [(_low(values) + first - 16) * scale, (_high(values) + second - 16) * scale]
+
+
+def _q5_1(blocks: Tensor) -> list[Tensor]:
+    scale, least = _over(_half(blocks, 0), 2), _over(_half(blocks, 2), 2)
+    first, second = _fifths(blocks, 4)
+    values = blocks[..., 8:].unflatten(-1, (2, 8))
+    return [scale * (_low(values) + first) + least, scale * (_high(values) + second) + least]
+
+
+def _scales_of_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scale and the minimum of the 8 groups of each block of Q4_K or Q5_K, float32 [..., 8].
+
+    Each is 6 bits, times a float16 of the block: those of the first four groups in the low bits of bytes 4 to 11, of
+    the others 4 bits in bytes 12 to 15, and 2 in the high bits of the former.
+    """
+    scales, least, both = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
+    six = torch.cat((scales & 63, (both & 15) | ((scales >> 6) << 4)), -1)
+    others = torch.cat((least & 63, (both >> 4) | ((least >> 6) << 4)), -1)
+    return six.float() * _over(_half(blocks, 0), 1), others.float() * _over(_half(blocks, 2), 1)
+
+
+def _of_k(blocks: Tensor, low: Tensor, high: Tensor) -> list[Tensor]:
+    """Return the groups of even and of odd numbers, from their values, float32 [..., 4, 32]."""
+    scales, least = (_over(each.unflatten(-1, (4, 2)), 1) for each in _scales_of_k(blocks))
+    return [scales[..., odd, :] * values - least[..., odd, :] for odd, values in enumerate((low, high))]
+
+
+def _q4_k(blocks: Tensor) -> list[Tensor]:
+    values = blocks[..., 16:].unflatten(-1, (4, 32))
+    return _of_k(blocks, _low(values), _high(values))
+
+
+def _q5_k(blocks: Tensor) -> list[Tensor]:
+    values = blocks[..., 48:].unflatten(-1, (4, 32))
+    fifth = blocks[..., 16:48].unsqueeze(-2)  # bit g of byte i is that of weight i in group g
+    shifts = torch.arange(0, 8, 2, dtype=torch.uint8).reshape(4, 1)
+    even, odd = (((fifth >> (shifts + bit)) & 1).float() * 16 for bit in (0, 1))
+    return _of_k(blocks, _low(values) + even, _high(values) + odd)
+
+
+def _q6_k(blocks: Tensor) -> list[Tensor]:
+    """Two halves of four groups of 32 weights, each of two groups with a scale: [..., 2, 2, 16] of each of the four."""
+    low = blocks[..., :128].unflatten(-1, (2, 2, 2, 16))
+    high = blocks[..., 128:192].unflatten(-1, (2, 2, 16))
+    scales = _signed(blocks[..., 192:208]) * _over(_half(blocks, 208), 1)
+    scales = _over(scales.unflatten(-1, (2, 4, 2)), 1)
+    fours = (low[..., 0, :, :] & 15, low[..., 1, :, :] & 15, low[..., 0, :, :] >> 4, low[..., 1, :, :] >> 4)
+    return [
+        scales[..., group, :, :] * ((four | (((high >> 2 * group) & 3) << 4)).float() - 32)
+        for group, four in enumerate(fours)
+    ]
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """How the weights of a block are stored."""
+
+    size: int
+    """The elements of the tensor that hold a block: bytes, or floating-point numbers."""
+    shape: tuple[int, ...]
+    """The sizes whose product is the number of weights; their order is that of the weights in a row."""
+    pieces: int
+    """The axis of ``shape`` along which `unpack` returns separate tensors."""
+    unpack: Callable[[Tensor], list[Tensor]]
+    """Of blocks, [..., size]: the pieces, float32 [..., *shape without that axis]."""
+
+    @property
+    def weights(self) -> int:
+        """The number of weights in a block."""
+        return torch.Size(self.shape).numel()
+
+    def unpacked(self, rows: Tensor) -> Tensor:
+        """Return the weights of ``rows`` of blocks, [..., n * size], as float32 [..., n * weights]."""
+        pieces = self.unpack(rows.unflatten(-1, (-1, self.size)))
+        return torch.stack(pieces, self.pieces - len(self.shape)).flatten(-1 - len(self.shape))
+
+
+FORMATS = {
+    "Q4_0": BlockFormat(18, (2, 16), 0, _q4_0),
+    "Q4_1": BlockFormat(20, (2, 16), 0, _q4_1),
+    "Q5_0": BlockFormat(22, (2, 2, 8), 0, _q5_0),
+    "Q5_1": BlockFormat(24, (2, 2, 8), 0, _q5_1),
+    "Q8_0": BlockFormat(34, (1, 32), 0, _q8_0),
+    "Q4_K": BlockFormat(144, (4, 2, 32), 1, _q4_k),
+    "Q5_K": BlockFormat(176, (4, 2, 32), 1, _q5_k),
+    "Q6_K": BlockFormat(210, (2, 4, 2, 16), 1, _q6_k),
+    **dict.fromkeys(("F16", "BF16", "F32"), BlockFormat(32, (1, 32), 0, lambda blocks: [blocks.float()])),
+}
+"""By the type that the table of a GGUF file gives."""
+
+
+class BlockLinear(PackedLinear):
+    """A linear layer with a weight in blocks, [N, K / weights * size] of a format of `FORMATS`."""
+
+    def __init__(self, weight: Tensor | torch.nn.Parameter, kind: str, bias: Any):
+        super().__init__(weight.shape[0], bias)
+        self.weight, self._format = frozen(weight), FORMATS[kind]
+
+    def _fused(self, x: Tensor) -> Tensor:
+        shape = self._format.shape
+        pieces = self._format.unpack(self.weight.unflatten(-1, (-1, self._format.size)))
+        parts = x.unflatten(-1, (1, -1, *shape)).unbind(self._format.pieces - len(shape))
+        first, *others = (part * piece for part, piece in zip(parts, pieces, strict=True))
+        # Sums of as many lanes as the last size, then of these.
+        return sum(others, first).flatten(-len(shape), -2).sum(-2).sum(-1)
+
+    def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
+        return torch.nn.functional.linear(x, self._format.unpacked(self.weight[rows]))
+
+
+class BlockEmbedding(torch.nn.Module):
+    """A table of embeddings in blocks, [V, K / weights * size]; ``factor`` multiplies the rows."""
+
+    def __init__(self, weight: Tensor, kind: str, dtype: torch.dtype, factor: Tensor | None):
+        super().__init__()
+        self.weight = frozen(weight)
+        self._format, self._dtype = FORMATS[kind], dtype
+        self._factor = None if factor is None else float(factor)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the rows of ``tokens`` [...], [..., K]."""
+        found = self._format.unpacked(torch.nn.functional.embedding(tokens, self.weight)).to(self._dtype)
+        return found if self._factor is None else found * self._factor

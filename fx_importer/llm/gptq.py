@@ -1,0 +1,209 @@
+"""Models quantized by GPTQ or AWQ, whose weights stay in the 32-bit words of the user's files.
+
+A weight is ``scales * (values - zeros)``, in groups along K. The layouts are those that AutoGPTQ and AutoAWQ write, and
+transformers' ``quantization_config`` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_importer.errors import UsageError
+from fx_importer.llm.cache_layers import zeros
+from fx_importer.llm.packed_weights import PackedLinear, frozen
+
+_AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
+"""The column of eight whose value is in each four bits of a word, from the lowest."""
+_BITS = (2, 4, 8)
+
+
+@dataclass(frozen=True)
+class WordFormat:
+    """How a model's ``quantization_config`` says that weights are stored."""
+
+    method: str
+    """``"gptq"``, with words along K, or ``"awq"``, with words along N."""
+    bits: int = 4
+    zeros_less_one: bool = False
+    """Words hold zeros - 1, as those of AutoGPTQ do."""
+
+    @property
+    def values(self) -> int:
+        """The number of values in a word."""
+        return 32 // self.bits
+
+    @property
+    def shifts(self) -> Tensor:
+        """How far each of the values of a word is from its lowest bit, int32 [values]."""
+        if self.method == "awq":
+            return torch.tensor([4 * _AWQ_COLUMNS.index(column) for column in range(8)], dtype=torch.int32)
+        return torch.arange(0, 32, self.bits, dtype=torch.int32)
+
+    def unpacked(self, words: Tensor, shifts: Tensor) -> Tensor:
+        """Return the values of ``words``, int32, that are ``shifts`` from the lowest bit."""
+        return (words >> shifts) & (2**self.bits - 1)
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> WordFormat:
+        """Return the format that a ``quantization_config`` describes.
+
+        Raises:
+            UsageError: for another method, or an option that is not handled.
+        """
+        method, bits = config.get("quant_method"), config.get("bits", config.get("w_bit", 4))
+        version = str(config.get("checkpoint_format") or config.get("format") or config.get("version") or "").lower()
+        if method == "gptq" and bits in _BITS and version in ("", "gptq", "gptq_v2"):
+            return cls(method, bits, zeros_less_one=version != "gptq_v2")
+        if method == "awq" and bits == 4 and version in ("", "gemm") and config.get("zero_point", True):
+            return cls(method)
+        raise UsageError(
+            f"the model is quantized by {method!r} with bits={bits!r}, format={version!r}: accepted are gptq in 2, 4 "
+            "or 8 bits of the formats gptq and gptq_v2, and awq in 4 bits with zero points of the version gemm"
+        )
+
+
+class WordLinear(PackedLinear):
+    """A linear layer with weights in words.
+
+    Args:
+        qweight: int32 [K / values, N] of GPTQ, [K, N / values] of AWQ.
+        qzeros: int32 [K / group, N / values].
+        scales: [K / group, N].
+        bias: [N], or None.
+        layout: of the words.
+        order: int64 [K], the element of the input for each row of the weight; None if they are in order.
+    """
+
+    def __init__(
+        self,
+        qweight: Tensor,
+        qzeros: Tensor,
+        scales: Tensor,
+        bias: Any,
+        layout: WordFormat,
+        order: Tensor | None = None,
+    ):
+        super().__init__(scales.shape[1], bias)
+        self.qweight, self.qzeros, self.scales = frozen(qweight), frozen(qzeros), frozen(scales)
+        self.order = None if order is None else frozen(order)
+        self._layout = layout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``x @ weight.T + bias``, in the dtype of ``x``."""
+        return super().forward(x if self.order is None else x.index_select(-1, self.order))
+
+    def _fused(self, x: Tensor) -> Tensor:
+        values, scales = self._values(slice(None))
+        inputs = values.dim() - scales.dim() + 1  # the dimensions of K
+        x = x.unflatten(-1, values.shape[:inputs])
+        x = x.reshape(*x.shape, *(1,) * (values.dim() - inputs))
+        first = -values.dim() + 1
+        of_groups = (x * values).sum(tuple(range(first, first + inputs - 1))) * scales
+        return of_groups.sum(-scales.dim()).flatten(1 - scales.dim())
+
+    def _unpacked(self, x: Tensor, rows: slice) -> Tensor:
+        values, scales = self._values(rows)
+        scales = scales.reshape(scales.shape[0], *(1,) * (values.dim() - scales.dim()), *scales.shape[1:])
+        return x @ (values * scales).reshape(x.shape[-1], -1)
+
+    def _values(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return values less zeros, float32 [K / group, ..., *n], and scales, [K / group, *n], of ``rows`` of N.
+
+        The sizes between make a group; n is one size of GPTQ, and two of AWQ.
+        """
+        shifts, groups = self._layout.shifts, self.scales.shape[0]
+        scales, words = self.scales[:, rows].float(), _of_words(rows, self._layout.values)
+        zeros = self._layout.unpacked(self.qzeros[:, words].unsqueeze(-1), shifts)
+        if self._layout.method == "awq":
+            packed = self.qweight[:, words].unflatten(0, (groups, -1)).unsqueeze(-1)
+            values = self._layout.unpacked(packed, shifts) - zeros.unsqueeze(1)
+            return values.float(), scales.unflatten(1, (-1, self._layout.values))
+        zeros = zeros.flatten(1)
+        if self._layout.zeros_less_one:
+            zeros = (zeros + 1) & (2**self._layout.bits - 1)
+        packed = self.qweight[:, rows].unflatten(0, (groups, -1)).unsqueeze(2)
+        values = self._layout.unpacked(packed, shifts.unsqueeze(1)) - zeros.unsqueeze(1).unsqueeze(1)
+        return values.float(), scales
+
+
+def _of_words(rows: slice, values: int) -> slice:
+    """Return the words that hold ``rows``, whose ends are multiples of ``values``."""
+    return slice(*(None if each is None else each // values for each in (rows.start, rows.stop)))
+
+
+def load_words(model_class: Any, config: Any, stored: Mapping[str, Tensor], dtype: torch.dtype | None) -> Any:
+    """Return the model of ``config`` with the tensors ``stored``, whose quantized layers are `WordLinear`.
+
+    Args:
+        model_class: of transformers.
+        config: with a ``quantization_config``, which is removed.
+        stored: tensors by name; of a quantized layer, ``qweight``, ``qzeros``, ``scales`` and, of GPTQ, ``g_idx``.
+        dtype: in which the model computes; by default that of ``config``, or of the other tensors.
+
+    Raises:
+        UsageError: for another method, and for tensors that are missing, or do not fit.
+    """
+    layout = WordFormat.of_config(config.quantization_config)
+    del config.quantization_config
+    paths = [name.removesuffix(".qweight") for name in stored if name.endswith(".qweight")]
+    parts = {path: {each: stored.get(f"{path}.{each}") for each in _PARTS} for path in paths}
+    taken = {f"{path}.{each}" for path in paths for each in _PARTS}
+    state = {name: each for name, each in stored.items() if name not in taken}
+    floats = (each.dtype for each in state.values() if each.is_floating_point())
+    dtype = dtype or config.dtype or next(floats, torch.float16)
+    for path, each in parts.items():
+        state[f"{path}.weight"] = zeros(_shape(path, each, layout), dtype)  # replaced below
+    model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=dtype)
+    for path, each in parts.items():
+        old = model.get_submodule(path)
+        if type(old) is not torch.nn.Linear:
+            raise UsageError(f"'{path}' is quantized, and is a {type(old).__name__}: accepted are linear layers")
+        model.set_submodule(path, _layer(path, each, old.bias, layout))
+    return model
+
+
+_PARTS = ("qweight", "qzeros", "scales", "g_idx")
+
+
+def _shape(path: str, parts: Mapping[str, Tensor | None], layout: WordFormat) -> tuple[int, int]:
+    """Return the sizes N, K of the weight. Raises `UsageError` unless the tensors are those of one."""
+    words, zeros_, scales = parts["qweight"], parts["qzeros"], parts["scales"]
+    if words is None or zeros_ is None or scales is None or scales.dim() != 2:
+        raise UsageError(f"'{path}' is quantized, and has no {', '.join(_PARTS[:3])}")
+    groups, rows = scales.shape
+    columns = words.shape[0] * (layout.values if layout.method == "gptq" else 1)
+    wide = rows if layout.method == "gptq" else rows // layout.values
+    fits = words.shape[1:] == (wide,) and zeros_.shape == (groups, rows // layout.values)
+    if not fits or rows % layout.values or words.shape[0] % groups or {words.dtype, zeros_.dtype} != {torch.int32}:
+        found = ", ".join(f"{each.dtype} {list(each.shape)}" for each in (words, zeros_, scales))
+        raise UsageError(f"'{path}' has tensors that are not those of {layout.bits} bits in groups: {found}")
+    return rows, columns
+
+
+def _layer(path: str, parts: Mapping[str, Tensor | None], bias: Any, layout: WordFormat) -> WordLinear:
+    words, zeros_, scales, groups_of = (parts[each] for each in _PARTS)
+    assert words is not None
+    assert zeros_ is not None
+    assert scales is not None
+    order = None
+    if groups_of is not None and (found := groups_of.long()).diff().lt(0).any():  # the order of activations
+        order = found.argsort(stable=True)
+        words = _reordered(words, order, layout)
+        groups_of = found[order]
+    if groups_of is not None:
+        size = len(groups_of) // scales.shape[0]
+        if not torch.equal(groups_of.long(), torch.arange(len(groups_of)) // size):
+            raise UsageError(f"'{path}' has groups of different sizes (g_idx), which fx_importer.llm does not handle")
+    return WordLinear(words, zeros_, scales, bias, layout, order)
+
+
+def _reordered(words: Tensor, order: Tensor, layout: WordFormat) -> Tensor:
+    """Return ``words`` of GPTQ with the rows of the weight in ``order``, so that groups are consecutive."""
+    shifts = layout.shifts.unsqueeze(1)
+    values = layout.unpacked(words.unsqueeze(1), shifts).flatten(0, 1)[order]
+    return (values.unflatten(0, (-1, layout.values)) << shifts).sum(1, dtype=torch.int32)
