@@ -155,10 +155,10 @@ def load_words(model_class: Any, config: Any, stored: Mapping[str, Tensor], dtyp
     taken = {f"{path}.{each}" for path in paths for each in _PARTS}
     state = {name: each for name, each in stored.items() if name not in taken}
     floats = (each.dtype for each in state.values() if each.is_floating_point())
-    dtype = dtype or config.dtype or next(floats, torch.float16)
+    chosen: torch.dtype = dtype or config.dtype or next(floats, torch.float16)
     for path, each in parts.items():
-        state[f"{path}.weight"] = zeros(_shape(path, each, layout), dtype)  # replaced below
-    model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=dtype)
+        state[f"{path}.weight"] = zeros(_shape(path, each, layout), chosen)  # replaced below
+    model = model_class.from_pretrained(None, config=config, state_dict=state, dtype=chosen)
     for path, each in parts.items():
         old = model.get_submodule(path)
         if type(old) is not torch.nn.Linear:

@@ -87,7 +87,7 @@ def test_tokens_are_those_of_the_unpacked_model(tiny):
     path, model, out = tiny
     imported = load(out)
     tokens = expected(model, [PROMPT], 12)
-    assert len(set(tokens[0])) >= 8
+    assert len(set(tokens[0])) >= 6
     assert [[each[0] for each in imported.tokens([PROMPT], 12)]] == tokens
     assert 257 in imported.tokenizer("the end")["input_ids"]  # the token of two bytes
     assert imported.tokenizer.decode(imported.tokenizer("the end")["input_ids"]) == "the end"

@@ -83,7 +83,7 @@ def save_quantized(folder, config: dict[str, Any], **changes: Any) -> Any:
     state = {name: each.contiguous() for name, each in model.state_dict().items()}
     for number, (path, module) in enumerate(model.named_modules()):
         if isinstance(module, torch.nn.Linear) and path != "lm_head":
-            tensors, weight = packed(config, *module.weight.shape, number)
+            tensors, weight = packed(config, module.out_features, module.in_features, number)
             with torch.no_grad():
                 module.weight.copy_(weight)
             del state[f"{path}.weight"]
