@@ -30,13 +30,13 @@ def _reshape(node: fx.Node) -> fx.Node | None:
 
 
 def _keep_sizes(node: fx.Node) -> fx.Node | None:
-    """Write the unchanged sizes of an expand as -1."""
+    """Write the unchanged sizes of an expand as -1; whether it is implicit changes nothing."""
     old, new = value_of(node.args[0]).shape, value_of(node).shape
     sizes = node.args[1]
     assert isinstance(sizes, list | tuple)
     added = len(new) - len(old)
     kept = [axis >= added and same_size(old[axis - added], new[axis]) for axis in range(len(new))]
-    node.args = (node.args[0], [-1 if keep else size for keep, size in zip(kept, sizes, strict=True)])
+    node.args, node.kwargs = (node.args[0], [-1 if keep else size for keep, size in zip(kept, sizes, strict=True)]), {}
     return None
 
 
@@ -71,11 +71,30 @@ def _clamp_bounds(node: fx.Node) -> fx.Node | None:
     return None
 
 
+def _slice_scatter(node: fx.Node) -> fx.Node | None:
+    """Clamp the bounds of a write, as of a slice, and convert what is written to the dtype of the tensor."""
+    x, values, *rest = node.args
+    dtype = value_of(node).dtype
+    if value_of(values).dtype != dtype:
+        node.args = (x, emit(node, prims.convert_element_type.default, values, dtype), *rest)
+    return _clamp_bounds(node)
+
+
 def _count_axis_from_front(node: fx.Node) -> fx.Node | None:
     """Wrap a negative axis: some C++ lowerings do not, and write out of bounds."""
     axis = node.args[1]
     if isinstance(axis, int) and axis < 0:
         node.args = (node.args[0], axis + max(value_of(node.args[0]).dim(), 1), *node.args[2:])
+    return None
+
+
+def _convert_values(node: fx.Node) -> fx.Node | None:
+    """Convert what is written to the dtype of the tensor: decompositions of other writes leave both."""
+    dtype = value_of(node).dtype
+    x, indices, values, *accumulate = node.args
+    if value_of(values).dtype != dtype:
+        values = emit(node, prims.convert_element_type.default, values, dtype)
+        node.args = (x, indices, values, *accumulate)
     return None
 
 
@@ -113,7 +132,9 @@ OVERLOADS: NodeRewrites = {
     aten.repeat.default: repeat_by_dynamic_count,
     aten.expand.default: _keep_sizes,
     aten.where.self: _expand_equal_branch,
+    aten.index_put.default: _convert_values,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,
-    **dict.fromkeys((aten.slice.Tensor, aten.slice_scatter.default), _clamp_bounds),
+    aten.slice.Tensor: _clamp_bounds,
+    aten.slice_scatter.default: _slice_scatter,
 }

@@ -11,7 +11,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 
 from fx_importer.decompositions.elementwise.bools import on_bools
 from fx_importer.decompositions.elementwise.integers import is_integer
-from fx_importer.decompositions.elementwise.scalars import Number, scalar_like
+from fx_importer.decompositions.elementwise.scalars import Number, number_of_dtype, scalar_like
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
 from fx_importer.decompositions.engine.table import Decomposition, decomposes
 from fx_importer.fx_graph.operators import aten
@@ -90,6 +90,16 @@ def clamp_by_floats(x: Tensor, min: Number | None = None, max: Number | None = N
     if x.is_floating_point() or not any(isinstance(each, float) for each in (min, max)):
         return NotImplemented
     return torch.clamp(x.to(torch.get_default_dtype()), min, max)
+
+
+@decomposes(aten.clamp.default)
+def clamp_unsigned(x: Tensor, min: Number | None = None, max: Number | None = None) -> Any:
+    """Clamp unsigned integers to bounds in their dtype: -1 is the largest one, as in eager."""
+    if not is_integer(x) or x.dtype.is_signed or isinstance(min, float) or isinstance(max, float):
+        return NotImplemented
+    if all(each is None or each >= 0 for each in (min, max)):
+        return NotImplemented
+    return torch.clamp(x, *(None if each is None else number_of_dtype(each, x.dtype) for each in (min, max)))
 
 
 @decomposes(aten.clamp.default)

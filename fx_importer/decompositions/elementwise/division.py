@@ -119,6 +119,8 @@ def division_rules(magnitude: Magnitude, *, remainders: bool) -> tuple[Decomposi
 
     @decomposes(aten.div.Tensor_mode, aten.div.Scalar_mode)
     def divide(a: Tensor | float, b: Tensor | float, *, rounding_mode: str | None = None) -> Any:
+        if rounding_mode is None:  # a true division of integers, too
+            return torch.div(a, b)
         if rounding_mode == "floor":
             return _in_common_dtype(lambda a, b: _floor_divide(a, b, magnitude), a, b)
         if is_kept(aten.div.Tensor_mode):

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.decompositions.backward.max_pool_backward import scatter_foreign_indices
 from fx_importer.decompositions.engine.inline_composites import inline_composites
+from fx_importer.decompositions.engine.list_mutations import expand_writes_to_lists, writes_to_list
 from fx_importer.decompositions.engine.local import RetraceRequired, decompose_locally
 from fx_importer.decompositions.engine.shape_generic import shape_generic_rules
 from fx_importer.decompositions.engine.table import DecompositionTable, overloads
@@ -63,7 +64,7 @@ def decompose(
 
 
 def prepare(program: ExportedProgram) -> ExportedProgram:
-    """Return a copy of ``program`` with ``flex_attention`` decomposed and regions such as ``no_grad`` inlined.
+    """Return a copy of ``program`` without ``flex_attention``, regions such as ``no_grad``, and writes to lists.
 
     Operators defined with ``torch.library.triton_op`` become the launches of their kernels.
     """
@@ -73,6 +74,8 @@ def prepare(program: ExportedProgram) -> ExportedProgram:
             program = run_decompositions(program, {}, launch_kernels=True)
     if has_regions(program.graph_module):  # torch would trace them as opaque calls, and lose the user's source lines
         program = with_rewritten_graphs(program, inline_regions)
+    if any(map(writes_to_list, program.graph.nodes)):
+        program = with_rewritten_graphs(program, expand_writes_to_lists)
     if any(_converts_number(node) for node in program.graph.nodes):
         program = with_rewritten_graphs(program, _numbers_to_tensors)
     return program

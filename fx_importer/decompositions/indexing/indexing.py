@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fx_importer.decompositions.engine.kept_operators import is_kept, keep
-from fx_importer.decompositions.engine.static_shapes import is_static
+from fx_importer.decompositions.engine.static_shapes import is_empty, is_static
 from fx_importer.decompositions.engine.table import decomposes
 from fx_importer.decompositions.indexing.masked import put_by_mask, select_by_mask
 from fx_importer.fx_graph.operators import aten
@@ -157,6 +157,8 @@ def _put_nonnegative(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
 @decomposes(aten.index_copy.default)
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Write rows along ``dim``: indices are not negative."""
+    if is_empty(index):
+        return x.clone()
     if not x.dim():
         x, index, source = (each.reshape(1) for each in (x, index, source))
         return index_copy.rule(x, 0, index, source).reshape(())

@@ -81,6 +81,18 @@ def scatter_reduce(
     return _scatter_by_mask(x, dim, index, source, reduce, include_self)
 
 
+@decomposes(aten.scatter_reduce.two)
+def scatter_mean_of_integers(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Return means rounded down, as in eager: the C++ lowering rounds towards zero."""
+    if reduce != "mean" or x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    total = torch.scatter_reduce(x, dim, index, source, "sum", include_self=include_self)
+    number = torch.scatter_add(torch.full_like(x, int(include_self)), dim, index, torch.ones_like(source))
+    return torch.floor_divide(total, torch.clamp(number, min=1))
+
+
 def _scatter_by_mask(x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True) -> Any:
     if x.is_complex() or x.dtype == torch.bool:
         return NotImplemented

@@ -15,13 +15,35 @@ from fx_importer.decompositions.nn.pooling_windows import adaptive_windows, wind
 from fx_importer.fx_graph.operators import aten
 
 
+@decomposes(
+    *(aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool3d.default),
+    *(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default),
+)
+def adaptive_avg_pool_without_elements(x: Tensor, output_size: Sequence[int]) -> Any:
+    """Return a tensor without elements where the input or the output has none."""
+    shape = [*x.shape[: x.dim() - len(output_size)], *output_size]
+    return (
+        torch.zeros(shape, dtype=x.dtype) if 0 in [size for size in shape if isinstance(size, int)] else NotImplemented
+    )
+
+
+@decomposes(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_max_pool_without_elements(x: Tensor, output_size: Sequence[int]) -> Any:
+    """Return maxima and indices without elements where the input or the output has none."""
+    found = adaptive_avg_pool_without_elements(x, output_size)
+    return found if found is NotImplemented else (found, torch.zeros_like(found, dtype=torch.int64))
+
+
+WITHOUT_ELEMENTS = (adaptive_avg_pool_without_elements, adaptive_max_pool_without_elements)
+
+
 @decomposes(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """Return the maxima of the windows and their flat indices."""
     axes = len(output_size)
     sizes = x.shape[-axes:]
-    if not are_static(*sizes) or is_empty(x):
-        return NotImplemented
+    if not are_static(*sizes) or is_empty(x) or 0 in output_size:
+        return adaptive_max_pool_without_elements(x, output_size)
     if axes == 2 and all(size % number == 0 for size, number in zip(sizes, output_size, strict=True)):
         batch = x if x.dim() == 4 else x.unsqueeze(0)
         kernel = [size // number for size, number in zip(sizes, output_size, strict=True)]
@@ -33,8 +55,8 @@ def adaptive_max_pool(x: Tensor, output_size: Sequence[int]) -> Any:
 @decomposes(aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool(x: Tensor, output_size: Sequence[int]) -> Any:
     """Return the averages of the windows."""
-    if not are_static(*x.shape[-3:]) or is_empty(x):
-        return NotImplemented
+    if not are_static(*x.shape[-3:]) or is_empty(x) or 0 in output_size:
+        return adaptive_avg_pool_without_elements(x, output_size)
     if list(output_size) == [1, 1, 1]:
         return torch.mean(x, (-3, -2, -1), keepdim=True)
     windows = [adaptive_windows(size, number) for size, number in zip(x.shape[-3:], output_size, strict=True)]

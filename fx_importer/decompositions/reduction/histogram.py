@@ -37,7 +37,9 @@ def _range_limits(x: Tensor, low: float, high: float, beyond: float) -> tuple[Te
 @decomposes(aten.histc.default)
 def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Return how many elements lie in each of ``bins`` intervals of equal width."""
-    if not fits(x.numel(), bins) or is_empty(x) or not x.is_floating_point():
+    if is_empty(x):
+        return torch.zeros(bins, dtype=x.dtype)
+    if not fits(x.numel(), bins) or not x.is_floating_point():
         return NotImplemented
     flat = x.reshape(-1)
     low, high = _range_limits(flat, min, max, 1)

@@ -84,6 +84,22 @@ def float_norm(x: Tensor, p: float = 2) -> Any:
     return float_vector_norm(x, p)
 
 
+@decomposes(aten.norm.ScalarOpt_dtype)
+def norm_in_dtype(x: Tensor, p: float | None, *, dtype: torch.dtype) -> Tensor:
+    """Return the norm of all elements, computed in ``dtype``."""
+    return torch.linalg.vector_norm(x, 2.0 if p is None else p, dtype=dtype)
+
+
+@decomposes(aten.norm.ScalarOpt_dim_dtype)
+def norm_dim_in_dtype(
+    x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False, *, dtype: torch.dtype
+) -> Tensor:
+    """Return the norm over ``dim``, or over all axes if that is empty, computed in ``dtype``."""
+    return torch.linalg.vector_norm(x, 2.0 if p is None else p, list(dim) or None, keepdim, dtype=dtype)
+
+
+NORMS_IN_DTYPE = (norm_in_dtype, norm_dim_in_dtype)
+
 FLOAT_NORMS = (float_vector_norm, float_norm_dim, float_norm)
 
 

@@ -25,6 +25,14 @@ def mean(x: Tensor, dim: list[int] | None, keepdim: bool = False, *, dtype: torc
     return torch.sum(x, dim, keepdim, dtype=dtype) / count
 
 
+@decomposes(aten.mean.dim)
+def mean_of_integers(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Return the mean of integers or bools in the floating-point or complex dtype that is asked for."""
+    if dtype is None or x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    return aten.mean.dim(x.to(dtype), dim, keepdim)
+
+
 @decomposes(aten.mean.dim, aten.mean.default)
 def mean_of_dynamic_axes(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """Return the sum over ``dim`` divided by the number of elements, where that is dynamic."""
@@ -44,6 +52,14 @@ def sum_integers(
     if not is_integer(x) or x.dtype is torch.int64 or dtype not in (None, torch.int64):
         return NotImplemented
     return aten.sum.dim_IntList(x.long(), dim, keepdim)
+
+
+@decomposes(aten.sum.default, aten.sum.dim_IntList)
+def sum_as_bool(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Return whether an element is not zero, where the sum is asked for in bool."""
+    if dtype is not torch.bool:
+        return NotImplemented
+    return aten.sum.dim_IntList((x != 0).int(), dim, keepdim, dtype=torch.int32) != 0
 
 
 @decomposes(aten.prod.default, aten.prod.dim_int)

@@ -7,6 +7,7 @@ from torch._decomp import core_aten_decompositions
 from fx_importer.decompositions.elementwise import (
     arithmetic,
     comparisons,
+    foreach,
     powers,
     prim_operators,
     rounding,
@@ -34,7 +35,7 @@ from fx_importer.decompositions.nn import (
     normalization,
 )
 from fx_importer.decompositions.random import distributions
-from fx_importer.decompositions.reduction import any_all, sum_mean_prod, variance
+from fx_importer.decompositions.reduction import any_all, norms, sum_mean_prod, variance
 from fx_importer.decompositions.resize import grid_sample, nearest
 from fx_importer.fx_graph.operators import aten
 
@@ -87,6 +88,12 @@ BASE = (
         *(*adaptive_pooling.ADAPTIVE_OF_DYNAMIC_SHAPE, *nearest.NEAREST_OF_DYNAMIC_SHAPE, grid_sample.grid_sampler_2d),
         because="torch's decompositions specialize dynamic sizes to those of the example",
     )
+    .preferring(*adaptive_pooling.WITHOUT_ELEMENTS, because="torch's decompositions and ours divide by the output size")
+    .preferring(sum_mean_prod.mean_of_integers, because="the C++ lowering to linalg takes floats only")
+    .preferring(
+        sum_mean_prod.sum_as_bool, because="the C++ lowering to linalg adds in one bit, TOSA does not add bools"
+    )
+    .replacing(*norms.NORMS_IN_DTYPE, because="the C++ lowering to linalg lacks these overloads")
     .replacing(masked.masked_scatter, because="the C++ lowering supports static shapes only")
     .replacing(
         indexing.index_put_impl, sum_mean_prod.prod_over_axes, because="the torch dialect or every backend lacks it"
@@ -131,6 +138,7 @@ BASE = (
     .replacing(*copies.COPIES, because="the torch dialect or every backend lacks it")
     .replacing(*prim_operators.PRIMS, because="the torch dialect lacks it, or nothing lowers it")
     .replacing(*scaled_mm.LOW_PRECISION_PRODUCTS, because="the C++ lowerings support int8 by int8, and no fp8")
+    .replacing(*foreach.FOREACH, because="the torch dialect has no lists of tensors in operators")
     .replacing(*shifts.SHIFTS, *shifts.BITWISE_SCALARS, because="no backend supports all of its spellings")
     .replacing(
         *comparisons.SAME_KIND_COMPARISONS,

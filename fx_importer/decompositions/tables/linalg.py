@@ -56,6 +56,7 @@ LINALG = (
         *searchsorted.SEARCHES,
         because="the torch dialect or every backend lacks it",
     )
+    .preferring(scatter_reduce.scatter_mean_of_integers, because="the C++ lowering rounds towards zero")
     .replacing(*scatter_reduce.SCATTER_VARIANTS, indexing.put, indexing.take, because="the torch dialect lacks it")
     .replacing(adaptive_pooling.adaptive_max_pool, because="the C++ lowering requires a batch, and windows of one size")
     .replacing(
@@ -116,6 +117,7 @@ LINALG = (
             activations.elu,
             activations.gelu,
             clamp.clamp_by_floats,
+            clamp.clamp_unsigned,
         ),
         because="the C++ lowering is wrong at NaN, infinities or near zero",
     )
