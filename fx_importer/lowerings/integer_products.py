@@ -97,6 +97,9 @@ def linalg_convolution(
     filters, depth, *kernel = (size or 0 for size in emit.shape(weight))
     if groups == 1:
         return _product(emit, "conv_2d_nchw_fchw", x, weight, result, attributes)
+    if groups == channels == filters:
+        weight = emit.reshape(weight, [filters, *kernel])
+        return _product(emit, "depthwise_conv_2d_nchw_chw", x, weight, result, attributes)
     x = emit.reshape(x, [batch, groups, channels // groups, *sizes])
     weight = emit.reshape(weight, [groups, filters // groups, depth, *kernel])
     grouped = emit.tensor([batch, groups, filters // groups, *emit.shape(result)[2:]], "i32")

@@ -27,6 +27,7 @@ from fx_importer.execution.calls.state import OnDevice
 from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.insertion_bounds import clamp_insertions
 from fx_importer.execution.engines.iree_parameters import SCOPE, with_parameters
+from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.execution.layouts.channels_last import use_channels_last
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
@@ -98,6 +99,7 @@ def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mappin
     if kind == "stablehlo":
         use_layouts_of_convolutions(module)
     elif kind == "none":
+        use_float_kernels(module)
         use_channels_last(module)
         clamp_insertions(module)
     unchanged = _unchanged(functions_of(module)["main"])

@@ -15,6 +15,7 @@ import torch
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.execution.backend import Loaded
 from fx_importer.execution.calls.call_signature import JIT, aliases_of, read_signature
+from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.execution.jit.arena import place_results, plan_arena
 from fx_importer.execution.jit.compiled_cache import Entry, Program, entry_of
 from fx_importer.execution.jit.compiled_function import CompiledFunction, InPlaceFunction
@@ -107,6 +108,7 @@ class JitBackend:
         check_one_device(module)
         copy = copy_module(module.operation)
         aliases = aliases_of(function_named(copy, func_name))
+        use_float_kernels(copy)
         resources = elide_weights(copy)
         options = (func_name, self.optimization)
         entry = entry_of(copy, *options) if RunOptions(cache=self.cache).is_cached else None

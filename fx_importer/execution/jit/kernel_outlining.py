@@ -27,6 +27,8 @@ _CLONED = ("arith.constant", "memref.get_global")
 _LOOPS = ("scf.for", "scf.parallel")
 SMALL_TRIP_COUNT = 1 << 16
 """The trip count of a loop of microseconds, which takes LLVM tens of milliseconds to unroll and vectorize."""
+_RESCALE = 8
+"""By how much longer an iteration takes that rescales integers, with products of 64 bits."""
 
 OFTEN = 16
 """The number of calls from which on the speed of a small kernel counts."""
@@ -64,11 +66,17 @@ def outline_kernels(module: ir.Module, small_trip_count: int = SMALL_TRIP_COUNT)
                 kernel.erase()
             calls[name], counts[name] = calls[name] + 1, count
     for kernel in named.values():
-        small = counts[kernel.name.value] <= small_trip_count and calls[kernel.name.value] < OFTEN
+        work = counts[kernel.name.value] * (_RESCALE if _rescales(kernel) else 1)
+        small = work <= small_trip_count and calls[kernel.name.value] < OFTEN
         has_vectors = operations(kernel.operation, ("vector.fma",))
         hint = "optsize" if small and not has_vectors else ("prefer-vector-width", "512")
         # With the prefix of the dialect: attributes without one are lost in the conversion.
         kernel.attributes["llvm.passthrough"] = function_hints(module.context, "noinline", hint)
+
+
+def _rescales(kernel: func_d.FuncOp) -> bool:
+    products = operations(kernel.operation, ("arith.muli",))
+    return any(str(each.results[0].type) == "i64" for each in products)
 
 
 def reassociate_sums(module: ir.Module) -> None:

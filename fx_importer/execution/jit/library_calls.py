@@ -31,12 +31,12 @@ _LARGE_WORK = 1 << 20
 _FLOATS = ("f32", "f64", "f16", "bf16")
 _ATTRIBUTE = "fx_importer.library"
 _MATMUL = ((0, 2), (2, 1), (0, 1))
-_PRODUCTS = {
+PRODUCTS = {
     "linalg.matmul": _MATMUL,
     "linalg.batch_matmul": ((0, 1, 3), (0, 3, 2), (0, 1, 2)),
 }
 """The loop that each axis of each operand runs along, without ``indexing_maps``. The last loop is the reduction."""
-_CONVOLUTIONS = {
+CONVOLUTIONS = {
     "linalg.conv_1d_ncw_fcw": ("ncs", "fcs"),
     "linalg.conv_2d_nchw_fchw": ("ncss", "fcss"),
     "linalg.conv_2d_nhwc_fhwc": ("nssc", "fssc"),
@@ -57,11 +57,11 @@ def outline_library_calls(module: ir.Module) -> dict[str, Function]:
     _transpose_small_weights(module)
     kernels: dict[str, Function] = {}
     named: dict[tuple[Kernel, str], str] = {}
-    for op in operations(module.operation, {*_PRODUCTS, *_CONVOLUTIONS}):
+    for op in operations(module.operation, {*PRODUCTS, *CONVOLUTIONS}):
         region = _Region.of(op)
         if region is None:
             continue
-        kernel = _product(region) if op.name in _PRODUCTS else _convolution(region)
+        kernel = _product(region) if op.name in PRODUCTS else _convolution(region)
         if kernel is not None:
             name = f"fx_importer_library_{len(kernels)}"
             function, call, taken = _outline(region, name, module)
@@ -77,7 +77,7 @@ def outline_library_calls(module: ir.Module) -> dict[str, Function]:
 def _transpose_small_weights(module: ir.Module) -> None:
     """Transpose the weights ``[n, k]`` of products of few rows, which is done once at load."""
     for op in operations(module.operation, ("linalg.matmul",)):
-        is_transposed = _axes_of_product(op) == ("mk", "nk", "mn") and producer(op.operands[1]) == "arith.constant"
+        is_transposed = axes_of_product(op) == ("mk", "nk", "mn") and producer(op.operands[1]) == "arith.constant"
         if is_transposed and _work(op) >= SMALLEST_WORK and _is_by_rows(op):
             emit = LinalgOps.before(op)
             op.operands[1] = transposed(emit, op.operands[1], (1, 0))
@@ -102,7 +102,7 @@ class _Region:
             self.destination = rounding.operands[1]
         self.result: ir.Value = last.results[0]
         self.inputs: list[ir.Value] = list(op.operands)[:2]
-        axes = _CONVOLUTIONS[op.name][0] if op.name in _CONVOLUTIONS else ""
+        axes = CONVOLUTIONS[op.name][0] if op.name in CONVOLUTIONS else ""
         self.padding = _padding(op.operands[0], axes) or (0,) * axes.count("s")
         if any(self.padding):
             self.ops.insert(0, op.operands[0].owner)
@@ -123,9 +123,9 @@ class _Region:
         return cls(op, zero, rounding)
 
 
-def _axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
+def axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
     """Return the axes of the operands, by the letters of `Product`; None of a product with others."""
-    loops = _PRODUCTS[op.name]
+    loops = PRODUCTS[op.name]
     if "indexing_maps" in op.attributes:
         maps = [list(ir.AffineMapAttr(each).value.results) for each in ir.ArrayAttr(op.attributes["indexing_maps"])]
         if not all(isinstance(each, ir.AffineDimExpr) for results in maps for each in results):
@@ -138,7 +138,7 @@ def _axes_of_product(op: ir.Operation) -> tuple[str, str, str] | None:
 
 def _product(region: _Region) -> Kernel | None:
     op = region.op
-    axes = _axes_of_product(op)
+    axes = axes_of_product(op)
     if axes is None:
         return None
     _, _, result = axes
@@ -162,7 +162,7 @@ def _is_by_rows(op: ir.Operation) -> bool:
 
 def _convolution(region: _Region) -> Kernel | None:
     op = region.op
-    axes, weight = _CONVOLUTIONS[op.name]
+    axes, weight = CONVOLUTIONS[op.name]
     strides, dilations = (_numbers(op, name, axes.count("s")) for name in ("strides", "dilations"))
     return Convolution(axes, weight, strides, dilations, region.padding, accumulate=not region.zero)
 
@@ -250,8 +250,8 @@ def _work(op: ir.Operation) -> float:
     if not all(each.has_static_shape for each in operands):
         return math.inf
     left, right, result = (math.prod(each.shape) for each in operands)
-    if op.name in _CONVOLUTIONS:
-        weight = _CONVOLUTIONS[op.name][1]
+    if op.name in CONVOLUTIONS:
+        weight = CONVOLUTIONS[op.name][1]
         filters = [size for size, axis in zip(operands[1].shape, weight, strict=True) if axis in "gf"]
         channels = 1 if "f" in weight else operands[1].shape[weight.index("c")]
         return result * right // max(math.prod(filters) * channels, 1)
