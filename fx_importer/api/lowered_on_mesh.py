@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,8 @@ class LoweredOnMesh(Compiled):
 
         Args:
             states: the initial state of each rank, by default that of the exported programs for all. May contain
-                weights that functions take.
+                weights that functions take. After `join_processes`, only the ranks of this process, in order, have
+                states, inputs and outputs here.
 
         Raises:
             NotInstalledError: without the extra ``xla``.
@@ -46,14 +46,17 @@ class LoweredOnMesh(Compiled):
         self._check_stablehlo()
         if self.options.importing.plan is not None:
             raise UsageError("the program has a plan, and takes whole tensors: run it with caller(backend='xla')")
-        devices = math.prod(self.manifest.mesh.values())
         held = held_tensors(self, {*self.manifest.state, *self.manifest.weights_by_name})
         initial = {name: tensor for name, tensor in held.items() if not tensor.is_meta}
-        given = [initial] * devices if states is None else states
-        if len(given) != devices:
-            raise UsageError(f"the mesh has {devices} devices, and states= has {len(given)} values: pass one for each")
         module = linked_module(self)
         loaded = {name: load_on_mesh(module, name) for name in self.manifest.functions}
+        devices = len(next(iter(loaded.values())).ranks)
+        given = [initial] * devices if states is None else states
+        if len(given) != devices:
+            raise UsageError(
+                f"the mesh has {devices} devices in this process, and states= has {len(given)} values: pass one for "
+                "each"
+            )
         return MeshCaller(self.manifest, loaded, [{**initial, **state} for state in given])
 
     def on_mesh(self, mesh: Any, plan: Mapping[str, Any] | str | Plan) -> Self:

@@ -8,7 +8,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 SECTIONS = {
     "Lower": ("import", "llm", "quantize", "vela", "link", "demo"),
-    "Check": ("verify", "matrix", "bench", "explain"),
+    "Check": ("verify", "launch", "matrix", "bench", "explain"),
     "Look": ("view", "show", "diff", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
     "Installation": ("doctor", "cache"),
@@ -25,6 +25,7 @@ EXAMPLES = {
     "link": "fx-importer link mlp.mlirbc -o linked.mlirbc",
     "demo": "fx-importer demo --out out",
     "verify": "fx-importer verify examples.mlp:build --backend jit --bisect",
+    "launch": "fx-importer launch --processes 2 examples/two_processes.py",
     "matrix": "fx-importer matrix examples.mlp:build --output-type linalg --backend jit",
     "bench": "fx-importer bench examples.mlp:build --engines jit,iree --threads 1",
     "explain": "fx-importer explain examples.mlp:build --output-type tosa",

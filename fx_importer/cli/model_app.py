@@ -69,6 +69,9 @@ def verify(
         list[str] | None,
         typer.Option(metavar="NAME", help="A backend to run it on. May be repeated. Default: all installed backends."),
     ] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="With --plan: the number of devices; without --mesh, of its only axis.")
+    ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance, instead of the dtype's own.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance, instead of the dtype's own.")] = None,
     bisect: Annotated[

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from fx_importer.errors import UsageError
 from fx_importer.options import GROUPS, Options, TosaTarget, fields_with_text, options_from_text
 from fx_importer.output_types import OutputType
 
@@ -81,8 +82,10 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**values: Any) -> None:
         given = {p.name: values[p.name] for p in derived}
+        if (devices := values.get("devices")) is not None:
+            given["mesh"] = mesh_text(given["mesh"], devices)
         if given.get("plan") is not None:
-            from fx_importer.cli.plan_loading import plan_text
+            from fx_importer.cli.plan_loading import plan_text  # which imports torch
 
             given["plan"] = plan_text(given["plan"], given["mesh"])
         options = options_from_text(defaults | given)
@@ -93,6 +96,17 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(spelled)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in spelled}
     return run
+
+
+def mesh_text(mesh: str | None, devices: int) -> str:
+    """Return ``mesh``, or one with a single axis of ``devices``. Raises `UsageError` if it has not as many."""
+    if mesh is None:
+        return f"devices={devices}"
+    from fx_importer.distributed.mesh import Mesh
+
+    if (size := Mesh.get(mesh).size) != devices:
+        raise UsageError(f"--devices {devices}: the mesh {mesh} has {size}")
+    return mesh
 
 
 def _parameters(defaults: Options) -> list[inspect.Parameter]:

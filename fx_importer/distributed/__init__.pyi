@@ -4,3 +4,5 @@ from .export import plan_on_mesh as plan_on_mesh
 from .fake_groups import fake_process_group as fake_process_group
 from .mesh import Mesh as Mesh
 from .plan import Plan as Plan
+from .rank_operators import collective_permute as collective_permute
+from .rank_operators import group_rank as group_rank

@@ -11,6 +11,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from fx_importer.distributed.mesh import Mesh
+from fx_importer.distributed.rank_operators import permute_operator, rank_operator
 from fx_importer.errors import UsageError
 from fx_importer.fx_graph.operators import Namespace
 from fx_importer.manifest import ProcessGroup
@@ -36,9 +37,11 @@ COLLECTIVES = frozenset(
         c10d_autograd.reduce_scatter_tensor.default,
         c10d_autograd.all_to_all_single.default,
         dtensor.shard_dim_alltoall.default,
+        permute_operator._opoverload,
+        rank_operator._opoverload,
     )
 )
-"""The operators that communicate. The last argument of each is the name of a process group."""
+"""The operators that communicate, or depend on the rank. The last argument of each is the name of a process group."""
 
 
 def calls_in(programs: Iterable[ExportedProgram]) -> Iterator[fx.Node]:

@@ -13,6 +13,7 @@ from fx_importer.execution.engines.iree import IreeBackend
 from fx_importer.execution.engines.stablehlo_interpreter import StablehloBackend
 from fx_importer.execution.engines.tosa_reference import TosaReferenceBackend
 from fx_importer.execution.engines.xla import XlaBackend
+from fx_importer.execution.engines.xla_processes import join_processes
 from fx_importer.execution.isolated_backend import IsolatedBackend, Worker
 from fx_importer.execution.jit.jit_backend import JitBackend
 
@@ -33,4 +34,5 @@ __all__ = [
     "Worker",
     "XlaBackend",
     "backend_named",
+    "join_processes",
 ]

@@ -16,16 +16,33 @@ import torch.distributed
 import torch.distributed._functional_collectives as collectives
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from fx_importer.distributed import collective_permute, group_rank
+
 Case = Callable[[torch.Tensor, DeviceMesh, int], torch.Tensor]
+
+
+def ring(size: int) -> list[int]:
+    return [(rank + 1) % size for rank in range(size)]
+
 
 MOVES: dict[str, Case] = {
     "all_gather": lambda x, mesh, axis: collectives.all_gather_tensor(x, 0, (mesh, axis)),
     "all_gather_last": lambda x, mesh, axis: collectives.all_gather_tensor(x, 1, (mesh, axis)),
     "all_to_all": lambda x, mesh, axis: collectives.all_to_all_single(x, None, None, (mesh, axis)),
+    "all_to_all_autograd": lambda x, mesh, axis: collectives.all_to_all_single_autograd(x, None, None, (mesh, axis)),
+    "all_gather_coalesced": lambda x, mesh, axis: torch.cat(
+        collectives.all_gather_into_tensor_coalesced([x, x[:3]], mesh.get_group(axis))
+    ),
+    "permute": lambda x, mesh, axis: collective_permute(x, ring(mesh.size(axis)), (mesh, axis)),
+    "send": lambda x, mesh, axis: collective_permute(x, [1, *[-1] * (mesh.size(axis) - 1)], (mesh, axis)),
+    "rank": lambda x, mesh, axis: group_rank((mesh, axis)) + x,
     "broadcast": lambda x, mesh, axis: collectives.broadcast(x, 1, (mesh, axis)),
 }
 REDUCTIONS: dict[str, Callable[[str], Case]] = {
     "all_reduce": lambda by: lambda x, mesh, axis: collectives.all_reduce(x, by, (mesh, axis)),
+    "all_reduce_coalesced": lambda by: (
+        lambda x, mesh, axis: torch.cat(collectives.all_reduce_coalesced([x, x[:3]], by, (mesh, axis)))
+    ),
     "reduce_scatter": lambda by: lambda x, mesh, axis: collectives.reduce_scatter_tensor(x, by, 0, (mesh, axis)),
 }
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")

@@ -19,7 +19,8 @@ from fx_importer.execution.calls.state import OnDevice
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.weight_preparation import split_preparation
-from fx_importer.execution.engines.xla_devices import Placement, placement_of
+from fx_importer.execution.engines.xla_devices import Placement, placement_of, whole_array
+from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
@@ -102,16 +103,20 @@ class _Function:
         self._enable_x64 = jax.enable_x64
         self._arguments = DenseArguments(signature)
         kept = {at: at in _donated(signature) for at in signature.aliases.values()}
-        passed = _Placed if places.devices > 1 else lambda *_: as_array
         self._passed: list[Callable[[Any], Any]] = [
-            partial(_state, jax, place, kept[at]) if at in kept else passed(jax, place)
+            partial(_state, jax, place, kept[at])
+            if at in kept
+            else as_array
+            if places.devices == 1
+            else _Placed(jax, place, at in places.weights)
             for at, place in enumerate(places.arguments)
         ]
         """What passes an argument to the program."""
         self._results = [kind.dtypes[0] for kind in signature.results if isinstance(kind, TensorKind)]
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
-        return tuple(as_tensor(*each) for each in zip(self._run(arguments), self._results, strict=True))
+        arrays = map(whole_array, self._run(arguments))
+        return tuple(as_tensor(*each) for each in zip(arrays, self._results, strict=True))
 
     def keep_state(self, *arguments: Value | OnDevice) -> tuple[Any, ...]:
         """Call the function. New values of state stay on the device, in the memory of the old ones."""
@@ -130,7 +135,7 @@ class _Function:
                 for each in results[:1]:  # arguments are read in place: nobody may write to them before
                     each.block_until_ready()
             except Exception:
-                with Trace().stage("xla"):  # which says what failed
+                with Trace().stage("xla"), among_processes():  # which say what failed
                     raise
         return results
 
@@ -143,22 +148,23 @@ def _state(jax: Any, place: Any, donated: bool, value: Any) -> Any:
 
 
 class _Placed:
-    """Puts an argument on devices, once for all calls with the same tensor, such as a weight, as it is.
+    """Puts an argument on devices; a weight only if it is another tensor than in the call before, or has changed.
 
     A change in place shows in the counters that PyTorch has for autograd; ``.data`` has none.
     """
 
-    def __init__(self, jax: Any, place: Any):
-        self._jax, self._place = jax, place
+    def __init__(self, jax: Any, place: Any, is_weight: bool):
+        self._jax, self._place, self._is_weight = jax, place, is_weight
         self._tensor, self._version, self._array = None, 0, None
 
     def __call__(self, tensor: torch.Tensor) -> Any:
-        if tensor.is_inference():
-            return put(self._jax, self._place, tensor)
-        if tensor is not self._tensor or tensor._version != self._version:
-            self._array = put(self._jax, self._place, tensor)
-            self._tensor, self._version = tensor, tensor._version
-        return self._array
+        with among_processes():
+            if not self._is_weight or tensor.is_inference():
+                return put(self._jax, self._place, tensor)
+            if tensor is not self._tensor or tensor._version != self._version:
+                self._array = put(self._jax, self._place, tensor)
+                self._tensor, self._version = tensor, tensor._version
+            return self._array
 
 
 @dataclass(frozen=True)
@@ -177,4 +183,4 @@ class _Array(OnDevice):
         return tuple(self.array.shape)
 
     def tensor(self) -> torch.Tensor:
-        return as_tensor(self.array, self.type)
+        return as_tensor(whole_array(self.array), self.type)

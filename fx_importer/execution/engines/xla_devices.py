@@ -13,6 +13,8 @@ import numpy as np
 from fx_importer.distributed import Mesh
 from fx_importer.distributed.shardings import take_shardings
 from fx_importer.errors import UsageError
+from fx_importer.execution.engines.xla_processes import among_processes
+from fx_importer.execution.module_functions import functions_of
 from fx_importer.execution.optional_packages import imported
 from fx_importer.fx_graph.function_signature import Sharding
 from fx_importer.mlir.bindings import ir
@@ -28,6 +30,8 @@ class Placement:
     whole: Any
     """That of weights in the module: on one device, or repeated on all."""
     devices: int = 1
+    weights: frozenset[int] = frozenset()
+    """Positions of arguments that are weights."""
 
 
 def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: int) -> Placement:
@@ -48,6 +52,8 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         return Placement((place,) * arguments, (place,) * results, place)
     names, sizes = zip(*mesh.axes, strict=True)
     devices = jax.sharding.Mesh(np.array(host_devices(mesh.size)).reshape(sizes), names)
+    attributes = functions_of(module)["main"].attributes["arg_attrs"]
+    weights = [at for at, each in enumerate(map(ir.DictAttr, ir.ArrayAttr(attributes))) if "fx_importer.weight" in each]
     taken = take_shardings(module)["main"]
 
     def place(sharding: Sharding | None) -> Any:
@@ -55,17 +61,33 @@ def placement_of(module: ir.Module, mesh: Mesh | None, arguments: int, results: 
         return jax.sharding.NamedSharding(devices, spec)
 
     places = [None if each is None else place(each) for each in taken[1]]
-    return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size)
+    return Placement(tuple(map(place, taken[0])), tuple(places), place(None), mesh.size, frozenset(weights))
+
+
+def whole_array(array: Any) -> Any:
+    """Return an array of jax that this process has the whole of. All processes call it, if some have parts only."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return array
+    with among_processes():
+        return imported("xla", "xla", "jax.experimental.multihost_utils").process_allgather(array, tiled=True)
 
 
 def host_devices(count: int) -> Sequence[Any]:
     """Return ``count`` devices of the host. Raises `UsageError` if XLA was started with fewer."""
     jax = imported("xla", "xla", "jax")
     backends = imported("xla", "xla", "jax.extend.backend")
-    if count > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    joined = jax.distributed.is_initialized()
+    if count > 1 and not joined and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # of XLA that has started, with a number of devices that stays
             jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
-    devices = backends.get_backend("cpu").local_devices()
+    devices = backends.get_backend("cpu").devices()  # of all processes, in the order of their ranks
+    if joined and len(devices) != count > 1:
+        raise UsageError(
+            f"the mesh has {count} devices, and the {jax.process_count()} processes have {len(devices)}: a mesh over "
+            "several processes has all devices"
+        )
+    if count == 1:
+        return backends.get_backend("cpu").local_devices()[:1]
     if len(devices) < count:
         raise UsageError(
             f"the mesh has {count} devices, and XLA was started with {len(devices)} in this process: start Python with "

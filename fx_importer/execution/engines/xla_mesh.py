@@ -13,11 +13,11 @@ from fx_importer.distributed.module_attributes import mesh_of
 from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Value
 from fx_importer.execution.calls.call_signature import Signature, TensorKind, read_signature
-from fx_importer.execution.calls.mesh_caller import OnMesh
 from fx_importer.execution.calls.specialization import is_dynamic
 from fx_importer.execution.constant_arguments import take_resources
 from fx_importer.execution.engines.dense_arguments import DenseArguments
 from fx_importer.execution.engines.xla_devices import host_devices
+from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, artifact_call, as_array, as_tensor
 from fx_importer.execution.memref import dense
 from fx_importer.execution.module_functions import check_dialects, copied_function
@@ -28,7 +28,7 @@ from fx_importer.mlir.emit_stablehlo import StablehloOps
 from fx_importer.mlir.walk import operations
 
 
-def load_on_mesh(module: ir.Module, func_name: str = "main") -> OnMesh:
+def load_on_mesh(module: ir.Module, func_name: str = "main") -> FunctionOnMesh:
     """Compile the function ``func_name`` of ``module`` for one device of XLA on the host for each rank.
 
     Raises:
@@ -51,17 +51,21 @@ def load_on_mesh(module: ir.Module, func_name: str = "main") -> OnMesh:
         weights = take_resources(function, "stablehlo.constant", XLA.dtypes)
     for op in operations(copy.operation, ("stablehlo.collective_broadcast",)):
         _gather_instead(op)
-    return _Function(copy, signature, weights, devices)
+    return FunctionOnMesh(copy, signature, weights, devices)
 
 
-class _Function:
-    """Compiled code, and the weights that all devices share."""
+class FunctionOnMesh:
+    """Compiled code, and the weights that all devices share. It takes the arguments of the ranks of this process."""
 
     def __init__(
         self, module: ir.Module, signature: Signature, weights: Sequence[torch.Tensor], devices: Sequence[Any]
     ):
         jax = imported("xla", "xla", "jax")
-        self.signature, self._jax, self._devices = signature, jax, devices
+        self.signature, self._jax = signature, jax
+        self.ranks: list[int] = [
+            rank for rank, device in enumerate(devices) if device.process_index == jax.process_index()
+        ]
+        self._size, self._devices = len(devices), [devices[rank] for rank in self.ranks]
         self._arguments = DenseArguments(signature)
         mesh = jax.sharding.Mesh(np.array(devices), ("device",))
         each, same = jax.sharding.PartitionSpec("device"), jax.sharding.PartitionSpec()
@@ -84,11 +88,11 @@ class _Function:
         given = [self._arguments(arguments) for arguments in ranks]
         with self._jax.enable_x64(True):
             arrays = [self._array(each) for each in zip(*given, strict=True)]
-            with Trace().stage("xla"):
+            with Trace().stage("xla"), among_processes():
                 results = self._jax.block_until_ready(self._program(*arrays, *self._weights))
         dtypes = [kind.dtypes[0] for kind in self.signature.results if isinstance(kind, TensorKind)]
         found = [self._tensors(*each) for each in zip(results, dtypes, strict=True)]
-        return [tuple(tensors[rank] for tensors in found) for rank in range(len(self._devices))]
+        return [tuple(tensors[at] for tensors in found) for at in range(len(self._devices))]
 
     def _array(self, parts: Sequence[Any]) -> Any:
         """Return an array with a part on each device."""
@@ -96,7 +100,7 @@ class _Function:
             self._jax.device_put(as_array(dense(part))[None], device)
             for part, device in zip(parts, self._devices, strict=True)
         ]
-        shape = (len(placed), *placed[0].shape[1:])
+        shape = (self._size, *placed[0].shape[1:])
         return self._jax.make_array_from_single_device_arrays(shape, self._placed, placed)
 
     def _tensors(self, array: Any, dtype: torch.dtype) -> list[torch.Tensor]:

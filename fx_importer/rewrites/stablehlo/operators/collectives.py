@@ -106,7 +106,7 @@ def _all_to_all_single(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     if None in sizes or len({size for each in sizes for size in each or ()}) > 1:
         raise _Refused(
             "its parts have different sizes, which are those of the rank that was exported: only equal parts are the "
-            "same program on all devices"
+            "same program on all devices. For a permutation, call fx_importer.distributed.collective_permute"
         )
     return _exchanged(op, emit, split=0, concatenate=0)
 
@@ -138,6 +138,33 @@ def _broadcast(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
     x = emit.to_builtin(op.operands[0])
     attributes = {**_groups(op, emit), "replica_groups": emit.attribute(f"dense<{groups}> : {_groups_type(op)}")}
     return emit.op("stablehlo.collective_broadcast", [x.type], [x], attributes).result
+
+
+def _permute(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
+    """Send from each device of a group to another; a device that receives nothing has zeros."""
+    targets = emit.integers(op.operands[1])
+    groups = _devices(op)
+    if targets is None or len(targets) != len(groups[0]):
+        raise _Refused("its targets are not known, or are not one for each device of its groups")
+    pairs = [[group[at], group[to]] for group in groups for at, to in enumerate(targets) if to != -1]
+    x = emit.to_builtin(op.operands[0])
+    if not pairs:
+        return emit.zeros(_static(op, emit))
+    attributes = {
+        "source_target_pairs": emit.attribute(f"dense<{pairs}> : tensor<{len(pairs)}x2xi64>"),
+        "channel_handle": _groups(op, emit)["channel_handle"],
+    }
+    return emit.op("stablehlo.collective_permute", [x.type], [x], attributes).result
+
+
+def _group_rank(op: ir.Operation, emit: TensorEmitter) -> ir.Value:
+    """Look up the rank of each device in its group, by its number."""
+    ranks = {device: rank for group in _devices(op) for rank, device in enumerate(group)}
+    table = emit.dense_constant(str([ranks[device] for device in range(len(ranks))]), emit.tensor((len(ranks),), "i64"))
+    device = emit.stablehlo("partition_id", emit.tensor((), "ui32"))
+    sizes = {"slice_sizes": emit.array([1])}
+    found = emit.op("stablehlo.dynamic_slice", [emit.tensor((1,), "i64")], [table, device], sizes).result
+    return emit.stablehlo("reshape", emit.tensor((), "i64"), found)
 
 
 # --- operands and attributes ----------------------------------------------------------------------------------------
@@ -190,5 +217,7 @@ _LOWERINGS: dict[str, Callable[[ir.Operation, TensorEmitter], ir.Value]] = {
     "_c10d_functional.all_to_all_single": _all_to_all_single,
     "_c10d_functional.broadcast": _broadcast,
     "_dtensor.shard_dim_alltoall": _shard_dim_alltoall,
+    "fx_importer.collective_permute": _permute,
+    "fx_importer.group_rank": _group_rank,
 }
 LOWERINGS = {"torch.operator": _operator}

@@ -1,0 +1,62 @@
+"""A script of several processes: ``fx-importer launch joined_processes.py HOW``, or torchrun's.
+
+Both ways to a program of eight devices, four in each of two processes, beside eager. ``HOW`` says what goes wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed._functional_collectives as collectives
+from torch.distributed.device_mesh import init_device_mesh
+
+from fx_importer import lower
+from fx_importer.distributed import fake_process_group
+from fx_importer.errors import UsageError
+from fx_importer.execution import join_processes
+
+HOW, RANK = sys.argv[1], int(os.environ["RANK"])
+
+
+def whole() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16))
+    x = torch.randn(8, 16)
+    plan = {"0.*": {"tp": 0}, "2.weight": {"tp": 1}, "input": {"dp": 0}, "output": {"dp": 0}}
+    call = lower(model, x, output_type="stablehlo", weights="args", mesh="dp=2,tp=4", plan=plan).caller(backend="xla")
+    torch.testing.assert_close(call(x), model(x))
+    if HOW == "dies" and RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if HOW in ("dies", "differs"):
+        print(call(x + RANK))
+
+
+class Mean(torch.nn.Module):
+    def __init__(self, mesh):
+        super().__init__()
+        self.mesh = mesh
+
+    def forward(self, x):
+        return collectives.all_reduce(x, "avg", (self.mesh, 0))
+
+
+def of_each_rank() -> None:
+    with fake_process_group(8):
+        mesh = init_device_mesh("cpu", (8,), mesh_dim_names=("dp",))
+        call = lower(Mean(mesh), torch.ones(2), output_type="stablehlo", mesh=mesh).caller_on_mesh()
+    found = call([(torch.full((2,), float(4 * RANK + device)),) for device in range(4)])
+    assert [each.tolist() for each in found] == [[3.5, 3.5]] * 4
+
+
+try:
+    if HOW == "late" and RANK == 1:
+        time.sleep(60)
+    join_processes(4, timeout=5 if HOW == "late" else 60)
+    whole()
+    of_each_rank()
+except UsageError as error:
+    sys.exit(f"error: {error}")
