@@ -22,12 +22,14 @@ from fx_importer.api.run import (
     require_programs,
     verify_lowered,
 )
-from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, save_lowered, save_portable_artifact
+from fx_importer.api.save import DEFAULT_VERSION, iree_source_of, parameters_of, save_lowered, save_portable_artifact
 from fx_importer.compiler.compiled import Compiled
 from fx_importer.diagnostics.operator_output_types import OperatorOutputType
 from fx_importer.errors import warn_renamed
 from fx_importer.execution import Backend, Caller
 from fx_importer.execution.engines.iree_parameters import SCOPE
+from fx_importer.execution.engines.iree_programs import CompiledProgram, compile_program
+from fx_importer.execution.engines.iree_targets import HOST
 from fx_importer.execution.engines.portable_artifact import Weights
 from fx_importer.lowerings import layers, stubs_of
 from fx_importer.manifest import OperatorStub
@@ -133,6 +135,19 @@ class Lowered(LoweredOnMesh):
         Raises `UsageError` unless the weights are external.
         """
         return iree_source_of(self, scope)
+
+    def compile(self, target: str = HOST) -> CompiledProgram:
+        """Compile the module for IREE's runtime, ahead of time and without a device.
+
+        Args:
+            target: ``"cpu"`` of this machine, ``"cuda:sm_90"``, ``"rocm:gfx942"``, ``"vulkan:rdna3"`` or ``"metal"``.
+
+        Raises:
+            UsageError: for another target.
+            NotInstalledError: without the extra ``iree``.
+            StageFailed: if IREE cannot compile the module for it.
+        """
+        return compile_program(self.module, target, parameters_of(self.manifest))
 
     def with_weights(self, weights: Source) -> Lowered:
         """Return a copy with other weights in its programs, for all methods such as `run`, and the same module.

@@ -11,6 +11,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.engines.iree_parameters import with_parameters
 from fx_importer.execution.engines.portable_artifact import Weights as ArtifactWeights
 from fx_importer.execution.engines.portable_artifact import artifact_of
+from fx_importer.manifest import Manifest
 from fx_importer.mlir.module_io import (
     ARTIFACT,
     SUFFIXES,
@@ -91,6 +92,12 @@ def save_portable_artifact(
     check_writable(path)
     module = lowered.linked if weights == "inline" else lowered.module
     save_bytes(artifact_of(module, version, weights), path)
+
+
+def parameters_of(manifest: Manifest) -> dict[str, str]:
+    """Return the names in the model of the weights that are resources outside of the module, by resource."""
+    arguments = {each.name for function in manifest.functions.values() for each in function.arguments}
+    return {key: each.name for key, each in manifest.weights.items() if key not in arguments}
 
 
 def iree_source_of(lowered: Lowered, scope: str) -> str:

@@ -49,6 +49,23 @@ def show(
 
 
 @files.command()
+def compile(
+    module: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlir or .mlirbc file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .vmfb file.")],
+    target: Annotated[
+        str, typer.Option(metavar="TARGET", help="cpu, cuda:sm_90, rocm:gfx942, vulkan:rdna3, metal, ...")
+    ] = "cpu",
+    kernels: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write PTX, SPIR-V or assembly of the kernels.")
+    ] = None,
+) -> None:
+    """Compile a saved module for IREE's runtime, on a CPU or a GPU."""
+    from fx_importer.cli.commands.compile import compile_module
+
+    compile_module(module, target, output, kernels)
+
+
+@files.command()
 def kernels(
     module: Annotated[Path, typer.Argument(metavar="FILE", help="A .mlir or .mlirbc file.")],
     target: Annotated[str, typer.Option(metavar="TARGET", help="A GPU: cuda:sm_90, rocm:gfx942, ...")],

@@ -7,7 +7,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 SECTIONS = {
-    "Lower": ("import", "llm", "quantize", "vela", "link", "demo"),
+    "Lower": ("import", "llm", "quantize", "vela", "link", "compile", "kernels", "demo"),
     "Check": ("verify", "launch", "matrix", "bench", "explain"),
     "Look": ("view", "show", "diff", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
@@ -23,6 +23,8 @@ EXAMPLES = {
     "quantize": "fx-importer quantize examples.mlp:build --tries 2 -o quantized.pt2",
     "vela": "fx-importer vela examples.mlp:build --accelerator ethos-u85-256",
     "link": "fx-importer link mlp.mlirbc -o linked.mlirbc",
+    "compile": "fx-importer compile mlp.mlirbc --target vulkan:rdna3 -o mlp.vmfb --kernels kernels",
+    "kernels": "fx-importer kernels model.mlirbc --target cuda:sm_90 -o kernels",
     "demo": "fx-importer demo --out out",
     "verify": "fx-importer verify examples.mlp:build --backend jit --bisect",
     "launch": "fx-importer launch --processes 2 examples/two_processes.py",

@@ -1,9 +1,9 @@
-"""Backend that compiles every output type except raw with IREE, and runs it on the host CPU."""
+"""Backend that compiles every output type except raw with IREE, and runs it on the CPU or a GPU."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fx_importer.diagnostics.trace import Trace
-from fx_importer.errors import CrashedError
+from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calls.call_signature import (
     IN_STABLEHLO,
@@ -25,29 +25,20 @@ from fx_importer.execution.calls.call_signature import (
 from fx_importer.execution.calls.specialization import Specialized, is_dynamic
 from fx_importer.execution.calls.state import OnDevice
 from fx_importer.execution.engines.dense_arguments import DenseArguments
-from fx_importer.execution.engines.insertion_bounds import clamp_insertions
-from fx_importer.execution.engines.iree_parameters import SCOPE, with_parameters
-from fx_importer.execution.exact_floats import use_float_kernels
-from fx_importer.execution.layouts.channels_last import use_channels_last
-from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
-from fx_importer.execution.module_functions import dialects_of, extract_function, functions_of, inline_calls
+from fx_importer.execution.engines.iree_compiler import compile_to, input_type_of, prepare
+from fx_importer.execution.engines.iree_devices import check_device
+from fx_importer.execution.engines.iree_parameters import SCOPE
+from fx_importer.execution.engines.iree_targets import HOST, IreeTarget, iree_target
+from fx_importer.execution.engines.iree_transfers import page_aligned, to_host
+from fx_importer.execution.module_functions import extract_function, functions_of
 from fx_importer.execution.optional_packages import check_installed, imported
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.emit import terminator
 from fx_importer.mlir.tensor_elements import as_array
-from fx_importer.process.one_shot import run_command
 from fx_importer.process.scratch import Scratch
 
 IREE = CallingConvention("IREE", "linalg-on-tensors", IN_STABLEHLO, scalars=True, torch_dialect=True)
 
-_FLAGS = (
-    "--iree-hal-target-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host",
-    "--iree-input-demote-f64-to-f32=false",  # the default demotes, and changes the type of the function
-    "--mlir-print-op-on-diagnostic=false",
-)
-_INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
-"""The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
 _ELEMENTS = {
     torch.float64: "FLOAT_64",
     torch.float32: "FLOAT_32",
@@ -66,11 +57,13 @@ _ELEMENTS = {
 
 @dataclass(frozen=True)
 class IreeBackend:
-    """IREE, for the CPU."""
+    """IREE, for the CPU, or for a GPU of this machine."""
 
     name: str = "iree"
     parameters: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor], hash=False)
-    """The weights of elided resources, by their names. Compiled code reads them in place."""
+    """The weights of elided resources, by their names. Compiled code for the CPU reads them in place."""
+    target: str = HOST
+    """The device, as `iree_target` takes it."""
 
     def load(self, module: ir.Module, func_name: str = "main") -> Loaded:
         """Compile the function ``func_name`` of ``module``, which does not change.
@@ -79,42 +72,37 @@ class IreeBackend:
 
         Raises:
             NotInstalledError: without ``iree-base-compiler`` and ``iree-base-runtime``.
-            UsageError: if there is no such function, or it takes or returns anything but tensors.
+            UsageError: if there is no such function, it takes or returns anything but tensors, or this machine has no
+                device of the target, or one that computes wrong numbers with code for it.
             StageFailed: if IREE cannot compile it, with its errors.
         """
         check_installed(self.name)
         copy, function = extract_function(module, func_name)
         signature = read_signature(function, IREE)
-        there = dialects_of(copy)
-        kind = next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
-        if kind == "torch":
-            inline_calls(copy)  # IREE 3.13 does not resolve calls in this dialect
+        kind, target = input_type_of(copy), iree_target(self.target)
+        check_device(target)
         if kind == "stablehlo" and is_dynamic(signature):
             # IREE 3.13 does not lower dynamic_reshape.
-            return Specialized(signature, copy, lambda module, static: _load(module, static, kind, self.parameters))
-        return _load(copy, signature, kind, self.parameters)
+            return Specialized(
+                signature, copy, lambda module, static: _load(module, static, kind, self.parameters, target)
+            )
+        return _load(copy, signature, kind, self.parameters, target)
 
 
-def _load(module: ir.Module, signature: Signature, kind: str, parameters: Mapping[str, torch.Tensor]) -> _Function:
-    if kind == "stablehlo":
-        use_layouts_of_convolutions(module)
-    elif kind == "none":
-        use_float_kernels(module)
-        use_channels_last(module)
-        clamp_insertions(module)
+def _load(
+    module: ir.Module,
+    signature: Signature,
+    kind: str,
+    parameters: Mapping[str, torch.Tensor],
+    target: IreeTarget,
+) -> _Function:
+    prepare(module, kind, target)
     unchanged = _unchanged(functions_of(module)["main"])
     scratch = Scratch()
-    source, compiled = scratch.path / "module.mlir", scratch.path / "module.vmfb"
-    if parameters:
-        source.write_text(with_parameters(module, {key: key for key in parameters}))
-    else:
-        module.operation.write_bytecode(str(source))
-    tools = imported("iree", "iree", "iree.compiler.tools.binaries")
-    command = [tools.find_tool("iree-compile"), source, f"--iree-input-type={kind}", *_FLAGS, "-o", compiled]
-    with Trace().stage("iree-compile"):
-        _compile(command)
-    source.unlink()
-    return _Function(signature, *_loaded(compiled, parameters), scratch, unchanged, DenseArguments(signature))
+    compiled = scratch.path / "module.vmfb"
+    compile_to(compiled, module, kind, target, parameters)
+    loaded = _loaded(compiled, parameters, target)
+    return _Function(signature, *loaded, scratch, unchanged, DenseArguments(signature), target)
 
 
 def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
@@ -126,29 +114,19 @@ def _unchanged(function: func_d.FuncOp) -> dict[int, int]:
     return {at: ir.BlockArgument(each).arg_number for at, each in results if isinstance(each.owner, ir.Block)}
 
 
-def _compile(command: Sequence[str | Path]) -> None:
-    try:
-        run_command("iree-compile", command)
-    except CrashedError as error:
-        found = [line.partition("error: ")[2] for line in error.output.splitlines() if "error: " in line]
-        if error.signal or not found:
-            raise
-        raise ValueError("; ".join(dict.fromkeys(found))) from error
-
-
 @functools.cache
 def _config(driver: str) -> Any:
     """Return the configuration with the device, which all functions share: so one can take what another returned."""
     return imported("iree", "iree", "iree.runtime").Config(driver)
 
 
-def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor]) -> tuple[Any, Any, Any]:
+def _loaded(compiled: Path, parameters: Mapping[str, torch.Tensor], target: IreeTarget) -> tuple[Any, Any, Any]:
     """Return the module ``iree.runtime``, the device, and the function ``main``.
 
-    The device runs on all processors, unless PyTorch has one thread.
+    The CPU runs on all processors, unless PyTorch has one thread.
     """
     runtime = imported("iree", "iree", "iree.runtime")
-    config = _config("local-sync" if torch.get_num_threads() == 1 else "local-task")
+    config = _config("local-sync" if target.name == HOST and torch.get_num_threads() == 1 else target.driver)
     modules = [runtime.VmModule.mmap(config.vm_instance, str(compiled))]
     if parameters:
         index = runtime.ParameterIndex()
@@ -172,6 +150,7 @@ class _Function:
     unchanged: Mapping[int, int]
     """The positions of results that are arguments, and of these."""
     dense: DenseArguments
+    target: IreeTarget
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         return tuple(each.tensor() if isinstance(each, OnDevice) else each for each in self.keep_state(*arguments))
@@ -193,7 +172,7 @@ class _Function:
     def _taken(self, at: int, result: Any, kind: Kind) -> Any:
         if not isinstance(kind, TensorKind):
             return kind.python(result)
-        array = _Array(result, kind)
+        array = _Array(result, kind, self.device if self.target.driver == "vulkan" else None)
         return array if at in self.signature.aliases else array.tensor()
 
     def _pass(self, value: Any) -> Any:
@@ -203,8 +182,13 @@ class _Function:
         bits = value.detach() if value.requires_grad else value
         if bits.dtype not in _IN_NUMPY:
             bits = bits.view(_INTEGERS[bits.dtype.itemsize])
-        memory, usage, element = _constants(value.dtype)
-        return self.device.allocator.allocate_buffer_copy(memory, usage, self.device, bits.numpy(), element)
+        array, dtype = bits.numpy(), value.dtype
+        if self.target.narrow_integers and dtype == torch.int64:
+            array, dtype = _narrowed(value), torch.int32
+        memory, usage, element = _constants(dtype)
+        if self.target.driver == "vulkan":
+            array = page_aligned(array)
+        return self.device.allocator.allocate_buffer_copy(memory, usage, self.device, array, element)
 
 
 @functools.cache
@@ -214,6 +198,14 @@ def _constants(dtype: torch.dtype) -> tuple[Any, Any, Any]:
     element = _ELEMENTS.get(dtype, f"SINT_{8 * dtype.itemsize}")
     memory, usage = runtime.MemoryType.DEVICE_LOCAL, runtime.BufferUsage.DEFAULT
     return memory, usage, getattr(runtime.HalElementType, element)
+
+
+def _narrowed(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return the int64 ``value`` as int32. Raises `UsageError` if it does not fit."""
+    limits = torch.iinfo(torch.int32)
+    if value.numel() and not bool(((value >= limits.min) & (value <= limits.max)).all()):
+        raise UsageError("an argument of int64 has values beyond 32 bits, and the device computes in 32 bits")
+    return value.to(torch.int32).numpy()
 
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -234,6 +226,8 @@ class _Array(OnDevice):
 
     array: Any
     kind: TensorKind
+    device: Any
+    """The device, if IREE does not copy from it to any memory of the host."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -244,7 +238,8 @@ class _Array(OnDevice):
         return tuple(self.array.shape)
 
     def tensor(self) -> torch.Tensor:
-        return _tensor(self.array.to_host(), self.kind)
+        found = self.array.to_host() if self.device is None else to_host(self.array, self.device)
+        return _tensor(found.astype(np.int64, copy=False) if self.dtype == torch.int64 else found, self.kind)
 
 
 def _tensor(array: Any, kind: TensorKind) -> torch.Tensor:

@@ -1,0 +1,32 @@
+"""``fx-importer compile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fx_importer.api.load import manifest_of_file
+from fx_importer.api.save import parameters_of
+from fx_importer.execution.engines.iree_programs import compile_program
+from fx_importer.mlir.module_io import check_writable
+from fx_importer.mlir.untrusted_module import read_untrusted_module
+
+SUFFIX = ".vmfb"
+
+
+def compile_module(module: Path, target: str, output: Path, kernels: Path | None = None) -> None:
+    """Compile the module in a file for ``target`` by IREE, and write it to ``output``, and its kernels to ``kernels``.
+
+    Raises:
+        UsageError: if the output cannot be written (checked first) or the module not be read; for an unknown target.
+        NotInstalledError: without IREE.
+        StageFailed: if IREE cannot compile it.
+    """
+    check_writable(output, (SUFFIX,))
+    read = read_untrusted_module(module, unregistered=True)
+    manifest = manifest_of_file(module, read)
+    compiled = compile_program(read, target, {} if manifest is None else parameters_of(manifest))
+    compiled.save(output, kernels)
+    print(
+        f"{output}: {target}, {len(compiled.code):,} bytes, {compiled.dispatches} dispatches, "
+        f"{compiled.matrix_instructions} matrix instructions, {compiled.vector_loads} vector loads"
+    )

@@ -1,0 +1,85 @@
+"""Compilation of modules by IREE, for processors and GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from fx_importer.diagnostics.trace import Trace
+from fx_importer.errors import CrashedError, UsageError
+from fx_importer.execution.engines.insertion_bounds import clamp_insertions
+from fx_importer.execution.engines.iree_parameters import with_parameters
+from fx_importer.execution.engines.iree_targets import HOST, IreeTarget
+from fx_importer.execution.exact_floats import use_float_kernels
+from fx_importer.execution.layouts.channels_last import use_channels_last
+from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
+from fx_importer.execution.module_functions import dialects_of, inline_calls
+from fx_importer.execution.optional_packages import imported
+from fx_importer.mlir.bindings import ir
+from fx_importer.process.one_shot import run_command
+
+_FLAGS = (
+    "--iree-input-demote-f64-to-f32=false",  # the default demotes, and changes the type of the function
+    "--mlir-print-op-on-diagnostic=false",
+)
+_UNKNOWN = re.compile("error: (Unknown [A-Z]\\w+ target|missing GPU target)")
+_INPUT_TYPES = {"stablehlo": "stablehlo", "chlo": "stablehlo", "torch": "torch", "tosa": "tosa"}
+"""The input type by a dialect in the module. Modules without these dialects have the input type ``none``."""
+
+
+def input_type_of(module: ir.Module) -> str:
+    """Return IREE's name of the dialect of ``module``."""
+    there = dialects_of(module)
+    return next((kind for dialect, kind in _INPUT_TYPES.items() if dialect in there), "none")
+
+
+def prepare(module: ir.Module, kind: str, target: IreeTarget) -> None:
+    """Rewrite ``module``, of the input type ``kind``, to what IREE compiles best for ``target``."""
+    if kind == "torch":
+        inline_calls(module)  # IREE 3.13 does not resolve calls in this dialect
+    elif kind == "stablehlo":
+        use_layouts_of_convolutions(module)
+    elif kind == "none":
+        if target.name == HOST:
+            use_float_kernels(module)
+        use_channels_last(module)
+        clamp_insertions(module)
+
+
+def compile_to(
+    output: Path,
+    module: ir.Module,
+    kind: str,
+    target: IreeTarget,
+    parameters: Collection[str] = (),
+    flags: Sequence[str] = (),
+) -> None:
+    """Compile ``module`` to the file ``output``. Resources named in ``parameters`` are read from the caller.
+
+    Raises:
+        UsageError: for an architecture that IREE does not know.
+        StageFailed: if IREE cannot compile it, with its errors.
+    """
+    source = output.with_suffix(".mlir")
+    if parameters:
+        source.write_text(with_parameters(module, {key: key for key in parameters}))
+    else:
+        module.operation.write_bytecode(str(source))
+    tools = imported("iree", "iree", "iree.compiler.tools.binaries")
+    chosen = [f"--iree-input-type={kind}", *target.flags, *_FLAGS, *flags]
+    with Trace().stage("iree-compile"):
+        _run([tools.find_tool("iree-compile"), source, *chosen, "-o", output], target)
+    source.unlink()
+
+
+def _run(command: Sequence[str | Path], target: IreeTarget) -> None:
+    try:
+        run_command("iree-compile", command)
+    except CrashedError as error:
+        if _UNKNOWN.search(error.output):
+            raise UsageError(f"IREE does not know the architecture of the target '{target.name}'") from None
+        found = [line.partition("error: ")[2] for line in error.output.splitlines() if "error: " in line]
+        if error.signal or not found:
+            raise
+        raise ValueError("; ".join(dict.fromkeys(found))) from error

@@ -1,0 +1,52 @@
+"""Devices that IREE compiles for, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fx_importer.errors import UsageError
+
+HOST = "cpu"
+"""The processors of this machine."""
+
+
+@dataclass(frozen=True)
+class IreeTarget:
+    """A device that IREE compiles for, and the driver that runs it."""
+
+    name: str
+    driver: str
+    flags: tuple[str, ...]
+    narrow_integers: bool = False
+    """Whether i64 is computed as i32, and passed so: devices of Vulkan and Metal need not have 64-bit integers."""
+
+
+_FORMS: Mapping[str, tuple[str, str, str | None]] = {
+    "cuda": (r"sm_\d+a?", "cuda", "--iree-cuda-target"),
+    "rocm": (r"gfx[0-9a-f]+", "hip", "--iree-rocm-target"),
+    "vulkan": (r"[\w@+.-]+", "vulkan", "--iree-vulkan-target"),
+    "metal": ("", "metal", None),
+}
+"""The form of the architecture, IREE's name of the device, and its flag for the architecture."""
+
+
+def iree_target(name: str) -> IreeTarget:
+    """Return the target ``name``: ``cpu``, ``cuda:sm_90``, ``rocm:gfx942``, ``vulkan:rdna3`` or ``metal``.
+
+    Raises:
+        UsageError: for a name of another form.
+    """
+    if name == HOST:
+        return IreeTarget(name, "local-task", ("--iree-hal-target-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"))
+    device, _, architecture = name.partition(":")
+    form, driver, flag = _FORMS.get(device, (None, "", None))
+    if form is None or not re.fullmatch(form, architecture):
+        raise UsageError(
+            f"no target '{name}': {HOST}, cuda:sm_90, rocm:gfx942, vulkan:rdna3 and metal are the forms; IREE's "
+            "documentation lists the architectures"
+        )
+    flags = [f"--iree-hal-target-device={driver}", *([f"{flag}={architecture}"] if flag else [])]
+    narrow = device in ("vulkan", "metal")
+    return IreeTarget(name, driver, (*flags, *(["--iree-input-demote-i64-to-i32"] if narrow else [])), narrow)
