@@ -31,7 +31,7 @@ function digest() {
 
 const { outputFiles, metafile } = await build({
   absWorkingDir: here,
-  entryPoints: { explorer: "src/main.ts" },
+  entryPoints: { explorer: "src/main.ts", playground: "src/playground.ts" },
   bundle: true,
   minify: true,
   format: "iife",
@@ -43,7 +43,8 @@ const { outputFiles, metafile } = await build({
   metafile: true,
 });
 const built = new Map(outputFiles.map((each) => [each.path, each.text]));
-built.set(join(assets, "explorer.html"), readFileSync(join(here, "src/explorer.html"), "utf8"));
+for (const name of ["explorer.html", "playground.html"])
+  built.set(join(assets, name), readFileSync(join(here, "src", name), "utf8"));
 built.set(join(assets, "LICENSES.txt"), licences(Object.keys(metafile.inputs)));
 built.set(join(assets, "sources.sha256"), digest());
 

@@ -14,6 +14,7 @@ from fx_importer.cli.launch_command import launch
 from fx_importer.cli.llm_app import llm
 from fx_importer.cli.model_app import models
 from fx_importer.cli.quantize_command import quantize
+from fx_importer.cli.serve_command import serve
 from fx_importer.cli.vela_command import vela
 from fx_importer.cli.view_command import view
 
@@ -49,6 +50,7 @@ models.command()(quantize)
 models.command()(vela)
 models.command()(view)
 models.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(launch)
+environment.command()(serve)
 for each in (models, files, environment):
     app.add_typer(each)
 app.add_typer(llm, name="llm")

@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 SECTIONS = {
     "Lower": ("import", "llm", "quantize", "vela", "link", "compile", "kernels", "demo"),
     "Check": ("verify", "launch", "matrix", "bench", "explain"),
-    "Look": ("view", "show", "diff", "pipelines", "decompositions"),
+    "Look": ("view", "serve", "show", "diff", "pipelines", "decompositions"),
     "Failures": ("reduce", "reproduce"),
     "Installation": ("doctor", "cache"),
 }
@@ -32,6 +32,7 @@ EXAMPLES = {
     "bench": "fx-importer bench examples.mlp:build --engines jit,iree --threads 1",
     "explain": "fx-importer explain examples.mlp:build --output-type tosa",
     "view": "fx-importer view examples.mlp:build --output-type tosa -o mlp.html",
+    "serve": "fx-importer serve --output-type tosa --time-limit 30",
     "show": "fx-importer show mlp.mlirbc",
     "diff": "fx-importer diff old.mlirbc new.mlirbc",
     "pipelines": "fx-importer pipelines --output-type tosa",

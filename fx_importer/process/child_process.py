@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fx_importer.errors import UsageError
@@ -19,9 +21,10 @@ def python_command(statements: str, *arguments: str | Path) -> list[str | Path]:
     return [sys.executable, "-c", f"import sys; sys.path = list(filter(None, sys.path)); {statements}", *arguments]
 
 
-def child_environment() -> dict[str, str]:
-    """Return the environment of this process, with a ``PYTHONPATH`` by which a child imports what this one does."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+def child_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return ``variables``, by default those of this process, with a ``PYTHONPATH`` for the modules of this process."""
+    given = os.environ if variables is None else variables
+    return {**given, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
 
 
 def signal_name(number: int) -> str | None:
@@ -36,6 +39,25 @@ def check_memory_can_be_watched() -> None:
     """Raise `UsageError` on systems without ``/proc``."""
     if not Path("/proc/self/status").exists():
         raise UsageError("a memory limit needs /proc, which this system does not have: pass a time limit alone")
+
+
+def kill_group(leader: int) -> None:
+    """Kill the process group of ``leader``, if there is one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def group_memory(leader: int) -> int:
+    """Return the anonymous memory of ``leader`` and its process group in bytes."""
+    members = {leader}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = each.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[2]) == leader:
+            members.add(int(each.parent.name))
+    return sum(map(anonymous_memory, members))
 
 
 def anonymous_memory(process: int) -> int:

@@ -7,13 +7,13 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fx_importer.errors import CrashedError
 from fx_importer.options import Limits
 from fx_importer.process import lifeline
-from fx_importer.process.child_process import anonymous_memory, child_environment, python_command, signal_name
+from fx_importer.process.child_process import child_environment, group_memory, kill_group, python_command, signal_name
 
 _CALL = (
     "import runpy; runpy.run_path(sys.argv[1])['end_with_parent'](sys.stdin.fileno()); "
@@ -24,18 +24,32 @@ _MEMORY_INTERVAL = 0.05
 
 
 def run_isolated(
-    what: str, function: Callable[..., None], *arguments: str | Path, limits: Limits | None = None
+    what: str,
+    function: Callable[..., None],
+    *arguments: str | Path,
+    limits: Limits | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
 ) -> None:
     """Call ``function`` with strings in a new Python process, and wait for it. Input and output are in files.
 
     The process runs the file that defines ``function`` and imports only what that file imports: without torch it
-    starts in 0.2 s. It ends with this one. Errors call the function ``what``.
+    starts in 0.2 s. It ends with this one, and those that it has started with it. Errors call the function ``what``.
+
+    Args:
+        what: the name of the function in errors.
+        function: a function of a module.
+        *arguments: its arguments.
+        limits: the limits; those of memory are of the process and those that it has started together.
+        environment: its environment variables, except for ``PYTHONPATH``; by default those of this process.
+        directory: its working directory; by default that of this process.
 
     Raises:
         CrashedError: if the process ends by a signal or an exception, or exceeds a limit.
     """
     code = function.__code__
-    _run(what, python_command(_CALL, lifeline.__file__, code.co_filename, code.co_name, *arguments), limits)
+    command = python_command(_CALL, lifeline.__file__, code.co_filename, code.co_name, *arguments)
+    _run(what, command, limits, environment, directory)
 
 
 def run_command(what: str, command: Sequence[str | Path], limits: Limits | None = None) -> None:
@@ -74,13 +88,21 @@ def output_of(command: Sequence[str | Path], seconds: float) -> subprocess.Compl
         os.close(held)
 
 
-def _run(what: str, command: Sequence[str | os.PathLike[str]], limits: Limits | None) -> None:
+def _run(
+    what: str,
+    command: Sequence[str | os.PathLike[str]],
+    limits: Limits | None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> None:
     reading, held = os.pipe()
     try:
         try:
             child = subprocess.Popen(
                 command,
-                env=child_environment(),
+                env=child_environment(environment),
+                cwd=directory,
+                start_new_session=True,
                 stdin=reading,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -92,6 +114,7 @@ def _run(what: str, command: Sequence[str | os.PathLike[str]], limits: Limits | 
         try:
             output, limit = _wait(child, limits or Limits())
         finally:
+            kill_group(child.pid)
             child.kill()
             child.wait()
             assert child.stderr is not None
@@ -112,7 +135,7 @@ def _wait(child: subprocess.Popen[str], limits: Limits) -> tuple[str, str | None
             _, output = child.communicate(timeout=min((each for each in pauses if each is not None), default=None))
             return output, None
         except subprocess.TimeoutExpired:
-            if limits.memory is not None and anonymous_memory(child.pid) > limits.memory:
+            if limits.memory is not None and group_memory(child.pid) > limits.memory:
                 return "", limits.of_memory
             if end is not None and time.monotonic() >= end:
                 return "", limits.of_time

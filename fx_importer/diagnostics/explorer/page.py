@@ -21,9 +21,9 @@ def html_page(contents: Contents) -> str:
 
     The page's policy allows its own script, by its hash, the style sheets of its code view, and no requests.
     """
-    style, script, embedded = _data("explorer.css"), _data("explorer.js"), _embedded(contents)
+    style, script, embedded = asset("explorer.css"), asset("explorer.js"), embedded_json(contents)
     nonce = hashlib.sha256(embedded.encode()).hexdigest()[:32]
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src 'nonce-{nonce}'"
+    policy = f"default-src 'none'; script-src {hash_source(script)}; style-src 'nonce-{nonce}'"
     title = html.escape(f"{contents['title']}: {contents['output_type']}")
     return "\n".join(
         [
@@ -34,7 +34,7 @@ def html_page(contents: Contents) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title>",
             f'<style nonce="{nonce}">{style}</style>',
-            _data("explorer.html"),
+            asset("explorer.html"),
             f'<script type="application/json" id="contents">{embedded}</script>',
             f"<script>{script}</script>",
             "</html>\n",
@@ -42,15 +42,17 @@ def html_page(contents: Contents) -> str:
     )
 
 
-def _embedded(contents: Contents) -> str:
+def embedded_json(value: object) -> str:
     """Return JSON that neither ends the script element around it nor begins a comment."""
-    text = json_text(contents)
+    text = json.dumps(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _hash(text: str) -> str:
+def hash_source(text: str) -> str:
+    """Return the source expression of a script in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _data(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a built file."""
     return files(__package__ or __name__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")

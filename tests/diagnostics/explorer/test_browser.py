@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,26 +11,15 @@ import pytest
 
 from fx_importer.diagnostics.explorer import Contents, html_page
 from tests.diagnostics.explorer import pages
+from tests.diagnostics.explorer.browsers import AXE, NEEDS_CHROMIUM, SCREENSHOTS, serious_problems, started
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra 'test'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ROOT = Path(__file__).parents[3]
-SCREENSHOTS = ROOT / "out" / "explorer"
-AXE = ROOT / "explorer" / "node_modules" / "axe-core" / "axe.min.js"
-SWITCHES = [  # without connections of Chromium's own
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium, as .ci/run does")
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+    with started() as launched:
         yield launched
-        launched.close()
 
 
 class Opened:
@@ -77,17 +65,9 @@ class Opened:
         """Assert that axe-core finds nothing serious on what is in sight, in light and dark."""
         if not AXE.exists():
             pytest.skip("needs axe-core: npm ci, in explorer/, as .ci/run does")
-        self.page.evaluate(AXE.read_text())
         for scheme in ("light", "dark"):
             self.page.emulate_media(color_scheme=scheme)
-            found = self.page.evaluate("axe.run()")["violations"]
-            serious = [
-                (each["id"], node["html"][:200], node["failureSummary"])
-                for each in found
-                if each["impact"] in ("serious", "critical")
-                for node in each["nodes"][:3]
-            ]
-            assert not serious
+            assert not serious_problems(self.page)
         self.page.emulate_media(color_scheme="light")
 
 

@@ -1,0 +1,62 @@
+"""A compilation of what was edited, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fx_importer.cli.playground.child import MODULE, compile_page
+from fx_importer.errors import CrashedError
+from fx_importer.options import Limits
+from fx_importer.process.one_shot import run_isolated
+
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS")
+"""Environment variables that the process sees, besides ``PYTHONPATH``, and ``HOME`` and ``TMPDIR`` of its own."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an edit."""
+
+    message: str
+    """The error; empty if there is none."""
+    page: str | None
+    """The explorer, as HTML; None if there is nothing to show."""
+
+
+def passed_on() -> dict[str, str]:
+    """Return the environment variables of this process that may be seen."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def compile_source(source: str, output_type: str, limits: Limits) -> Outcome:
+    """Return the outcome of lowering ``build`` of the Python program ``source`` within ``limits``.
+
+    The process has a new directory, and no environment variables but those of `PASSED_ON`.
+    """
+    with tempfile.TemporaryDirectory(prefix="fx-importer-playground-") as scratch:
+        directory = Path(scratch).resolve()
+        (directory / f"{MODULE}.py").write_text(source, encoding="utf-8")
+        page, result = directory / "page.html", directory / "result.json"
+        own = {"HOME": str(directory), "TMPDIR": str(directory), "HF_HUB_OFFLINE": "1"}
+        try:
+            run_isolated(
+                "the program",
+                compile_page,
+                output_type,
+                page,
+                result,
+                limits=limits,
+                environment={**passed_on(), **own},
+                directory=directory,
+            )
+            found = json.loads(result.read_text(encoding="utf-8"))
+            shown = page.read_text(encoding="utf-8") if found["page"] else None
+        except CrashedError as error:
+            return Outcome(str(error), None)
+        except (OSError, ValueError, KeyError, TypeError) as error:  # the program may write over the files
+            return Outcome(f"the program ended without a result: {error}", None)
+        return Outcome(str(found["message"]).replace(f"{directory}/", ""), shown)
