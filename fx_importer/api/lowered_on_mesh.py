@@ -10,11 +10,10 @@ import torch
 
 from fx_importer.api.held_tensors import held_tensors, linked_module
 from fx_importer.compiler.compiled import Compiled
+from fx_importer.compiler.division import divide
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh, Plan
 from fx_importer.distributed.communication import Communication, of_function, of_hlo
-from fx_importer.distributed.module_attributes import set_mesh
-from fx_importer.distributed.shardings import set_shardings
 from fx_importer.errors import UsageError
 from fx_importer.execution.calls.mesh_caller import MeshCaller
 from fx_importer.execution.engines.xla import XlaBackend
@@ -79,8 +78,7 @@ class LoweredOnMesh(Compiled):
         module = copy_module(self.module.operation)
         for attribute in self.module.operation.attributes:
             module.operation.attributes[attribute] = self.module.operation.attributes[attribute]
-        set_mesh(module, axes, lowered=True)
-        set_shardings(module, axes, functions)
+        divide(module, axes, functions)
         importing = dataclasses.replace(importing, mesh=str(axes), plan=str(chosen))
 
         def again(

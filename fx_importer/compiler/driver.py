@@ -12,6 +12,7 @@ from fx_importer.compiler.caching import Place, place_of
 from fx_importer.compiler.compilation import Compilation
 from fx_importer.compiler.compiled import Compiled, LazyPrograms, Recompile, manifest_of
 from fx_importer.compiler.diagnose import all_unsupported, investigator
+from fx_importer.compiler.division import divide
 from fx_importer.compiler.outline import lower_imported
 from fx_importer.compiler.stages import admit, new_trace
 from fx_importer.compiler.steps import (
@@ -26,7 +27,6 @@ from fx_importer.compiler.steps import (
 )
 from fx_importer.diagnostics.trace import Trace
 from fx_importer.distributed import Mesh
-from fx_importer.distributed.shardings import set_shardings
 from fx_importer.errors import FxImporterError, RandomNumbersWarning, UnsupportedProgramError
 from fx_importer.exporting.aliased_inputs import aliases_of_written
 from fx_importer.importing import FxImporter
@@ -107,7 +107,7 @@ def lower_exported(
     outcome = lower_imported(imported, compilation, trace, run)
     trace.imported = None  # it was only kept for diagnosis
     if options.importing.plan is not None:
-        set_shardings(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
+        divide(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
     aliases = {name: aliases_of_written(program) for name, program in exported.items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Compiled(

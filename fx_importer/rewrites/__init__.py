@@ -25,6 +25,7 @@ from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
+from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
 from fx_importer.rewrites.stablehlo.complex_tensors import complex_parts_to_stablehlo
 from fx_importer.rewrites.stablehlo.control_flow_to_scf import stablehlo_control_flow_to_scf
@@ -98,6 +99,7 @@ _ALL = (
     scalars_to_stablehlo,
     scatter_sort_to_loops,
     sliced_state_to_memory,
+    split_batch_dimensions,
     stablehlo_control_flow_to_scf,
     state_to_values,
     tm_tensor_to_loops,

@@ -79,6 +79,17 @@ def test_prefill_and_decode_with_a_divided_cache(model: Any, plan: dict[str, Any
     assert parts == {(2, 1, 16, 8)}
 
 
+def test_bytes_of_a_decoding_step():
+    """Two all_reduces of [4 / dp, 1, 32] in each layer, and the gather of logits, [4 / dp, 64 / tp]."""
+    communication = decoding(LlamaForCausalLM(LlamaConfig(**SIZES)), LLAMA).communication("decode")
+    reduced = [each for each in communication.collectives if each.kind == "all_reduce"]
+    assert sum(each.count * each.nbytes for each in reduced) == 2 * 2 * (2 * 32 * 4)
+    assert {each.axes for each in reduced} == {("tp",)}
+    (gathered,) = [each for each in communication.collectives if each.kind == "all_gather"]
+    assert (gathered.count * gathered.nbytes, gathered.axes) == (2 * 16 * 4, ("tp",))
+    assert communication.sent == 4 * 2 * 3 * 256 // 4 + 3 * 128
+
+
 def training_step(model: torch.nn.Module, rate: float = 0.1) -> Any:
     """Return a function of tokens and parameters: the loss, and the parameters after a step of gradient descent."""
     names = [name for name, _ in model.named_parameters()]
