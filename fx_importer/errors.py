@@ -186,6 +186,11 @@ class CrashedError(FxImporterError):
         return "\n".join([*lines, *([f"reproducer in {self.report}"] if self.report else ())])
 
 
+def first_line(error: BaseException) -> str:
+    """Return the type of ``error`` and the first line of its message, which may be empty."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
 def __getattr__(name: str) -> object:
     """Return the object that a name of version 0.1 stands for now."""
     if name == "Refusal":

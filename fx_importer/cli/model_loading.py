@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fx_importer.errors import UsageError
+from fx_importer.errors import UsageError, first_line
 from fx_importer.fx_graph.program_files import read_program
 
 ACCEPTED = "a .pt2 file that torch.export.save wrote, or package.module:callable"
@@ -50,9 +50,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             raise UsageError(f"there is no module '{error.name}' in {here} or among the installed packages") from error
-        raise UsageError(f"importing '{name}' failed{_where(error)}: {_first_line(error)}") from error
+        raise UsageError(f"importing '{name}' failed{_where(error)}: {first_line(error)}") from error
     except (Exception, SystemExit) as error:
-        raise UsageError(f"importing '{name}' failed{_where(error)}: {_first_line(error)}") from error
+        raise UsageError(f"importing '{name}' failed{_where(error)}: {first_line(error)}") from error
 
 
 def _find(module: ModuleType, name: str) -> Any:
@@ -68,7 +68,7 @@ def _call(spec: str, function: Any) -> tuple[Any, Sequence[Any], Mapping[str, An
     try:
         returned = function()
     except (Exception, SystemExit) as error:
-        raise UsageError(f"calling '{spec}' without arguments failed{_where(error)}: {_first_line(error)}") from error
+        raise UsageError(f"calling '{spec}' without arguments failed{_where(error)}: {first_line(error)}") from error
     match returned:
         case (model, tuple() | list() as args) if callable(model):
             return model, args, {}
@@ -84,10 +84,6 @@ def _described(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of ({', '.join(type(item).__name__ for item in value)})"
     return f"a {type(value).__name__}"
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _where(error: BaseException) -> str:

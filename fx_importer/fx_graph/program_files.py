@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fx_importer.errors import UsageError
+from fx_importer.errors import UsageError, first_line
 from fx_importer.fx_graph.program_checks import Unsafe, check_model
 
 _ENTRY = re.compile(
@@ -48,7 +48,7 @@ def read_program(path: Path, *, trust: bool = False) -> torch.export.ExportedPro
         try:
             return torch.export.load(path)
         except Exception as error:  # of any type, for a file that another torch wrote or that is damaged
-            reason = _first_line(logged[0] if logged else error)
+            reason = first_line(logged[0] if logged else error)
             raise UsageError(
                 f"torch.export.load of torch {torch.__version__} cannot read '{path}': {reason}"
             ) from error
@@ -61,7 +61,7 @@ def _checked_archive(path: Path) -> list[str]:
             names = archive.namelist()
             damaged = archive.testzip()
     except Exception as error:  # zipfile raises errors of many types for damaged archives
-        detail = "" if isinstance(error, zipfile.BadZipFile) else f" ({_first_line(error)})"
+        detail = "" if isinstance(error, zipfile.BadZipFile) else f" ({first_line(error)})"
         raise UsageError(
             f"'{path}' is not what torch.export.save writes: it is not a whole zip archive{detail}"
         ) from None
@@ -90,7 +90,7 @@ def _check_entries(path: Path, names: list[str]) -> None:
             _check_tensors(_json(reader, f"data/{kind}/model_{kind}_config.json"), kind)
         _check_unpickles(reader.get_record("data/sample_inputs/model.pt"))
     except (RuntimeError, ValueError, RecursionError) as error:
-        raise UsageError(f"'{path}' is not what torch.export.save writes: {_first_line(error)}") from None
+        raise UsageError(f"'{path}' is not what torch.export.save writes: {first_line(error)}") from None
 
 
 def _json(reader: Any, name: str) -> Any:
@@ -115,7 +115,7 @@ def _check_unpickles(example_inputs: bytes) -> None:
     try:
         torch.load(io.BytesIO(example_inputs), weights_only=True)
     except Exception as error:  # of any type; torch.export.load would then unpickle any object
-        raise Unsafe(f"its example inputs are not tensors, numbers and containers ({_first_line(error)})") from None
+        raise Unsafe(f"its example inputs are not tensors, numbers and containers ({first_line(error)})") from None
 
 
 @contextmanager
@@ -136,7 +136,3 @@ def _collecting_warnings() -> Iterator[list[BaseException]]:
     finally:
         for logger in loggers:
             logger.removeFilter(collect)
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

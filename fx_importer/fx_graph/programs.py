@@ -253,10 +253,24 @@ def run_decompositions(
 
     With ``launch_kernels``, operators of ``torch.library.triton_op`` become the launches of their kernels.
     """
-    with warnings.catch_warnings(), _few_overrides(program, rules):
+    with warnings.catch_warnings(), _few_overrides(program, rules), _no_guards_on_bases(program):
         # torch 2.13 copies pytree specs in a way that it warns of itself.
         warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\)", category=FutureWarning)
         return program.run_decompositions(rules, decompose_custom_triton_ops=launch_kernels)
+
+
+@contextmanager
+def _no_guards_on_bases(program: ExportedProgram) -> Iterator[None]:
+    """Leave out guards on the tensor that an example input was a view of: tracing has no such tensor, and fails.
+
+    torch 2.13 makes them for views with dynamic sizes, and of ``view_as_complex``.
+    """
+    if not hasattr(program, "_guards_code"):  # another torch
+        yield
+        return
+    guards = [each for each in program._guards_code if "._base." not in each]
+    with mock.patch.object(program, "_guards_code", guards):
+        yield
 
 
 @contextmanager

@@ -88,8 +88,12 @@ def test_crash_is_reported_in_its_cell(matrix):
 
 @pytest.mark.parametrize(
     "content, sentence",
-    [(b"no", "is not what torch.save writes"), ([torch.ones(2)], "does not hold a list of input sets")],
-    ids=["bytes", "tensors"],
+    [
+        (b"no", "is not what torch.save writes"),
+        (b"", "is not what torch.save writes: EOFError"),
+        ([torch.ones(2)], "does not hold a list of input sets"),
+    ],
+    ids=["bytes", "empty", "tensors"],
 )
 def test_invalid_inputs(matrix, tmp_path, content, sentence):
     file = tmp_path / "inputs.pt"

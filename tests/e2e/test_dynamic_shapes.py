@@ -427,6 +427,15 @@ def test_size_by_rounded_factor():
         others=lambda: [(normal(4, 5),)],
     ),
     Case(
+        "view_as_example_of_a_branch",
+        lambda: (
+            lambda x: torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)),
+            (normal(4, 3)[1:],),
+        ),
+        dynamic_shapes=({0: ANY},),
+        others=lambda: [(normal(5, 3),)],
+    ),
+    Case(
         "lstm",
         lambda: (nn.LSTM(4, 3, batch_first=True), (normal(2, 3, 4),)),
         dynamic_shapes=({0: ANY},),

@@ -14,7 +14,7 @@ from rich.console import Console
 from fx_importer.cli.commands.import_model import lower_model
 from fx_importer.diagnostics import progress
 from fx_importer.diagnostics.progress import counted, reporting_progress
-from fx_importer.errors import CrashedError, FxImporterError, UsageError
+from fx_importer.errors import CrashedError, FxImporterError, UsageError, first_line
 from fx_importer.execution import backend_named
 from fx_importer.mlir.module_io import check_writable, save_text
 from fx_importer.options import Options
@@ -114,7 +114,7 @@ def read_inputs(path: Path) -> list[Inputs]:
     try:
         sets: Any = torch.load(path, weights_only=True)
     except Exception as error:
-        raise UsageError(f"'{path}' is not what torch.save writes: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"'{path}' is not what torch.save writes: {first_line(error)}") from error
     if isinstance(sets, list) and sets:
         found = [each for each in sets if isinstance(each, tuple) and len(each) == 2 and isinstance(each[1], dict)]
         if len(found) == len(sets):

@@ -22,7 +22,7 @@ def check_describes(manifest: Manifest, module: ir.Module, source: str) -> None:
         UsageError: naming ``source``, where functions, arguments or results differ.
     """
     functions = functions_of(module)
-    problems: list[str] = []
+    problems: list[str] = [] if manifest.functions else ["it has no functions"]
     for name, function in manifest.functions.items():
         if name not in functions:
             problems.append(f"the module has no function '{name}'")
