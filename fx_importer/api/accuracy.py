@@ -159,10 +159,14 @@ def _given(quantized: torch.fx.GraphModule, call: Call) -> list[Any]:
     """Return the flat inputs of the quantized model for a call of the float model."""
     leaves = flat(*call)
     scales = quantized.meta.get("input_scales") or [None] * len(leaves)
-    return [
-        each if scale is None else (each / scale[0] + scale[1]).round().clamp(-128, 127).to(torch.int8)
-        for each, scale in zip(leaves, scales, strict=True)
-    ]
+    found: list[Any] = []
+    for each, scale, node in zip(leaves, scales, quantized.graph.find_nodes(op="placeholder"), strict=True):
+        if scale is not None:
+            kind = next(user.args[5] for user in node.users if kind_of(user) == "dequantize")
+            limits = torch.iinfo(kind)
+            each = (each / scale[0] + scale[1]).round().clamp(limits.min, limits.max).to(kind)
+        found.append(each)
+    return found
 
 
 def exported_quantized(quantized: torch.fx.GraphModule, call: Call) -> ExportedProgram:

@@ -14,7 +14,7 @@ from fx_importer.exporting import export_program
 from fx_importer.exporting.example_inputs import check_inputs
 from fx_importer.options import ExportOptions
 from fx_importer.quantization.calibration import Call, calls_of, check_like_first
-from fx_importer.quantization.pt2e import OBSERVERS, quantized
+from fx_importer.quantization.pt2e import ACTIVATIONS, OBSERVERS, quantized
 
 
 def quantize(
@@ -23,6 +23,7 @@ def quantize(
     *,
     integer_io: bool = False,
     observer: str = "histogram",
+    activations: str = "int8",
     keep_float: Collection[str] = (),
     dynamic_shapes: Any = None,
     strict: bool = False,
@@ -38,6 +39,8 @@ def quantize(
             around an integer model; their scales and zero points are in ``meta["input_scales"]`` and
             ``meta["result_scales"]``, by position, None for those that are not quantized.
         observer: ``"histogram"``, which chooses the range with the least error, or ``"minmax"``, the whole range.
+        activations: ``"int8"``, or ``"int16"``: symmetric, with products of 48 bits, for models whose activations have
+            a larger range than int8 can hold.
         keep_float: names of modules, or of values of the exported program, that stay in floating point: those that
             `accuracy` lists as worst.
         dynamic_shapes: as `torch.export.export` takes it.
@@ -56,9 +59,11 @@ def quantize(
     check_torchao()
     if observer not in OBSERVERS:
         raise UsageError(f"observer is {' or '.join(map(repr, OBSERVERS))}, and not {observer!r}")
+    if activations not in ACTIVATIONS:
+        raise UsageError(f"activations is {' or '.join(map(repr, ACTIVATIONS))}, and not {activations!r}")
     calls = calls_of(calibration)
     program = exported(f, calls, ExportOptions(dynamic_shapes=dynamic_shapes, strict=strict))
-    return quantized(program.module(check_guards=False), calls, observer, integer_io, keep_float)
+    return quantized(program.module(check_guards=False), calls, observer, integer_io, keep_float, activations)
 
 
 def check_torchao() -> None:

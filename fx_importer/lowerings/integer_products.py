@@ -14,13 +14,14 @@ from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.stablehlo import StablehloEmitter
 from fx_importer.mlir.bindings import ir, stablehlo_d
 from fx_importer.mlir.emit_linalg import LinalgOps
-from fx_importer.quantization import integer, operators, operators_of_layers
+from fx_importer.quantization import integer, operators, operators_of_int16, operators_of_layers
 
 _DECOMPOSED = {
     operators: (
         *("to_signed", "to_unsigned", "rescale", "binary", "conv2d", "linear", "matmul", "sum", "max_pool2d"),
         *("avg_pool2d", "table", "softmax"),
     ),
+    operators_of_int16: ("wide_conv2d", "wide_linear", "wide_table", "wide_softmax"),
     operators_of_layers: ("normalize", "resize_nearest", "resize_bilinear", "conv_transpose2d"),
 }
 
@@ -43,6 +44,8 @@ def stablehlo_convolution(
     """Emit a convolution of ``x[N, C, H, W]`` with ``weight[O, C / groups, h, w]``."""
     if groups > 1 and emit.shape(weight)[1] == 1:  # IREE 3.13 makes no depthwise convolution of i8 with a result of i32
         x, weight = emit.cast(x, "i32"), emit.cast(weight, "i32")
+    if emit.element(emit.results[0]) == "i64":
+        x, weight = emit.cast(x, "i64"), emit.cast(weight, "i64")
     numbers = "#stablehlo.conv<[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]>"
     attributes = {
         "window_strides": emit.array(stride),
@@ -70,6 +73,8 @@ def stablehlo_matmul(emit: StablehloEmitter, a: ir.Value, b: ir.Value) -> ir.Val
 
 def _dot(emit: StablehloEmitter, a: ir.Value, b: ir.Value, batches: int, inner: int) -> ir.Value:
     """Emit products over the last axis of ``a`` and the axis ``inner`` of ``b``; the first ``batches`` are shared."""
+    if emit.element(emit.results[0]) == "i64":
+        a, b = emit.cast(a, "i64"), emit.cast(b, "i64")
     numbers = stablehlo_d.DotDimensionNumbers.get(
         lhs_batching_dimensions=list(range(batches)),
         rhs_batching_dimensions=list(range(batches)),
@@ -102,7 +107,7 @@ def linalg_convolution(
         return _product(emit, "depthwise_conv_2d_nchw_chw", x, weight, result, attributes)
     x = emit.reshape(x, [batch, groups, channels // groups, *sizes])
     weight = emit.reshape(weight, [groups, filters // groups, depth, *kernel])
-    grouped = emit.tensor([batch, groups, filters // groups, *emit.shape(result)[2:]], "i32")
+    grouped = emit.tensor([batch, groups, filters // groups, *emit.shape(result)[2:]], emit.element(result))
     sums = _product(emit, "conv_2d_ngchw_gfchw", x, weight, grouped, attributes)
     return emit.reshape(sums, [size or 0 for size in emit.shape(result)])
 
@@ -124,12 +129,13 @@ def linalg_matmul(emit: LinalgEmitter, a: ir.Value, b: ir.Value) -> ir.Value:
 def _product(
     emit: LinalgEmitter, name: str, a: ir.Value, b: ir.Value, result: ir.Type, attributes: dict[str, ir.Attribute]
 ) -> ir.Value:
-    """Emit a named operation that adds products of i8 elements, extended to i32, to zeros."""
+    """Emit a named operation that adds products of integers, extended to the type of the result, to zeros."""
+    kind = emit.element(result)
 
     def body(inside: LinalgOps, elements: Sequence[ir.Value]) -> Sequence[ir.Value]:
-        left, right = (inside.value("arith.extsi", "i32", each) for each in elements[:2])
-        product = inside.value("arith.muli", "i32", left, right)
-        return [inside.value("arith.addi", "i32", elements[2], product)]
+        left, right = (inside.value("arith.extsi", kind, each) for each in elements[:2])
+        product = inside.value("arith.muli", kind, left, right)
+        return [inside.value("arith.addi", kind, elements[2], product)]
 
     sizes = [size or 0 for size in emit.shape(result)]
     zeros = emit.fill_with_zeros(emit.empty(sizes, ir.RankedTensorType(result).element_type))

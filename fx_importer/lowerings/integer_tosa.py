@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fx_importer.lowerings.integer_tosa_windows import convolution, exact, nchw, nhwc
+from fx_importer.lowerings.integer_tosa_windows import accumulator, constant, convolution, exact, nchw, nhwc
 from fx_importer.lowerings.lowering_rules import lowers
 from fx_importer.lowerings.tosa import TosaEmitter
 from fx_importer.mlir.bindings import ir
@@ -32,7 +32,7 @@ def to_unsigned(emit: TosaEmitter, x: ir.Value) -> ir.Value:
 @lowers(integer.rescale.default, into="tosa")
 def rescale(emit: TosaEmitter, x: ir.Value, zero_point: int, multiplier: int, shift: int, *out: int) -> ir.Value:
     """Emit a rescale to another zero point, and a clamp."""
-    if (multiplier, shift) == _UNCHANGED and zero_point == out[0]:
+    if (multiplier, shift) == _UNCHANGED and zero_point == out[0] and x.type == emit.results[0]:
         return _clamped(emit, x, *out[1:])
     return result_of(emit, x, [multiplier], [shift], *out, zero_point=zero_point)
 
@@ -107,8 +107,8 @@ def matmul(
 ) -> ir.Value:
     """Emit a batch of products of matrices."""
     left, right = (emit.reshape(x, [-1, *(size or 0 for size in emit.shape(x)[-2:])]) for x in (a, b))
-    zeros = [emit.constant_i8(each) for each in zero_points]
-    kind = emit.tensor([*emit.shape(left)[:2], emit.shape(right)[-1]], "i32")
+    zeros = [constant(emit, each, emit.element(a)) for each in zero_points]
+    kind = emit.tensor([*emit.shape(left)[:2], emit.shape(right)[-1]], accumulator(emit, a))
     result = result_of(emit, emit.value("tosa.matmul", kind, left, right, *zeros), [multiplier], [shift], *out)
     sizes = [*emit.shape(a)[:-1], emit.shape(b)[-1]]
     return emit.reshape(result, [size or 0 for size in sizes])
@@ -160,7 +160,7 @@ def table(emit: TosaEmitter, x: ir.Value, entries: ir.Value) -> ir.Value:
 def _pooled(emit: TosaEmitter, x: ir.Value) -> ir.Type:
     """Return the type of a pool of ``x[N, H, W, C]``."""
     batch, channels, height, width = emit.shape(emit.results[0])
-    return emit.tensor([batch, height, width, channels], "i8")
+    return emit.tensor([batch, height, width, channels], emit.element(x))
 
 
 def _windows(
@@ -177,11 +177,12 @@ def result_of(
     out_zero_point: int,
     low: int,
     high: int,
+    bits: int = 8,
     *,
     zero_point: int = 0,
 ) -> ir.Value:
-    """Emit the rescale of ``sums`` to i8, by one scale or by one for each element of the last axis, and a clamp."""
-    narrow = rescaled(emit, sums, "i8", multipliers, shifts, zero_point, out_zero_point)
+    """Emit the rescale of ``sums`` to i8 or i16, by one scale or one for each element of the last axis, and a clamp."""
+    narrow = rescaled(emit, sums, f"i{bits}", multipliers, shifts, zero_point, out_zero_point)
     return _clamped(emit, narrow, low, high)
 
 
@@ -199,19 +200,16 @@ def rescaled(
 
     ``unsigned`` names the attribute that says that the operand or the result is; their zero point is in bits of i8.
     """
-    dtypes = {"i8": np.int8, "i32": np.int32}
+    wide = emit.element(x) == "i48"  # its multipliers have 15 bits
     constants = [
-        emit.const_array(np.array(values, dtype))
-        for values, dtype in (
-            (multipliers, np.int32),
-            (shifts, np.int8),
-            ([zero_point], dtypes[emit.element(x)]),
-            ([out_zero_point], dtypes[element]),
-        )
+        emit.const_array(np.array(multipliers, np.int16 if wide else np.int32)),
+        emit.const_array(np.array(shifts, np.int8)),
+        constant(emit, zero_point, emit.element(x)),
+        constant(emit, out_zero_point, element),
     ]
     no, yes = emit.attribute("false"), emit.attribute("true")
     attributes = {
-        "scale32": yes,
+        "scale32": no if wide else yes,
         "rounding_mode": emit.attribute("#tosa.rounding_mode<SINGLE_ROUND>"),
         "per_channel": yes if len(multipliers) > 1 else no,
         "input_unsigned": no,
@@ -221,9 +219,11 @@ def rescaled(
 
 
 def _clamped(emit: TosaEmitter, x: ir.Value, low: int, high: int) -> ir.Value:
-    if (low, high) == (-128, 127):
+    element = emit.element(x)
+    half = 2 ** (int(element[1:]) - 1)
+    if (low, high) == (-half, half - 1):
         return x
-    bounds = {"min_val": emit.attribute(f"{low} : i8"), "max_val": emit.attribute(f"{high} : i8")}
+    bounds = {"min_val": emit.attribute(f"{low} : {element}"), "max_val": emit.attribute(f"{high} : {element}")}
     return emit.op("tosa.clamp", [x.type], [x], bounds).result
 
 

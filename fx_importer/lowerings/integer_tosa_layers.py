@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fx_importer.lowerings.integer_tosa import RULES, rescaled, result_of
+from fx_importer.lowerings.integer_tosa_int16 import INT16
 from fx_importer.lowerings.integer_tosa_softmax import looked_up, softmax
 from fx_importer.lowerings.integer_tosa_windows import nchw, nhwc
 from fx_importer.lowerings.lowering_registry import Lowerings
@@ -100,7 +101,7 @@ def _resized(
     emit: TosaEmitter, x: ir.Value, mode: str, scale: Sequence[int], offset: Sequence[int], border: Sequence[int]
 ) -> ir.Value:
     x, (batch, channels, *sizes) = nhwc(emit, x), emit.shape(emit.results[0])
-    kind = emit.tensor([batch, *sizes, channels], "i8" if mode.startswith("N") else "i32")
+    kind = emit.tensor([batch, *sizes, channels], emit.element(x) if mode.startswith("N") else "i32")
     operands = [x, *map(emit.const_shape, (scale, offset, border))]
     return emit.op("tosa.resize", [kind], operands, {"mode": emit.attribute(f"#tosa.resize_mode<{mode}>")}).result
 
@@ -133,5 +134,5 @@ def conv_transpose2d(
     return nchw(emit, result_of(emit, sums, multipliers, shifts, *out))
 
 
-INTEGER_TOSA = Lowerings((*RULES, softmax, normalize, resize_nearest, resize_bilinear, conv_transpose2d))
+INTEGER_TOSA = Lowerings((*RULES, *INT16, softmax, normalize, resize_nearest, resize_bilinear, conv_transpose2d))
 """The rules of all operators."""

@@ -34,14 +34,18 @@ def softmax(
     powers = looked_up(emit, place, high, low)
     if mask is not None:
         powers = emit.select(mask, powers, emit.constant(0, "i32"))
+    return result_of(emit, quotients(emit, powers, axis), [multiplier], [shift], *out)
+
+
+def quotients(emit: TosaEmitter, powers: ir.Value, axis: int) -> ir.Value:
+    """Emit the quotients of powers of 15 bits and their sums along ``axis``, with 15 bits, rounded."""
     sums = emit.maximum(emit.sum(powers, [axis], keepdim=True), 1)
     one = emit.constant(1, "i32")
     rounding = emit.attribute("false")
     half = emit.op(
         "tosa.arithmetic_right_shift", [sums.type], [sums, _of_rank(emit, one, sums)], {"round": rounding}
     ).result
-    quotients = emit.div(emit.add(emit.mul(powers, 2**15), half), sums)
-    return result_of(emit, quotients, [multiplier], [shift], *out)
+    return emit.div(emit.add(emit.mul(powers, 2**15), half), sums)
 
 
 def looked_up(emit: TosaEmitter, place: ir.Value, high: ir.Value, low: ir.Value) -> ir.Value:

@@ -18,6 +18,16 @@ def nchw(emit: TosaEmitter, x: ir.Value) -> ir.Value:
     return emit.transpose(x, (0, 3, 1, 2))
 
 
+def constant(emit: TosaEmitter, value: int, element: str) -> ir.Value:
+    """Emit a constant of one element, such as a zero point."""
+    return emit.const(emit.attribute(f"dense<{value}> : tensor<1x{element}>"))
+
+
+def accumulator(emit: TosaEmitter, x: ir.Value) -> str:
+    """Return the element type of sums of products of ``x``."""
+    return "i48" if emit.element(x) == "i16" else "i32"
+
+
 def exact(
     emit: TosaEmitter, x: ir.Value, extents: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> tuple[ir.Value, list[int]]:
@@ -47,7 +57,8 @@ def convolution(
     groups: int,
     zero_point: int,
 ) -> ir.Value:
-    """Emit the sums of a convolution of ``x[N, H, W, C]`` with ``weight[O, C / groups, h, w]``, in i32."""
+    """Emit the sums of a convolution of ``x[N, H, W, C]`` with ``weight[O, C / groups, h, w]``, in i32 or i48."""
+    sums = accumulator(emit, x)
     channels, depth, *kernel = (size or 0 for size in emit.shape(weight))
     extents = [by * (size - 1) + 1 for by, size in zip(dilation, kernel, strict=True)]
     x, pad = exact(emit, x, extents, stride, padding)
@@ -56,16 +67,16 @@ def convolution(
         (size + sum(pad[2 * axis : 2 * axis + 2]) - extents[axis]) // stride[axis] + 1
         for axis, size in enumerate(sizes)
     ]
-    zeros = [emit.constant_i8(zero_point), emit.constant_i8(0)]
+    zeros = [constant(emit, zero_point, emit.element(x)), emit.constant_i8(0)]
     attributes = {
         "pad": emit.array(pad),
         "stride": emit.array(stride),
         "dilation": emit.array(dilation),
-        "acc_type": emit.attribute("i32"),
+        "acc_type": emit.attribute(sums),
     }
 
     def emitted(name: str, x: ir.Value, weight: ir.Value, bias: ir.Value) -> ir.Value:
-        kind = emit.tensor([batch, *counts, *emit.shape(bias)], "i32")
+        kind = emit.tensor([batch, *counts, *emit.shape(bias)], sums)
         return emit.op(name, [kind], [x, weight, bias, *zeros], attributes).result
 
     if depth == 1 and groups == of_x and groups > 1:

@@ -14,7 +14,7 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.movement import MOVEMENT
 from fx_importer.quantization.operators import integer
 from fx_importer.quantization.qdq import kind_of
-from fx_importer.quantization.scales import NoIntegerForm, Params
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.scope import Scope
 
 _CLAMPS = (aten.clamp.default, aten.hardtanh.default, aten.clamp_min.default, aten.clamp_max.default)
@@ -77,7 +77,12 @@ def table_of(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     if len(sources) != 1:
         raise NoIntegerForm(f"it is a function of {len(sources)} tensors, and tables are of one")
     ((x, given),) = sources
-    steps = torch.arange(-128, 128).clamp(given.low, given.high)
+    wide = 16 in (given.bits, params.bits)
+    if wide and given.bits == 8:
+        levels = (0, -(2**15), 2**15 - 1)
+        x = scope.call(node, integer.rescale.default, x, given.zero_point, 2**30, 23, *levels, 16)
+        given = Params(given.scale / 2**7, *levels, 16)
+    steps = torch.arange(513) * 128 - 2**15 if wide else torch.arange(-128, 128).clamp(given.low, given.high)
     values: dict[fx.Node, Tensor] = dict.fromkeys(leaves, (steps - given.zero_point).float() * given.scale)
     for each in order:
         if (known := scope.constants.value(each)) is not None:
@@ -88,6 +93,14 @@ def table_of(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     result = values[node].float()
     if not result.isfinite().all():
         raise NoIntegerForm("it is not finite everywhere in the range of its operand")
+    if wide:
+        finer = 1 if params.bits == 16 else 2**7
+        entries = (result.double() / params.scale * finer).round().clamp(-(2**15), 2**15 - 1)
+        if int(entries.diff().abs().max()) >= 2**15:
+            raise NoIntegerForm("it rises by more than TOSA's table of int16 can")
+        held = scope.constants.add(entries.to(torch.int16))
+        by = multiplier_and_shift(2.0**-7 / finer, 2.0**22)
+        return scope.call(node, integer.wide_table.default, x, held, *by, *out_of(params))
     entries = ((result / params.scale).round() + params.zero_point).clamp(params.low, params.high)
     return scope.call(node, integer.table.default, x, scope.constants.add(entries.to(torch.int8)))
 

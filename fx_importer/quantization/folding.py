@@ -26,7 +26,7 @@ from fx_importer.quantization.graph_constants import GraphConstants
 from fx_importer.quantization.movement import MOVEMENT, move
 from fx_importer.quantization.operators import integer
 from fx_importer.quantization.qdq import is_quantized, is_unsigned, kind_of, params_of
-from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.written_values import without_writes
 
@@ -173,7 +173,7 @@ class _Folder(Scope):
             raise NoIntegerForm("an input of the program")
         if (bounds := clamp_bounds(node)) is not None:
             low, high = (params.quantized(each) for each in bounds)
-            return self.integer(node.args[0], Params(params.scale, params.zero_point, min(low, high), high))
+            return self.integer(node.args[0], replace(params, low=min(low, high), high=high))
         if (factor := positive_factor(node)) is not None:
             return self.integer(node.args[0], replace(params, scale=params.scale / factor))
         if node.target in MOVEMENT:
@@ -200,13 +200,11 @@ class _Folder(Scope):
         return self.call(at, integer.to_signed.default, x)
 
     def _rescaled(self, at: fx.Node, x: fx.Node, old: Params, new: Params) -> fx.Node:
-        same = (old.scale, old.zero_point) == (new.scale, new.zero_point)
+        same = (old.scale, old.zero_point, old.bits) == (new.scale, new.zero_point, new.bits)
         if same and new.low <= old.low and old.high <= new.high:
             return x
         multiplier, shift = multiplier_and_shift(1.0 if same else old.scale / new.scale, old.reach)
-        return self.call(
-            at, integer.rescale.default, x, old.zero_point, multiplier, shift, new.zero_point, new.low, new.high
-        )
+        return self.call(at, integer.rescale.default, x, old.zero_point, multiplier, shift, *out_of(new))
 
     def _quantized(self, node: fx.Node) -> tuple[fx.Node, Params] | None:
         if kind_of(node) == "dequantize":

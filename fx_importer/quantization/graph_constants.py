@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ class GraphConstants:
         self._values: dict[fx.Node, Tensor | None] = {}
         self._added: dict[str, Tensor] = {}
         self._placeholders: dict[str, str] = {}
+        self._shared: dict[tuple[torch.dtype, torch.Size, bytes], fx.Node] = {}
 
     def value(self, node: object) -> Tensor | None:
         """Return the value of a node that depends on no input, and None for others and for weights without values."""
@@ -67,8 +69,18 @@ class GraphConstants:
         return found if isinstance(found, Tensor) else None
 
     def add(self, tensor: Tensor) -> fx.Node:
-        """Add ``tensor`` as a constant; return its placeholder."""
+        """Return a placeholder of ``tensor``: that of the constant with these elements, or a new one."""
         tensor = tensor.contiguous()
+        key = _content(tensor)
+        if key not in self._shared:
+            self._shared[key] = self._add(tensor)
+        return self._shared[key]
+
+    def shared(self, node: fx.Node, tensor: Tensor) -> fx.Node:
+        """Return the first placeholder of ``tensor``, which ``node`` is one of."""
+        return self._shared.setdefault(_content(tensor.contiguous()), node)
+
+    def _add(self, tensor: Tensor) -> fx.Node:
         target = f"integer_{len(self._added)}"
         self._added[target] = tensor
         with self._graph.inserting_before(next(iter(self._graph.nodes))):
@@ -92,3 +104,7 @@ class GraphConstants:
         signature = self._program.graph_signature
         changed = type(signature)([*specs, *signature.input_specs], signature.output_specs)
         return with_graph(self._program, self._graph, changed, constants=constants)
+
+
+def _content(tensor: Tensor) -> tuple[torch.dtype, torch.Size, bytes]:
+    return tensor.dtype, tensor.shape, hashlib.sha256(tensor.numpy()).digest()

@@ -106,7 +106,7 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
     ``args``.
     """
     found = folded(program)
-    graph = fx.GraphModule(torch.nn.Module(), program.graph)
+    graph = fx.GraphModule(program.graph_module, program.graph)
     names = set(found.replaced.values())
     expected = values_of(graph, [*_held(program), *args], names)
     steps: dict[str, int] = {}
@@ -124,7 +124,7 @@ def steps_from_qdq(program: ExportedProgram, args: Sequence[Any]) -> dict[str, i
             return expected[name]
 
     with torch.no_grad():
-        integers = fx.GraphModule(torch.nn.Module(), found.program.graph)
+        integers = fx.GraphModule(found.program.graph_module, found.program.graph)
         Forced(integers).run(*_held(found.program), *args, enable_io_processing=False)
     return steps
 

@@ -1,4 +1,4 @@
-"""Operators on int8 tensors, ``fx_importer_integer.*``, with TOSA's arithmetic in eager PyTorch.
+"""Operators on int8 and int16 tensors, ``fx_importer_integer.*``, with TOSA's arithmetic in eager PyTorch.
 
 Results are ``clamp(rescale(accumulator) + zero_point, low, high)``, where ``rescale`` multiplies by ``multiplier * 2 **
 -shift``. Zero points named ``zero_point`` are those of the operands. Paddings are top, bottom, left, right. ``offset``
@@ -24,7 +24,7 @@ integer: Any = torch.ops.fx_importer_integer
 """The namespace of the operators."""
 
 _LIBRARY = torch.library.Library("fx_importer_integer", "DEF")
-_OUT = "int out_zero_point, int low, int high"
+_OUT = "int out_zero_point, int low, int high, int bits=8"
 ONE = f"int multiplier, int shift, {_OUT}"
 """The last parameters of operators that rescale by one scale."""
 EACH = f"int[] multipliers, int[] shifts, {_OUT}"
@@ -103,8 +103,9 @@ def conv2d(
 
 @defines("Tensor x, Tensor weight, int[] stride, int[] dilation, int groups")
 def conv2d_sums(x: Tensor, weight: Tensor, stride: list[int], dilation: list[int], groups: int) -> Tensor:
-    """Return the convolution of int8 tensors as int32, without padding. Sums in float64 are exact."""
-    return F.conv2d(x.double(), weight.double(), None, stride, 0, dilation, groups).long().int()
+    """Return the convolution of int8 tensors as int32, or of int16 as int64. Sums in float64 are exact."""
+    sums = F.conv2d(x.double(), weight.double(), None, stride, 0, dilation, groups).long()
+    return sums if x.dtype is torch.int16 else sums.int()
 
 
 @defines(f"Tensor x, Tensor weight, Tensor bias, Tensor offset, int zero_point, {EACH}")
@@ -125,8 +126,9 @@ def linear(
 
 @defines("Tensor x, Tensor weight")
 def linear_sums(x: Tensor, weight: Tensor) -> Tensor:
-    """Return ``x[M, K]`` times ``weight[N, K]`` transposed, of int8, as int32."""
-    return F.linear(x.double(), weight.double()).long().int()
+    """Return ``x[M, K]`` times ``weight[N, K]`` transposed, of int8, as int32, or of int16, as int64."""
+    sums = F.linear(x.double(), weight.double()).long()
+    return sums if x.dtype is torch.int16 else sums.int()
 
 
 @defines(f"Tensor a, Tensor b, int[] zero_points, {ONE}")
@@ -145,7 +147,8 @@ def matmul(a: Tensor, b: Tensor, zero_points: Sequence[int], *out: int) -> Tenso
 @defines("Tensor a, Tensor b")
 def matmul_sums(a: Tensor, b: Tensor) -> Tensor:
     """Return the products of matrices ``a[B, M, K]`` and ``b[B, K, N]``, of int8, as int32."""
-    return torch.matmul(a.double(), b.double()).long().int()
+    sums = torch.matmul(a.double(), b.double()).long()
+    return sums if a.dtype is torch.int16 else sums.int()
 
 
 @defines(f"Tensor x, int[] axes, bool keepdim, int zero_point, {ONE}")
@@ -157,7 +160,7 @@ def sum(x: Tensor, axes: list[int], keepdim: bool, zero_point: int, *out: int) -
 @defines("Tensor x, int[] kernel, int[] stride, int[] padding")
 def max_pool2d(x: Tensor, kernel: list[int], stride: list[int], padding: Sequence[int]) -> Tensor:
     """Return the largest elements of windows of ``x[N, C, H, W]``."""
-    padded = padded_by(x, padding, -128) if any(padding) else x
+    padded = padded_by(x, padding, torch.iinfo(x.dtype).min) if any(padding) else x
     for axis, size, step in zip((2, 3), kernel, stride, strict=True):
         last = (padded.shape[axis] - size) // step * step + 1
         padded = functools.reduce(torch.maximum, (padded[_along(axis, i, i + last, step)] for i in range(size)))
@@ -233,7 +236,8 @@ def by_channel(
 
 
 def result_of(
-    sums: Tensor, multiplier: Tensor | int, shift: Tensor | int, zero_point: int, low: int, high: int
+    sums: Tensor, multiplier: Tensor | int, shift: Tensor | int, zero_point: int, low: int, high: int, bits: int = 8
 ) -> Tensor:
-    """Return ``sums`` rescaled to int8."""
-    return (rescaled(sums, multiplier, shift) + zero_point).clamp(low, high).to(torch.int8)
+    """Return ``sums`` rescaled to int8, or to int16 with ``bits`` of 16."""
+    levels = (rescaled(sums, multiplier, shift) + zero_point).clamp(low, high)
+    return levels.to(torch.int8 if bits == 8 else torch.int16)

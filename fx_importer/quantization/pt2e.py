@@ -18,6 +18,11 @@ from fx_importer.quantization.outside import integers_outside
 from fx_importer.quantization.plan import WEIGHTED, Plan, is_huge, planned
 
 _INT8: dict[str, Any] = {"dtype": torch.int8, "quant_min": -128, "quant_max": 127}
+ACTIVATIONS: dict[str, dict[str, Any]] = {
+    "int8": _INT8,
+    "int16": {"dtype": torch.int16, "quant_min": -(2**15), "quant_max": 2**15 - 1},
+}
+"""Dtypes and ranges of activations. Those of int16 are symmetric."""
 _LEAST_SCALE = 2.0**-16
 """Of values that are all zero, and of weights whose channel is."""
 OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
@@ -25,7 +30,12 @@ OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
 
 
 def quantized(
-    module: fx.GraphModule, calls: Sequence[Call], observer: str, integer_io: bool, kept: Collection[str] = ()
+    module: fx.GraphModule,
+    calls: Sequence[Call],
+    observer: str,
+    integer_io: bool,
+    kept: Collection[str] = (),
+    activations: str = "int8",
 ) -> fx.GraphModule:
     """Return ``module``, an exported program, with quantize and dequantize operators, calibrated by ``calls``.
 
@@ -38,7 +48,9 @@ def quantized(
     entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
     normalize(module)
     excluded = _huge_values(module, *calls[0])
-    prepared = entry.prepare_pt2e(module, _quantizer(lambda graph: planned(graph, excluded, kept), observer))
+    prepared = entry.prepare_pt2e(
+        module, _quantizer(lambda graph: planned(graph, excluded, kept), observer, activations)
+    )
     with torch.no_grad():
         _calibrate(prepared, calls)
         converted = entry.convert_pt2e(prepared)
@@ -52,7 +64,7 @@ def float_reference(module: fx.GraphModule) -> fx.GraphModule:
     """Return ``module``, an exported program, as `quantized` quantizes it: its nodes have the same names."""
     entry = importlib.import_module("torchao.quantization.pt2e.quantize_pt2e")
     normalize(module)
-    nothing = _quantizer(lambda graph: Plan({}, {}, {}, {}), "minmax")
+    nothing = _quantizer(lambda graph: Plan({}, {}, {}, {}), "minmax", "int8")
     return entry.prepare_pt2e(module, nothing)
 
 
@@ -81,13 +93,15 @@ def _calibrate(prepared: fx.GraphModule, calls: Iterable[Call]) -> None:
             each.remove()
 
 
-def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str) -> Any:
+def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str, activations: str) -> Any:
     """Return a quantizer of torchao that annotates what ``plan`` says."""
     observers = importlib.import_module("torchao.quantization.pt2e.observer")
     library = importlib.import_module("torchao.quantization.pt2e.quantizer")
     ranges = getattr(observers, OBSERVERS[observer]).with_args(eps=_LEAST_SCALE)
     by_channel = observers.PerChannelMinMaxObserver.with_args(eps=_LEAST_SCALE)
-    activation = library.QuantizationSpec(**_INT8, observer_or_fake_quant_ctr=ranges, qscheme=torch.per_tensor_affine)
+    levels, wide = ACTIVATIONS[activations], activations == "int16"
+    scheme = torch.per_tensor_symmetric if wide else torch.per_tensor_affine
+    activation = library.QuantizationSpec(**levels, observer_or_fake_quant_ctr=ranges, qscheme=scheme)
 
     def weight(axis: int) -> Any:
         return library.QuantizationSpec(
@@ -98,8 +112,10 @@ def _quantizer(plan: Callable[[fx.Graph], Plan], observer: str) -> Any:
         )
 
     def fixed(scale: float, zero_point: int) -> Any:
-        kwargs = {"scale": scale, "zero_point": zero_point, "qscheme": torch.per_tensor_affine}
-        return library.FixedQParamsQuantizationSpec(**_INT8, **kwargs)
+        if wide:  # the same range
+            scale, zero_point = 2.0**-15, 0
+        kwargs = {"scale": scale, "zero_point": zero_point, "qscheme": scheme}
+        return library.FixedQParamsQuantizationSpec(**levels, **kwargs)
 
     class Planned(library.Quantizer):
         def annotate(self, model: fx.GraphModule) -> fx.GraphModule:

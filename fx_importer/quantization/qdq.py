@@ -44,7 +44,7 @@ def is_quantized(graph: fx.Graph) -> bool:
 
 
 def params_of(node: fx.Node, value: Value) -> Params | None:
-    """Return the parameters of an operator per tensor on int8; None for others, and for computed scales.
+    """Return the parameters of an operator per tensor on int8, or symmetric on int16; None for others.
 
     Those of uint8 are of the values less 128, which are int8.
 
@@ -59,6 +59,8 @@ def params_of(node: fx.Node, value: Value) -> Params | None:
     check_scales(node, [scale])
     if not low <= zero_point <= high:
         raise UsageError(f"{_place(node)}: the zero point {zero_point} is outside of the range {low} to {high}")
+    if dtype is torch.int16 and zero_point == 0:  # TOSA's int16 has no zero points
+        return Params(float(scale), 0, int(low), int(high), 16)
     offset = 128 if dtype is torch.uint8 else 0
     if dtype not in (torch.int8, torch.uint8) or low < offset - 128 or high > offset + 127:
         return None

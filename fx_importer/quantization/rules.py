@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.operators import integer
 from fx_importer.quantization.qdq import Weight, weight_of
-from fx_importer.quantization.scales import ADDED_BITS, NoIntegerForm, Params, multiplier_and_shift
+from fx_importer.quantization.scales import ADDED_BITS, NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.windows import four_sides, pair, pool_windows, same_padding, shape_of
 
@@ -26,11 +26,6 @@ def arguments(node: fx.Node) -> dict[str, Any]:
     given = {each.name: each.default_value for each in schema if each.has_default_value()}
     given |= {each.name: value for each, value in zip(schema, node.args, strict=False)}
     return given | dict(node.kwargs)
-
-
-def out_of(params: Params) -> tuple[int, int, int]:
-    """Return the last arguments of operators that rescale."""
-    return params.zero_point, params.low, params.high
 
 
 # --- products with weights ----------------------------------------------------------------------------------------
@@ -53,6 +48,9 @@ def convolution(scope: Scope, node: fx.Node, given: dict[str, Any], params: Para
     padding, shape = given["padding"], shape_of(weight)
     sides = same_padding(padding, shape, dilation) if isinstance(padding, str) else four_sides(pair(padding))
     windows = (stride, sides, dilation, given["groups"])
+    if of_x.bits == 16:
+        made = scope.call(node, integer.wide_conv2d.default, x, weight, *biases, *windows, *scales, *out_of(params))
+        return scope.call(node, aten.squeeze.dim, made, 2) if added else made
     made = scope.call(
         node, integer.conv2d.default, x, weight, *biases, *windows, of_x.zero_point, *scales, *out_of(params)
     )
@@ -75,6 +73,8 @@ def _product(scope: Scope, node: fx.Node, x: Any, weight: Weight, bias: Any, par
     shape_of(node)
     source, of_x = scope.quantized(x)
     integers, *biases, scales = weighted(scope, weight, bias, of_x, params)
+    if of_x.bits == 16:
+        return scope.call(node, integer.wide_linear.default, source, integers, *biases, *scales, *out_of(params))
     return scope.call(
         node, integer.linear.default, source, integers, *biases, of_x.zero_point, *scales, *out_of(params)
     )
@@ -98,10 +98,11 @@ def _transposed(scope: Scope, node: fx.Node) -> Weight:
     return Weight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
 
 
-def weighted(
-    scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params
-) -> tuple[fx.Node, fx.Node, fx.Node, tuple[list[int], list[int]]]:
-    """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel."""
+def weighted(scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params) -> tuple[Any, ...]:
+    """Return the integers of a weight, of a bias, and of its offset, with multipliers and shifts, one or by channel.
+
+    For int16 activations the bias is a list, and there is no offset.
+    """
     if weight.values.dtype is not torch.int8:
         raise NoIntegerForm(f"its weights are {weight.values.dtype}, and not torch.int8")
     if int(weight.zero_points.abs().max()):
@@ -114,16 +115,21 @@ def weighted(
     sums = _bias(scope, bias, channels, products)
     # What the accumulator of a channel can hold.
     bounds = weight.values.double().abs().flatten(1).sum(1) * of_x.reach + sums.abs()
-    if float(bounds.max()) >= 2**31:
-        raise NoIntegerForm("its sums can exceed 32 bits")
+    wide = of_x.bits == 16
+    if float(bounds.max()) >= 2 ** (47 if wide else 31):
+        raise NoIntegerForm(f"its sums can exceed {48 if wide else 32} bits")
     ratios = (products / params.scale).tolist()
     limits = bounds.tolist() if len(ratios) == channels else [float(bounds.max())]
-    multipliers, shifts = zip(*map(multiplier_and_shift, ratios, limits), strict=True)
-    held = weight.source is not None and weight.source.op == "placeholder"
-    source = weight.source if held else scope.constants.add(weight.values)
+    pairs = [multiplier_and_shift(*each, wide) for each in zip(ratios, limits, strict=True)]
+    multipliers, shifts = zip(*pairs, strict=True)
+    if weight.source is not None and weight.source.op == "placeholder":
+        source = scope.constants.shared(weight.source, weight.values)
+    else:
+        source = scope.constants.add(weight.values)
+    if wide:
+        return source, sums.long().tolist(), (list(multipliers), list(shifts))
     offset = sums - of_x.zero_point * weight.values.double().flatten(1).sum(1)
     constants = [scope.constants.add(each.long().to(torch.int32)) for each in (sums, offset)]
-    assert source is not None
     return source, constants[0], constants[1], (list(multipliers), list(shifts))
 
 
@@ -146,7 +152,9 @@ def _matmul(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
         raise NoIntegerForm(f"its operands of sizes {shapes[0]} and {shapes[1]} are no batches of equal size")
     (a, of_a), (b, of_b) = scope.quantized(left), scope.quantized(right)
     bound = float(shapes[0][-1] * of_a.reach * of_b.reach)
-    scale = multiplier_and_shift(of_a.scale * of_b.scale / params.scale, bound)
+    if of_a.bits != of_b.bits:
+        raise NoIntegerForm(f"its operands are int{of_a.bits} and int{of_b.bits}: quantize them alike")
+    scale = multiplier_and_shift(of_a.scale * of_b.scale / params.scale, bound, of_a.bits == 16)
     zero_points = [of_a.zero_point, of_b.zero_point]
     return scope.call(node, integer.matmul.default, a, b, zero_points, *scale, *out_of(params))
 
@@ -162,7 +170,7 @@ def _binary(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
         scales, out = [1.0, 1.0], of_a.scale * of_b.scale / params.scale
         bound = float(of_a.reach * of_b.reach)
     else:
-        common = 2 * max(of_a.scale, of_b.scale) / 2**ADDED_BITS
+        common = 2 * max(of_a.scale, of_b.scale) / 2 ** ADDED_BITS[max(of_a.bits, of_b.bits)]
         scales, out = [of_a.scale / common, of_b.scale / common], common / params.scale
         bound = scales[0] * of_a.reach + scales[1] * of_b.reach + 2
     parts = [multiplier_and_shift(scale, each.reach) for scale, each in zip(scales, (of_a, of_b), strict=True)]
@@ -223,6 +231,8 @@ def _averaged(
     scope: Scope, node: fx.Node, kernel: list[int], stride: list[int], sides: list[int], params: Params
 ) -> fx.Node:
     x, of_x = scope.quantized(node.args[0])
+    if of_x.bits == 16:
+        raise NoIntegerForm("average pools of int16 have no integer form")
     if of_x.scale > params.scale * 1.001:  # what was rounded once would be scaled up
         raise NoIntegerForm("its result has a finer scale than its operand: let both share one")
     pooled = scope.call(node, integer.avg_pool2d.default, x, kernel, stride, sides, of_x.zero_point)

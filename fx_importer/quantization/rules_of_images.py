@@ -11,8 +11,8 @@ from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.operators import integer
 from fx_importer.quantization.qdq import Weight
 from fx_importer.quantization.resizes import BILINEAR, bilinear_places
-from fx_importer.quantization.rules import Rule, arguments, constant_weight, out_of, weighted
-from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
+from fx_importer.quantization.rules import Rule, arguments, constant_weight, weighted
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.windows import pair, shape_of
 
@@ -20,6 +20,8 @@ from fx_importer.quantization.windows import pair, shape_of
 def _bilinear(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
     sizes, scale, offset, border = bilinear_places(node)
     x, of_x = scope.quantized(node.args[0])
+    if of_x.bits == 16:
+        raise NoIntegerForm("bilinear resizes of int16 have no integer form")
     weights = scale[0] * scale[2]
     by = multiplier_and_shift(of_x.scale / params.scale / weights, float(256 * weights))
     return scope.call(
@@ -38,6 +40,8 @@ def _transposed_convolution(scope: Scope, node: fx.Node, params: Params) -> fx.N
     )
     weight = _filters(constant_weight(scope, given["weight"]), given["groups"], dilation)
     x, of_x = scope.quantized(given["input"])
+    if of_x.bits == 16:
+        raise NoIntegerForm("transposed convolutions of int16 have no integer form")
     kernel = weight.values.shape[2:]
     sides = [side for before, after in zip(padding, extra, strict=True) for side in (-before, after - before)]
     if any(side <= -kernel[index // 2] for index, side in enumerate(sides)):

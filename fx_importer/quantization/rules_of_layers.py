@@ -10,8 +10,8 @@ from torch import fx
 
 from fx_importer.fx_graph.operators import aten
 from fx_importer.quantization.operators import integer
-from fx_importer.quantization.rules import Rule, arguments, convolution, out_of
-from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift
+from fx_importer.quantization.rules import Rule, arguments, convolution
+from fx_importer.quantization.scales import NoIntegerForm, Params, multiplier_and_shift, out_of
 from fx_importer.quantization.scope import Scope
 from fx_importer.quantization.windows import shape_of
 
@@ -38,10 +38,26 @@ def _softmax(scope: Scope, node: fx.Node, params: Params) -> fx.Node:
         raise NoIntegerForm(f"the sum along its axis of sizes {sizes} can exceed 32 bits")
     scores, mask = scores_of(node)
     x, of_x = scope.quantized(scores)
+    scale = multiplier_and_shift(2.0**-15 / params.scale, 2.0**15)
+    if of_x.bits == 16:
+        return _wide_softmax(scope, node, x, of_x, mask, (*scale, *out_of(params)))
     powers = (torch.arange(-255, 1).double() * of_x.scale).exp().mul(_POWER).round().long()
     high, low = (scope.constants.add(each.to(torch.int8)) for each in (powers >> 8, (powers & 255) - 128))
-    scale = multiplier_and_shift(2.0**-15 / params.scale, 2.0**15)
     return scope.call(node, integer.softmax.default, x, high, low, mask, axis % len(sizes), *scale, *out_of(params))
+
+
+def _wide_softmax(
+    scope: Scope, node: fx.Node, x: fx.Node, of_x: Params, mask: fx.Node | None, out: tuple[int, ...]
+) -> fx.Node:
+    """Emit a softmax of int16; powers below e⁻¹¹ vanish in 15 bits."""
+    sizes, axis = shape_of(node), node.args[1]
+    assert isinstance(axis, int)
+    places = torch.arange(513).double() * 128 - 2**15
+    step = 11.0 / 2**16
+    powers = ((places - (2**15 - 1)) * step).clamp(max=0).exp().mul(_POWER).round()
+    by = multiplier_and_shift(of_x.scale / step, 2.0**16)
+    entries = scope.constants.add(powers.to(torch.int16))
+    return scope.call(node, integer.wide_softmax.default, x, entries, *by, mask, axis % len(sizes), *out)
 
 
 def _convolution_of_one_axis(scope: Scope, node: fx.Node, params: Params) -> fx.Node:

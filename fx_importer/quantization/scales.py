@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ADDED_BITS = 20
-"""Fractional bits of the common scale of a sum: 255 steps of two operands stay below 2³⁰."""
+ADDED_BITS = {8: 20, 16: 13}
+"""Fractional bits of the common scale of a sum, by the bits of its operands: both stay below 2³⁰."""
 
 
 class NoIntegerForm(Exception):
@@ -24,6 +24,8 @@ class Params:
     zero_point: int
     low: int
     high: int
+    bits: int = 8
+    """Of the integers: 8 or 16."""
 
     def quantized(self, value: float) -> int:
         """Return ``value`` quantized, an infinity as the bound of the range."""
@@ -34,7 +36,7 @@ class Params:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the integers."""
-        return torch.int8
+        return torch.int8 if self.bits == 8 else torch.int16
 
     @property
     def reach(self) -> int:
@@ -42,21 +44,28 @@ class Params:
         return max(abs(self.low - self.zero_point), abs(self.high - self.zero_point))
 
 
-def multiplier_and_shift(scale: float, bound: float) -> tuple[int, int]:
+def out_of(params: Params) -> tuple[int, ...]:
+    """Return the last arguments of operators that rescale."""
+    return (params.zero_point, params.low, params.high, *([16] if params.bits == 16 else []))
+
+
+def multiplier_and_shift(scale: float, bound: float, wide: bool = False) -> tuple[int, int]:
     """Return ``scale`` as ``multiplier * 2 ** -shift``, with a multiplier of 31 bits and a shift in 2..62.
 
-    ``bound`` is the largest magnitude of the values to scale, which TOSA requires to be below ``2 ** (shift - 1)``.
+    ``bound`` is the largest magnitude of the values to scale, which TOSA requires to be below ``2 ** (shift - 1)``. For
+    ``wide`` values, of 48 bits, the multiplier has 15.
 
     Raises:
         NoIntegerForm: if it is not, or the scale has no such shift.
     """
     mantissa, exponent = math.frexp(scale)
-    multiplier, shift = round(mantissa * 2**31), 31 - exponent
-    if multiplier == 2**31:
-        multiplier, shift = 2**30, shift - 1
+    bits = 15 if wide else 31
+    multiplier, shift = round(mantissa * 2**bits), bits - exponent
+    if multiplier == 2**bits:
+        multiplier, shift = 2 ** (bits - 1), shift - 1
     if shift > 62:  # a product with less than 2⁻³¹
-        multiplier, shift = multiplier >> min(shift - 62, 31), 62
-    if shift < 2 or bound >= 2 ** min(shift - 1, 31):
+        multiplier, shift = multiplier >> min(shift - 62, bits), 62
+    if shift < 2 or bound >= (2**47 if wide else 2 ** min(shift - 1, 31)):
         raise NoIntegerForm(f"values up to {bound:.3g} times {scale:.3g} are out of the range of TOSA's rescale")
     return multiplier, shift
 

@@ -29,6 +29,10 @@ def test_what_vela_refuses_by_operator() -> None:
         "  MatMul: Invalid argument A, Input data type not supported for this operator",
         "  Exp: Unsupported operation",
     ]
+    assert (
+        refused("Traceback (most recent call last):\nRuntimeError: it could not run\nWarning:")
+        == "\n  it could not run"
+    )
     assert refused("some\nother\nfailure\nof Vela").splitlines()[-1] == "  of Vela"
 
 

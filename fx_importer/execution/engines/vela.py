@@ -23,6 +23,8 @@ TARGET = "profiles=pro_int extensions= specification_version=1.0 level=8k"
 _MINUTES = 30
 _BEFORE_REASON = "Compilation failed: "
 """Before the reason, in the exception that Vela ends with."""
+_ERROR = "RuntimeError: "
+"""Before the exception."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ def compile_with_vela(module: ir.Module, accelerator: str, output: Path | None, 
 
 def refused(output: str) -> str:
     """Return what Vela refuses, as ``operator: reason``, or the end of what it printed."""
-    _, _, said = output.rpartition(_BEFORE_REASON)
+    _, found_reason, said = output.rpartition(_BEFORE_REASON)
+    if not found_reason:
+        reasons = [line.removeprefix(_ERROR) for line in output.splitlines() if line.startswith(_ERROR)]
+        return f"\n  {reasons[-1]}" if reasons else "\n  ".join(["", *output.splitlines()[-3:]])
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Validation error")]
     found: dict[str, list[str]] = {}
     for line in lines:

@@ -1,0 +1,96 @@
+"""int16 activations with int8 weights: bit-exact with accumulators of 48 bits, and few steps from q/dq."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # pyright: ignore[reportUnusedImport]  # defines the operators
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fx_importer import UsageError, accuracy, lower, quantize
+
+q = torch.ops.quantized_decomposed
+INT16 = (-(2**15), 2**15 - 1, torch.int16)
+KINDS = {"tosa": "tosa_reference", "linalg-on-tensors": "jit", "stablehlo": "stablehlo"}
+
+
+def stored(x: Tensor, scale: float = 2e-4) -> Tensor:
+    return q.quantize_per_tensor(x, scale, 0, *INT16)
+
+
+class Filters(nn.Module):
+    """A weight of int8 with a scale for each output channel."""
+
+    def __init__(self, *shape: int):
+        super().__init__()
+        self.register_buffer("values", torch.randint(-127, 128, shape, dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(shape[0]) / 500 + 0.001)
+        self.register_buffer("zeros", torch.zeros(shape[0], dtype=torch.int64))
+        self.bias = nn.Parameter(torch.randn(shape[0]))
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        values: Tensor = q.dequantize_per_channel(self.values, self.scales, self.zeros, 0, -127, 127, torch.int8)
+        return values, self.bias
+
+
+class Wide(nn.Module):
+    """Operators on int16, each with a result of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full, self.deep, self.rows = Filters(6, 4, 3, 3), Filters(8, 1, 3, 3), Filters(5, 7)
+        self.norm = nn.LayerNorm(7)
+        self.mask = nn.Buffer(torch.rand(8, 7) > 0.4)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        a = q.dequantize_per_tensor(x, 1e-4, 0, *INT16)
+        return {
+            "conv": stored(torch.relu(F.conv2d(a, *self.full(), stride=2, padding=1))),
+            "depthwise": stored(F.conv2d(a, *self.deep(), padding=1, groups=4)),
+            "linear": stored(F.linear(a, *self.rows())),
+            "matmul": stored(a @ a.transpose(2, 3), 2e-3),
+            "add": stored(a + a.flip(1)),
+            "mul": stored(a * a.flip(1), 5e-4),
+            "mean": stored(a.mean((2, 3))),
+            "max pool": stored(F.max_pool2d(a, 3, 2, 1), 1e-4),
+            "norm": stored(self.norm(a)),
+            "gelu": stored(F.gelu(a)),
+            "softmax": stored(torch.softmax(a, -1), 2.0**-15),
+            "softmax of some": stored(torch.softmax(torch.where(self.mask, a, -math.inf), -1), 2.0**-15),
+            "int8": q.quantize_per_tensor(torch.tanh(a), 1 / 128, 0, -128, 127, torch.int8),
+        }
+
+
+LOOSE = {"softmax": 8, "softmax of some": 8, "norm": 8, "gelu": 2}
+"""Steps of int16: powers have 15 bits; roots 2⁻¹⁵ of relative error; tables are linear between 513 places."""
+
+
+@pytest.mark.parametrize("output_type", KINDS)
+def test_int16(output_type: str) -> None:
+    torch.manual_seed(0)
+    model, x = Wide().eval(), torch.randint(-(2**15), 2**15, (1, 4, 8, 7)).to(torch.int16)
+    target = "version=1.0 profiles=pro_int extensions=int16" if output_type == "tosa" else None
+    lowered = lower(model, x, output_type=output_type, quantized="integer", tosa_target=target)
+    assert "f32" not in str(lowered.module)
+    (summary,) = lowered.trace.stages[0].remarks
+    assert summary.split()[1] == summary.split()[3]
+    assert lowered.verify(x, backends=[KINDS[output_type]], rtol=0, atol=0)
+    results, expected = lowered.run(x), model(x)
+    steps = {name: (results[name].int() - each.int()).abs().max().item() for name, each in expected.items()}
+    assert all(each <= LOOSE.get(name, 1) for name, each in steps.items()), steps
+
+
+def test_quantize_to_int16() -> None:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.Hardswish(), nn.Flatten(2), nn.LayerNorm(36), nn.Linear(36, 4)
+    model, images = nn.Sequential(*layers).eval(), [torch.randn(1, 3, 8, 8) for _ in range(2)]
+    ratios: list[float] = []
+    for activations in ("int8", "int16"):
+        quantized = quantize(model, images, activations=activations, observer="minmax", integer_io=True)
+        ratios.append(accuracy(model, quantized, images).result)
+    assert ratios[1] > ratios[0] + 4  # what is left is the error of weights
+    with pytest.raises(UsageError, match="activations is 'int8' or 'int16', and not 'int4'"):
+        quantize(model, images, activations="int4")
