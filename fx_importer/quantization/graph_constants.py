@@ -15,6 +15,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx.node import map_arg
 
 from fx_importer.fx_graph.programs import fake_mode_of, held_value, with_graph
+from fx_importer.mlir.tensor_elements import as_array
 
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -107,4 +108,4 @@ class GraphConstants:
 
 
 def _content(tensor: Tensor) -> tuple[torch.dtype, torch.Size, bytes]:
-    return tensor.dtype, tensor.shape, hashlib.sha256(tensor.numpy()).digest()
+    return tensor.dtype, tensor.shape, hashlib.sha256(as_array(tensor).tobytes()).digest()
