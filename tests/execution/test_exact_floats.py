@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fx_importer.execution import JitBackend
+from fx_importer.execution import JitBackend, XlaBackend, exact_floats_stablehlo
 from fx_importer.execution.exact_floats import use_float_kernels
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.mlir.module_contents import copy_module
@@ -86,3 +86,26 @@ def test_padded_convolutions():
     expected = F.conv2d(F.pad(x.double(), (1, 1, 1, 1), value=-7.0), weight, groups=4)
     (found,) = JitBackend().load(_module(CONVOLUTION))(x)
     assert torch.equal(found, expected.to(torch.int32))
+
+
+DOT = """
+func.func @main(%x: tensor<2x{k}xi8>, %y: tensor<{k}x3xi8>) -> tensor<2x3xi32> {{
+  %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+      : (tensor<2x{k}xi8>, tensor<{k}x3xi8>) -> tensor<2x3xi32>
+  return %r : tensor<2x3xi32>
+}}
+"""
+
+
+@pytest.mark.parametrize("terms, products", [(1024, 1), (1025, 2), (8738, 2), (8739, 0)])
+def test_products_of_stablehlo_are_exact_or_stay(terms, products):
+    pytest.importorskip("jax")
+    module = _module(DOT.format(k=terms))
+    changed = copy_module(module.operation)
+    exact_floats_stablehlo.use_float_kernels(changed)
+    assert str(changed).count("xf32>) -> tensor<2x3xf32>") == products
+    y = _integers(terms, 3)
+    for x in (torch.full((2, terms), -128, dtype=torch.int8), _integers(2, terms)):
+        for weight in (torch.full_like(y, -128), torch.full_like(y, 127), y):
+            (found,) = XlaBackend().load(module)(x, weight)
+            assert torch.equal(found, (x.long() @ weight.long()).to(torch.int32))

@@ -23,6 +23,7 @@ from fx_importer.execution.engines.xla_devices import Placement, placement_of, w
 from fx_importer.execution.engines.xla_processes import among_processes
 from fx_importer.execution.engines.xla_program import XLA, as_array, as_tensor, compile_program, put
 from fx_importer.execution.engines.xla_row_writes import make_row_writes_conditional
+from fx_importer.execution.exact_floats_stablehlo import use_float_kernels
 from fx_importer.execution.layouts.stablehlo_layouts import use_layouts_of_convolutions
 from fx_importer.execution.module_functions import check_dialects, extract_function, functions_of
 from fx_importer.execution.optional_packages import check_installed, imported
@@ -60,6 +61,7 @@ class XlaBackend:
         prepared: dict[str, Sequence[Any]] = {}
 
         def compiled(module: ir.Module, static: Signature) -> _Function:
+            use_float_kernels(module)
             use_layouts_of_convolutions(module)
             if places.devices == 1:
                 make_row_writes_conditional(functions_of(module)["main"], _donated(static))
