@@ -31,7 +31,8 @@ from fx_importer.diagnostics.mlir_diagnostics import unsupported_node
 from fx_importer.errors import UnsupportedProgramError
 from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, may_share_memory_with
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import run_decompositions, with_rewritten_graphs
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.retracing import run_decompositions
 
 Size = int | SymInt
 

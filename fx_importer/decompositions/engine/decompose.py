@@ -24,12 +24,12 @@ from fx_importer.fx_graph.aliasing import graphs_of, is_functional
 from fx_importer.fx_graph.programs import (
     empty_on,
     fake_mode_of,
-    run_decompositions,
     storage_view_key,
     with_rewritten_graphs,
     with_tensors,
 )
 from fx_importer.fx_graph.regions import has_regions, inline_regions
+from fx_importer.fx_graph.retracing import run_decompositions
 from fx_importer.fx_graph.triton_runtime import is_triton_operator, traceable_kernels
 
 

@@ -12,7 +12,8 @@ from torch.export import ExportedProgram
 
 from fx_importer.fx_graph.aliasing import aliases_of_mutated, graphs_of, mutated_arguments
 from fx_importer.fx_graph.operators import aten
-from fx_importer.fx_graph.programs import run_decompositions, with_rewritten_graphs
+from fx_importer.fx_graph.programs import with_rewritten_graphs
+from fx_importer.fx_graph.retracing import run_decompositions
 
 
 def views_to_reshapes(program: ExportedProgram) -> ExportedProgram:
