@@ -88,7 +88,7 @@ export interface Contents {
   modules: Record<string, string>;
   site_sets: number[][];
   sites: Site[];
-  files: { path: string; lines: string[] | null }[];
+  files: { path: string; lines: string[] | null; statements: [first: number, last: number][] }[];
   constants: Constant[];
   problems: Problem[];
   checks: Check[];

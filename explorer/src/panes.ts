@@ -5,7 +5,7 @@ import { data, moduleOf, shortPaths, viewName, within } from "./contents";
 import { byId, make } from "./dom";
 import { mlir, python } from "./languages";
 import { type Choice, type Document, Pane, type PaneGroup } from "./pane";
-import { lineKey, link, refusedLines, selection, sitesAt } from "./selection";
+import { continued, lineKey, link, refusedLines, selection, sitesAt } from "./selection";
 
 class SourcePane extends Pane {
   /** Scroll to the innermost linked line, in the file on show if it has any. */
@@ -35,11 +35,15 @@ function sourceDocument(file: number): Document {
     titleOf: () => "",
     linkedRow: () => -1,
     classes: (row) => [
-      ...(selection.lines.has(key(row)) ? ["linked"] : []),
+      ...(selection.lines.has(key(row)) || continues(key(row)) ? ["linked"] : []),
       ...(refusedLines.has(key(row)) ? ["refused"] : []),
     ],
   };
 }
+
+/** Whether a line continues a statement of which something is linked. */
+const continues = (key: string): boolean =>
+  continued.has(key) && [...sitesAt.get(key)!].some((each) => selection.sites.has(each));
 
 /** Say which submodules and source lines sites are. */
 function titleOf(sites: number[]): string {

@@ -14,6 +14,19 @@ data.sites.forEach((site, number) => {
   }
 });
 
+/** Lines without sites that continue a statement, which have those of the statement. */
+export const continued = new Set<string>();
+data.files.forEach(({ statements }, file) => {
+  for (const [first, last] of statements) {
+    const keys = Array.from({ length: last - first + 1 }, (_, each) => lineKey(file, first + each));
+    const all = new Set(keys.flatMap((each) => (continued.has(each) ? [] : [...(sitesAt.get(each) ?? [])])));
+    for (const each of keys.filter((key) => all.size && !sitesAt.has(key))) {
+      sitesAt.set(each, all);
+      continued.add(each);
+    }
+  }
+});
+
 /** Source lines of unsupported operators and of the first operations that differ. */
 export const refusedLines = new Set<string>();
 for (const { places } of [...data.problems, ...data.divergences])

@@ -10,6 +10,7 @@ from typing import Any
 from fx_importer.diagnostics.causes import Cause
 from fx_importer.diagnostics.explorer.recorder import Recorder
 from fx_importer.diagnostics.explorer.sites import Frame, Site
+from fx_importer.diagnostics.explorer.statements import long_statements
 from fx_importer.diagnostics.explorer.view import View
 from fx_importer.diagnostics.source_lines import source_lines
 from fx_importer.diagnostics.trace import StageRecord, Trace
@@ -96,12 +97,17 @@ def contents_of(
         "sites": [
             {"module": each.module, "frames": [[files[path], line] for path, line in each.frames]} for each in sites
         ],
-        "files": [{"path": path, "lines": source_lines(path)} for path in paths],
+        "files": [_file(path) for path in paths],
         "constants": [asdict(each) for each in summary.constants] if summary else [],
         "problems": _with_files(problems, files),
         "checks": list(checks),
         "divergences": _with_files(divergences, files),
     }
+
+
+def _file(path: str) -> Contents:
+    lines = source_lines(path)
+    return {"path": path, "lines": lines, "statements": list(long_statements("\n".join(lines or ())))}
 
 
 def _with_files(located: Sequence[Contents], files: Mapping[str, int]) -> list[Contents]:

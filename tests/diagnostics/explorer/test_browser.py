@@ -109,6 +109,10 @@ def test_minilm(open_page: Open):
     assert "#source/0/" in page.url
     opened.picture("source-line")
 
+    call = next(n for n, line in enumerate(contents["files"][0]["lines"]) if "attention_interface(" in line)
+    opened.click("source", 0, contents["files"][0]["lines"][: call + 3], contents["files"][0]["lines"][call + 2])
+    assert any("scaled_dot_product_attention" in each for each in opened.linked("first"))
+
     # And back.
     opened.click("first", 0, contents["views"][0]["lines"], "aten.gelu")
     assert "aten.gelu" in opened.chosen()[0]

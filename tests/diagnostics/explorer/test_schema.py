@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from fx_importer.diagnostics.explorer.statements import long_statements
 from tests.diagnostics.explorer import pages
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "explorer.schema.json").read_text())
@@ -51,6 +52,12 @@ def test_constants_belong_to_their_users():
     row = next(n for n, line in enumerate(first["lines"]) if "%p_mix_weight" in line)
     sites = contents["site_sets"][first["site_sets"][row]]
     assert [contents["sites"][each]["module"] for each in sites] == ["mix"]
+
+
+def test_statements():
+    source = 'x = f(\n    1,\n)\n"""A\ntext"""\nif (\n    x\n):\n    return_ = [\n    ]\ny = 1\n'
+    assert list(long_statements(source)) == [(1, 3), (9, 10)]
+    assert list(long_statements("x = (")) == []
 
 
 @pytest.mark.parametrize("key", ["views", "outcome"])

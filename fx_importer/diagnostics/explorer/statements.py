@@ -1,0 +1,24 @@
+"""Statements of Python that take several lines: a call stack names one line of each."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert)
+
+
+def long_statements(source: str) -> Iterator[tuple[int, int]]:
+    """Yield the first and last lines of simple statements of ``source`` that take several; none if it is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escape sequences in strings
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for each in ast.walk(tree):
+        if isinstance(each, _SIMPLE) and each.end_lineno is not None and each.end_lineno > each.lineno:
+            is_text = isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+            if not is_text:
+                yield each.lineno, each.end_lineno
