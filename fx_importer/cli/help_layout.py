@@ -19,6 +19,8 @@ EXAMPLES = {
     "import": "fx-importer import examples.mlp:build --output-type linalg -o mlp.mlirbc",
     "llm import": "fx-importer llm import path/to/checkpoint --quantize int4 -o model",
     "llm run": "fx-importer llm run model --prompt 'Once upon a time' --engine iree",
+    "llm chat": "fx-importer llm chat model --temperature 0.7",
+    "llm serve": "fx-importer llm serve paged --port 8000",
     "llm score": "fx-importer llm score model --text 'Once upon a time'",
     "quantize": "fx-importer quantize examples.mlp:build --tries 2 -o quantized.pt2",
     "vela": "fx-importer vela examples.mlp:build --accelerator ethos-u85-256",

@@ -47,6 +47,9 @@ def llm_import(
     ] = "static",
     page_size: Annotated[int | None, typer.Option(help="Rows of a page. Default: 16.")] = None,
     pages: Annotated[int | None, typer.Option(help="Pages of the pool. Default: those of batch and context.")] = None,
+    draft: Annotated[
+        int | None, typer.Option(help="Write a function 'verify' too, of a token and so many proposed ones, 1 to 15.")
+    ] = None,
     following: Following = Following(),  # noqa: B008 - it is frozen
 ) -> None:
     """Write a module with prefill, decode and score, which reads the weights where they are."""
@@ -64,6 +67,7 @@ def llm_import(
         cache=cache,
         page_size=page_size,
         pages=pages,
+        draft=draft,
         following=following,
     )
 

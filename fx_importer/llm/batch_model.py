@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer import UsageError
-from fx_importer.llm.chat import CachedSequence
+from fx_importer.llm.cached_sequence import CachedSequence, filled_draft
 from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import MOST
@@ -145,6 +145,17 @@ class _FirstRow(CachedSequence):
         logits = self._model.append(tokens, len(self.tokens))
         self.tokens += tokens
         return logits
+
+    def verify(self, tokens: Sequence[int]) -> torch.Tensor:
+        settings, first = self._model.settings, len(self.tokens)
+        filled = filled_draft(tokens, settings.draft)
+        if first + len(filled) > settings.context:  # what fills up does not fit
+            return torch.cat([self.append([each]) for each in tokens])
+        padding = torch.zeros(settings.batch, dtype=torch.int64)
+        rows = torch.tensor([filled]).repeat(settings.batch, 1)
+        logits = self._model.caller["verify"](rows, torch.tensor(first), padding)
+        self.tokens += tokens
+        return logits[0, : len(tokens)]
 
     def cut(self, length: int) -> None:
         if length < len(self.tokens):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +13,6 @@ from fx_importer.llm.text_stream import Completion, TextStream
 
 if TYPE_CHECKING:
     from fx_importer.llm.language_model import LanguageModel
-
-
-class CachedSequence(ABC):
-    """A sequence in the cache of a model, which grows and is cut."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        """Those in the cache."""
-
-    @abstractmethod
-    def append(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Append tokens that fit the context, and return the logits after the last, [1, vocabulary]."""
-
-    @abstractmethod
-    def cut(self, length: int) -> None:
-        """Keep the first ``length`` tokens, or none where the cache has lost them."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Free what it holds in the cache."""
 
 
 def chat_tokens(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:

@@ -65,6 +65,11 @@ class Decoder(_Decoder):
             model, lambda heads, width, window: (batch, heads, min(context, window or context), width)
         )
 
+    @property
+    def has_rings(self) -> bool:
+        """Whether layers hold the positions of a window only."""
+        return any(each.get_buffer("key").shape[2] < self.context for each in self.cache)
+
     def forward(
         self,
         tokens: Tensor,
@@ -80,12 +85,12 @@ class Decoder(_Decoder):
             position: int64 [], the position of the first token.
             padding: int64 [B], how many positions at the start of each sequence are padding.
             last: int64 [], the index of the token after which logits are wanted, behind which there are no others; by
-                default that of the last one.
+                default that of the last one if there is one, otherwise of all.
             targets: int64 [B, n], a token for each of ``tokens``.
 
         Returns:
-            The logits, [B, vocabulary]; with ``targets``, float32 [B, n], the logarithm of the probability of each
-            after its token.
+            The logits, [B, vocabulary], or [B, n, vocabulary] of all tokens; with ``targets``, float32 [B, n], the
+            logarithm of the probability of each after its token.
         """
         steps = Steps(position, tokens.shape[1], padding, last)
         logits = self._logits(
@@ -139,10 +144,10 @@ class PagedDecoder(_Decoder):
 
 def _kept(last: Tensor | None, targets: Tensor | None) -> int | Tensor:
     """Return which logits are computed, as transformers' ``logits_to_keep``."""
-    return 0 if targets is not None else 1 if last is None else last.reshape(1)
+    return 0 if targets is not None or last is None else last.reshape(1)
 
 
 def _result(logits: Tensor, targets: Tensor | None) -> Tensor:
     if targets is None:
-        return logits.squeeze(1)
+        return logits.squeeze(1)  # of one token
     return logits.float().log_softmax(-1).gather(2, targets.unsqueeze(2)).squeeze(2)

@@ -12,6 +12,8 @@ from torch.export import Dim, ExportedProgram, export
 from fx_importer.errors import UsageError
 
 CACHES = ("static", "paged")
+MOST_DRAFT = 15
+"""The most tokens of a draft: with the first one, as many rows as are written without a loop."""
 Shapes = dict[int, Any] | None
 
 
@@ -59,7 +61,7 @@ class PagedCache:
 
     def place(self, batch: int, chunk: int | None) -> tuple[tuple[Tensor, Tensor], tuple[Shapes, Shapes]]:
         """Return example arguments behind the tokens, and their dynamic shapes: where the tokens are."""
-        widest = -(-(self.context + (chunk or 0)) // self.page_size)
+        widest = -(-(self.context + max(chunk or 0, MOST_DRAFT)) // self.page_size)
         width = min(widest, 1 + -(-(chunk or 7) // self.page_size))
         pages = Dim("pages", min=1, max=widest) if widest > 1 else 1
         table = torch.zeros(batch, width, dtype=torch.int64)
@@ -89,17 +91,28 @@ _PAGE_SIZE = 16
 
 
 def export_programs(
-    form: StaticCache | PagedCache, model: Any, chunk: int | None, *, fused: bool
+    form: StaticCache | PagedCache, model: Any, chunk: int | None, *, fused: bool, draft: int | None = None
 ) -> dict[str, ExportedProgram]:
-    """Return ``prefill``, ``score`` and ``decode`` of a model of transformers.
+    """Return ``prefill``, ``score`` and ``decode`` of a model of transformers, and ``verify`` with ``draft``.
 
     Args:
         form: of the cache.
         model: of transformers.
         chunk: the number of tokens that prefill and score take; None if any number.
         fused: as of `Decoder`.
+        draft: the number of tokens behind the first that ``verify`` takes.
+
+    Raises:
+        UsageError: for ``verify`` of a static cache with rings: they lose what tokens overwrite that are taken back.
     """
+    from fx_importer.llm.decoder import Decoder
+
     decoder = form.decoder(model, fused).eval()
+    if draft is not None and isinstance(decoder, Decoder) and decoder.has_rings:
+        raise UsageError(
+            "a static cache with rings of sliding windows cannot take back tokens: import the model with "
+            "cache='paged' to verify drafts"
+        )
     length = chunk or min(7, form.context)
     steps: Shapes = None if chunk else {1: Dim("steps", min=1, max=form.context)}
     programs: dict[str, ExportedProgram] = {}
@@ -115,4 +128,8 @@ def export_programs(
         place, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
         programs["decode"] = export(decoder, (one, *place), dynamic_shapes=(None, *shapes))
+        if draft is not None:
+            several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
+            place, shapes = form.place(form.batch, draft + 1)
+            programs["verify"] = export(decoder, (several, *place), dynamic_shapes=(None, *shapes))
     return programs

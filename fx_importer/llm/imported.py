@@ -14,7 +14,7 @@ from torch._dynamo.exc import UserError
 
 from fx_importer import OutputType, UsageError, lower
 from fx_importer.fx_graph.programs import rename_state
-from fx_importer.llm.entry_points import cache_form, export_programs
+from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
 from fx_importer.llm.model_folder import GgufFile, LoadedModel, check_batch, read_source
 from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
@@ -44,6 +44,7 @@ def import_model(
     cache: str = "static",
     page_size: int | None = None,
     pages: int | None = None,
+    draft: int | None = None,
 ) -> Path:
     """Write a module with ``prefill``, ``decode`` and ``score`` of a language model, and what running it needs.
 
@@ -61,6 +62,7 @@ def import_model(
         page_size: the number of rows of a page; by default 16.
         pages: the number of pages of the pool; by default those of ``batch`` sequences of ``context`` positions, and
             one that no sequence has.
+        draft: with ``verify``, which takes a token and so many that are proposed, 1 to 15, and returns all logits.
 
     Returns:
         The folder that was written.
@@ -83,6 +85,8 @@ def import_model(
         )
     positions = source.checked_context(context)
     form = cache_form(cache, batch, positions, page_size, pages)
+    if draft is not None and not 1 <= draft <= MOST_DRAFT:
+        raise UsageError(f"a draft of {draft} tokens: accepted are 1 to {MOST_DRAFT}")
     chunk = None if kind.value in _DYNAMIC else math.gcd(positions, _CHUNK)
     loaded = source.load(_DTYPES.get(dtype or ""))
     model = loaded.model
@@ -92,16 +96,16 @@ def import_model(
         _quantize(model, quantize, kind)
     fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
     try:
-        programs = export_programs(form, model, chunk, fused=fused)
+        programs = export_programs(form, model, chunk, fused=fused, draft=draft)
     except UserError:  # its code depends on the length of the prompt
         chunk = math.gcd(positions, _CHUNK)
-        programs = export_programs(form, model, chunk, fused=fused)
+        programs = export_programs(form, model, chunk, fused=fused, draft=draft)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
     try:
         target.mkdir(parents=True, exist_ok=True)
         weights = _save(lowered, loaded, path, target, partly=isinstance(source, GgufFile))
-        settings = Settings(batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages)
+        settings = Settings(batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages, draft)
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         source.write_tokenizer(target)
     except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx_importer import Caller, UsageError
-from fx_importer.llm.chat import CachedSequence
+from fx_importer.llm.cached_sequence import CachedSequence
 from fx_importer.llm.sampling import Sampling
 from fx_importer.llm.settings import Settings
 from fx_importer.llm.text_stream import Completion, TextStream

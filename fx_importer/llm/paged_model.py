@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx_importer import Caller, UsageError
-from fx_importer.llm.chat import CachedSequence
+from fx_importer.llm.cached_sequence import CachedSequence, filled_draft
 from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.paged_cache import SCRATCH
 from fx_importer.llm.sampling import Sampling
@@ -66,6 +66,13 @@ class PagedModel(LanguageModel):
         self.seconds_of_decode += time.perf_counter() - start
         self.steps += 1
         return logits
+
+    def verify(self, tokens: Sequence[int], pages: Sequence[int], length: int) -> torch.Tensor:
+        """Append the tokens of a draft to a sequence of ``length`` positions; return their logits, [n, vocabulary]."""
+        others = self.settings.batch - 1  # rows of no sequence
+        table = self._table([pages, *[()] * others], length + len(tokens))
+        rows = torch.tensor([tokens, *[[0] * len(tokens)] * others])
+        return self.caller["verify"](rows, table, torch.tensor([length, *[0] * others]))[0]
 
     def _append(
         self, function: str, tokens: Sequence[int], pages: Sequence[int], length: int, *others: Sequence[int]
@@ -153,7 +160,7 @@ class _OwnPages(CachedSequence):
 
     def append(self, tokens: Sequence[int]) -> torch.Tensor:
         model, logits = self._model, torch.empty(0)
-        self._pages += model.take_pages(model.pages_for(len(self.tokens) + len(tokens)) - len(self._pages))
+        self._take_pages(len(tokens))
         for start in range(0, len(tokens), model.most):
             part = tokens[start : start + model.most]
             if len(tokens) == 1:
@@ -162,6 +169,17 @@ class _OwnPages(CachedSequence):
                 logits = model.prefill(part, self._pages, len(self.tokens))
             self.tokens += part
         return logits
+
+    def verify(self, tokens: Sequence[int]) -> torch.Tensor:
+        filled = filled_draft(tokens, self._model.settings.draft)
+        self._take_pages(len(tokens))
+        logits = self._model.verify(filled, self._pages, len(self.tokens))
+        self.tokens += tokens
+        return logits[: len(tokens)]
+
+    def _take_pages(self, tokens: int) -> None:
+        pages = self._model.pages_for(len(self.tokens) + tokens)
+        self._pages += self._model.take_pages(max(0, pages - len(self._pages)))
 
     def cut(self, length: int) -> None:
         self.tokens = self.tokens[:length]

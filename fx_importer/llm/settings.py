@@ -29,11 +29,13 @@ class Settings:
     """The number of rows of a page, if the cache is one in pages."""
     pages: int | None = None
     """The number of pages of each layer's pool, the first of which no sequence has."""
+    draft: int | None = None
+    """The number of tokens that ``verify`` takes behind the first; None if there is no such function."""
 
     @property
     def widest_table(self) -> int:
-        """The number of pages of the longest sequence, and a chunk behind it."""
-        return -(-(self.context + (self.chunk or 0)) // (self.page_size or 1))
+        """The number of pages of the longest sequence, and a chunk or draft behind it."""
+        return -(-(self.context + max(self.chunk or 0, 1 + (self.draft or 0))) // (self.page_size or 1))
 
     @classmethod
     def read(cls, folder: Path) -> Settings:
@@ -42,7 +44,7 @@ class Settings:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
-            sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages)]
+            sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages, settings.draft)]
             numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
             if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str}:
                 raise ValueError("an entry is of another type")

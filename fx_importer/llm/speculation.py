@@ -1,0 +1,66 @@
+"""Speculative decoding: a small model proposes tokens, which the large one verifies in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fx_importer.errors import UsageError
+from fx_importer.llm.cached_sequence import CachedSequence
+from fx_importer.llm.language_model import LanguageModel
+
+
+def speculate(
+    model: LanguageModel, draft: LanguageModel, prompt: Sequence[int], max_new_tokens: int
+) -> Iterator[list[int]]:
+    """Return the most likely next tokens of ``model``, as many as a call of its ``verify`` accepts at a time.
+
+    They are the tokens of ``model`` alone, up to rounding of its functions, for any ``draft``: Leviathan, Kalman and
+    Matias, Fast Inference from Transformers via Speculative Decoding, at temperature 0.
+
+    Args:
+        model: imported with ``draft=``, the number of proposed tokens.
+        draft: a model of the same vocabulary.
+        prompt: tokens.
+        max_new_tokens: the number of tokens, at most those of the context.
+
+    Raises:
+        UsageError: for a model without ``verify``, and a prompt that does not fit the context of both models.
+    """
+    most = model.settings.draft
+    if most is None:
+        raise UsageError(
+            "the module has no function 'verify': import the model with draft=, the number of proposed tokens"
+        )
+    context = min(model.settings.context, draft.settings.context)
+    if not 1 <= len(prompt) <= context:
+        raise UsageError(f"a prompt of {len(prompt)} tokens: accepted is 1 to {context}, the context of both models")
+    sequence, proposing = model.sequence(), draft.sequence()
+    left = min(max_new_tokens, context + 1 - len(prompt))
+    text = [*prompt, int(sequence.append(prompt).argmax(-1))]
+    try:
+        yield text[-1:]
+        left -= 1
+        while left:
+            proposed = _proposed(proposing, text, min(most, left - 1))
+            likely = sequence.verify([text[-1], *proposed]).argmax(-1).tolist()
+            same = next((at for at, each in enumerate(proposed) if each != likely[at]), len(proposed))
+            accepted = likely[: same + 1]
+            text += accepted
+            sequence.cut(len(text) - 1)  # the last one is the next call's first
+            yield accepted
+            left -= len(accepted)
+    finally:
+        sequence.close()
+        proposing.close()
+
+
+def _proposed(sequence: CachedSequence, text: Sequence[int], number: int) -> list[int]:
+    """Return tokens that the small model finds most likely after ``text``."""
+    same = next((at for at, (old, new) in enumerate(zip(sequence.tokens, text, strict=False)) if old != new), None)
+    sequence.cut(min(len(sequence.tokens) if same is None else same, len(text) - 1))
+    found: list[int] = []
+    new = text[len(sequence.tokens) :]
+    while len(found) < number:
+        found.append(int(sequence.append(new).argmax(-1)))
+        new = found[-1:]
+    return found
