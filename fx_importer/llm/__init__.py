@@ -13,6 +13,7 @@ if not is_installed("transformers"):
     raise NotInstalledError("fx_importer.llm", "transformers", "llm")
 
 from fx_importer.llm.chat import Chat as Chat
+from fx_importer.llm.image_model import ImageModel as ImageModel
 from fx_importer.llm.imported import import_model as import_model
 from fx_importer.llm.language_model import LanguageModel as LanguageModel
 from fx_importer.llm.language_model import Score as Score

@@ -82,7 +82,7 @@ class BatchModel(LanguageModel):
                 part = part[:, :1].contiguous()
                 logits = self.caller["decode"](part, torch.tensor(start), padding)
             else:
-                (logits,) = self._in_chunks(self.caller["prefill"], part, padding, most=part.shape[1], start=start)
+                (logits,) = self._in_chunks(self._prefill_part, part, padding, most=part.shape[1], start=start)
             start += part.shape[1]
         return logits[:1]
 
@@ -108,8 +108,12 @@ class BatchModel(LanguageModel):
 
     def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         """Return the logits after the last of ``tokens`` [B, n]."""
-        *_, logits = self._in_chunks(self.caller["prefill"], tokens, padding, most=MOST)
+        *_, logits = self._in_chunks(self._prefill_part, tokens, padding, most=MOST)
         return logits
+
+    def _prefill_part(self, *arguments: torch.Tensor) -> torch.Tensor:
+        """Call ``prefill``."""
+        return self.caller["prefill"](*arguments)
 
     def _in_chunks(
         self,
@@ -120,7 +124,7 @@ class BatchModel(LanguageModel):
         most: int,
         start: int = 0,
     ) -> Iterator[torch.Tensor]:
-        """Call ``function`` with parts of ``tokens`` and of ``others`` [B, n], ``most`` or as many as it takes.
+        """Call ``function`` with parts of ``tokens`` and of ``others`` [B, n, …], ``most`` or as many as it takes.
 
         The first token has the position ``start``.
         Parts of a fixed length are filled up behind the tokens.
@@ -130,8 +134,13 @@ class BatchModel(LanguageModel):
         for done in range(0, length, size):
             given = min(size, length - done)
             parts = [each[:, done : done + given] for each in (tokens, *others)]
-            first, *rest = [torch.nn.functional.pad(each, (0, chunk - given if chunk else 0)) for each in parts]
-            yield function(first.contiguous(), torch.tensor(start + done), padding, torch.tensor(given - 1), *rest)
+            first, *rest = [_filled(each, chunk - given if chunk else 0) for each in parts]
+            yield function(first, torch.tensor(start + done), padding, torch.tensor(given - 1), *rest)
+
+
+def _filled(rows: torch.Tensor, more: int) -> torch.Tensor:
+    """Return ``rows`` [B, n, …] with so many zeros behind them."""
+    return torch.nn.functional.pad(rows, [0, 0] * (rows.dim() - 2) + [0, more]).contiguous()
 
 
 class _FirstRow(CachedSequence):

@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache
 from fx_importer.llm.attention import ATTENTION, FUSED_ATTENTION
 from fx_importer.llm.cache_layers import CacheLayer, Steps, cache_buffers, cache_layer
 from fx_importer.llm.paged_cache import PagedCacheLayer, PagedSteps
+from fx_importer.llm.vision import takes_images, with_images
 
 
 class _Decoder(torch.nn.Module):
@@ -23,7 +24,8 @@ class _Decoder(torch.nn.Module):
 
     def __init__(self, model: PreTrainedModel, *, fused: bool):
         super().__init__()
-        model.set_attn_implementation(FUSED_ATTENTION if fused else ATTENTION)
+        ours = FUSED_ATTENTION if fused else ATTENTION
+        model.set_attn_implementation({"text_config": ours, "vision_config": "sdpa"} if takes_images(model) else ours)
         model.set_experts_implementation("batched_mm")  # of mixtures: the only one of static shapes in each dtype
         self._model: PreTrainedModel
         object.__setattr__(self, "_model", model)
@@ -37,9 +39,12 @@ class _Decoder(torch.nn.Module):
         positions: Tensor,
         mask: Tensor | None,
         keep: int | Tensor,
+        images: Tensor | None = None,
     ) -> Tensor:
+        embedded = None if images is None else with_images(self._model, tokens, images)
         return self._model(
-            input_ids=tokens,
+            input_ids=tokens if embedded is None else None,
+            inputs_embeds=embedded,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=Cache(layers=list(layers)),
@@ -77,6 +82,7 @@ class Decoder(_Decoder):
         padding: Tensor,
         last: Tensor | None = None,
         targets: Tensor | None = None,
+        images: Tensor | None = None,
     ) -> Tensor:
         """Append ``tokens`` to the sequences, and return the logits after one of them, or what they say of ``targets``.
 
@@ -87,6 +93,7 @@ class Decoder(_Decoder):
             last: int64 [], the index of the token after which logits are wanted, behind which there are no others; by
                 default that of the last one if there is one, otherwise of all.
             targets: int64 [B, n], a token for each of ``tokens``.
+            images: [B, n, hidden], what stands for image tokens among ``tokens``.
 
         Returns:
             The logits, [B, vocabulary], or [B, n, vocabulary] of all tokens; with ``targets``, float32 [B, n], the
@@ -99,6 +106,7 @@ class Decoder(_Decoder):
             (steps.positions.unsqueeze(0) - padding.unsqueeze(1)).clamp(min=0),
             torch.arange(self.context).unsqueeze(0) >= padding.unsqueeze(1),
             _kept(last, targets),
+            images,
         )
         return _result(logits, targets)
 

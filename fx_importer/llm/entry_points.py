@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram, export
 
 from fx_importer.errors import UsageError
+from fx_importer.llm.vision import ImageEncoder, example_image, takes_images
 
 CACHES = ("static", "paged")
 MOST_DRAFT = 15
@@ -95,6 +96,8 @@ def export_programs(
 ) -> dict[str, ExportedProgram]:
     """Return ``prefill``, ``score`` and ``decode`` of a model of transformers, and ``verify`` with ``draft``.
 
+    Of a model that takes images, ``prefill`` takes ``images`` too, and ``encode_image`` returns what is in it.
+
     Args:
         form: of the cache.
         model: of transformers.
@@ -103,10 +106,13 @@ def export_programs(
         draft: the number of tokens behind the first that ``verify`` takes.
 
     Raises:
-        UsageError: for ``verify`` of a static cache with rings: they lose what tokens overwrite that are taken back.
+        UsageError: for images and a cache in pages, and for ``verify`` of a static cache with rings: they lose what
+            tokens overwrite that are taken back.
     """
     from fx_importer.llm.decoder import Decoder
 
+    if takes_images(model) and isinstance(form, PagedCache):
+        raise UsageError(f"{type(model).__name__} takes images, for which the cache has to be static")
     decoder = form.decoder(model, fused).eval()
     if draft is not None and isinstance(decoder, Decoder) and decoder.has_rings:
         raise UsageError(
@@ -124,10 +130,17 @@ def export_programs(
             if name == "score":  # not the same tensor twice: torch.export takes that for one argument
                 arguments.append(arguments[0].clone())
                 all_shapes.append(steps)
-            programs[name] = export(decoder, tuple(arguments), dynamic_shapes=tuple(all_shapes))
+            named: dict[str, Tensor] = {}
+            if name == "prefill" and takes_images(model):
+                hidden = model.get_input_embeddings().weight
+                named["images"] = torch.zeros(*arguments[0].shape, hidden.shape[1], dtype=hidden.dtype)
+                all_shapes.append(steps)
+            programs[name] = export(decoder, tuple(arguments), named, dynamic_shapes=tuple(all_shapes))
         place, shapes = form.place(form.batch, None)
         one = torch.zeros(form.batch, 1, dtype=torch.int64)
         programs["decode"] = export(decoder, (one, *place), dynamic_shapes=(None, *shapes))
+        if takes_images(model):
+            programs["encode_image"] = export(ImageEncoder(model), (example_image(model),))
         if draft is not None:
             several = torch.zeros(form.batch, draft + 1, dtype=torch.int64)
             place, shapes = form.place(form.batch, draft + 1)

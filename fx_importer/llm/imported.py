@@ -18,6 +18,7 @@ from fx_importer.llm.entry_points import MOST_DRAFT, cache_form, export_programs
 from fx_importer.llm.model_folder import GgufFile, LoadedModel, check_batch, read_source
 from fx_importer.llm.packed_weights import check_format
 from fx_importer.llm.settings import SETTINGS, Settings
+from fx_importer.llm.vision import takes_images
 from fx_importer.weights import write_weights
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ def import_model(
     try:
         target.mkdir(parents=True, exist_ok=True)
         weights = _save(lowered, loaded, path, target, partly=isinstance(source, GgufFile))
-        settings = Settings(batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages, draft)
+        image_token = model.config.image_token_id if takes_images(model) else None
+        settings = Settings(
+            batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages, draft, image_token
+        )
         (target / SETTINGS).write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         source.write_tokenizer(target)
     except OSError as error:

@@ -14,6 +14,7 @@ import torch
 from fx_importer import Caller, Manifest, UsageError, link, read_weights
 from fx_importer.execution import IreeBackend, Loaded, backend_named
 from fx_importer.llm.batch_model import BatchModel
+from fx_importer.llm.image_model import ImageModel
 from fx_importer.llm.imported import MODULE
 from fx_importer.llm.language_model import LanguageModel
 from fx_importer.llm.paged_model import PagedModel
@@ -72,7 +73,7 @@ def load(folder: str | os.PathLike[str], *, engine: str = "jit") -> LanguageMode
     for name in manifest.functions.keys() - functions.keys():
         functions[name] = _Later(functools.partial(backend.load, module, name))
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    kind = BatchModel if settings.page_size is None else PagedModel
+    kind = PagedModel if settings.page_size else BatchModel if settings.image_token is None else ImageModel
     return kind(Caller(manifest, functions, state), settings, tokenizer)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fx_importer.errors import UsageError
+from fx_importer.llm.vision import VISION
 from fx_importer.weights import stored_in
 
 MAX_BATCH = 8
@@ -112,23 +113,26 @@ class ModelFolder(ModelSource):
             kind = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
         except (ValueError, AttributeError) as error:
             raise UsageError(f"'{path / 'config.json'}' is no configuration: {error}") from None
-        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        if kind not in (*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION):
             raise UsageError(
                 f"'{path}' holds a model of the architecture {kind!r}, of which transformers has no causal language "
-                "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of AutoModelForCausalLM"
+                "model: accepted are Llama, Qwen, Mistral, Gemma, Phi-3, GPT-2, OLMo and others of "
+                "AutoModelForCausalLM, and SmolVLM and Idefics 3, which take images"
             )
         return cls(path, AutoConfig.from_pretrained(path, local_files_only=True))
 
     def load(self, dtype: torch.dtype | None) -> LoadedModel:
         """Return the model, which computes in ``dtype``; by default in that of its weights."""
         from transformers import GenerationConfig
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+        from transformers.models.auto import modeling_auto
 
         from fx_importer.llm.gptq import load_words
 
         stored = {name: each.read(each.type) for name, each in stored_in(self.path).items() if each.type is not None}
         try:
-            kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(self.config)]
+            images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+            texts = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
+            kind: Any = (images if self.config.model_type in VISION else texts)[type(self.config)]
             if self.is_quantized:
                 model = load_words(kind, self.config, stored, dtype)
             else:

@@ -31,6 +31,8 @@ class Settings:
     """The number of pages of each layer's pool, the first of which no sequence has."""
     draft: int | None = None
     """The number of tokens that ``verify`` takes behind the first; None if there is no such function."""
+    image_token: int | None = None
+    """The token in whose place an image's embeddings are; None if the model takes no images."""
 
     @property
     def widest_table(self) -> int:
@@ -44,7 +46,7 @@ class Settings:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
-            sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages, settings.draft)]
+            sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)]
             numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
             if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str}:
                 raise ValueError("an entry is of another type")

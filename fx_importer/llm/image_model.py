@@ -1,0 +1,87 @@
+"""A language model that takes images, with a static cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from fx_importer import UsageError
+from fx_importer.llm.batch_model import BatchModel
+from fx_importer.llm.sampling import Sampling
+from fx_importer.llm.text_stream import Completion
+
+
+class ImageModel(BatchModel):
+    """A model whose prompts have images: each image token of a prompt stands for one embedding of them, in order."""
+
+    _images: Sequence[torch.Tensor] = ()
+
+    def encode_image(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings, [N, tokens, hidden], of images [N, 3, H, W] as the model's image processor makes them.
+
+        Raises:
+            UsageError: for images of another size.
+        """
+        return torch.cat([self.caller["encode_image"](each.unsqueeze(0)) for each in pixel_values])
+
+    def generate(
+        self, prompts: str | Sequence[str], *, images: Sequence[torch.Tensor] = (), **options: Any
+    ) -> list[Completion]:
+        """Continue each prompt, as `LanguageModel.generate` does.
+
+        Args:
+            prompts: texts, with an image token for each embedding, as the model's processor writes them.
+            images: those of each prompt, [N, 3, H, W]; by default none.
+            options: as of `LanguageModel.generate`.
+
+        Raises:
+            UsageError: as `LanguageModel.generate` does, and for image tokens that are not as many as embeddings.
+        """
+        self._images = images
+        try:
+            return super().generate(prompts, **options)
+        finally:
+            self._images = ()
+
+    def tokens(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        images: Sequence[torch.Tensor] = (),
+    ) -> Iterator[list[int]]:
+        """Return the next token of each prompt, then the ones after those; ``images`` as of `generate`."""
+        self._images = images or self._images
+        return super().tokens(prompts, max_new_tokens, sampling, seed)
+
+    def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        given, self._images = list(self._images), ()
+        embedded = self._no_images(tokens)
+        for row, each in enumerate(tokens == self.settings.image_token):
+            images = (
+                given[row] if row < len(given) else given[0] if given and row else None
+            )  # rows of nobody: the first
+            found = torch.empty(0, embedded.shape[2]) if images is None else self.encode_image(images).flatten(0, 1)
+            if len(found) != int(each.sum()):
+                raise UsageError(
+                    f"prompt {row} has {int(each.sum())} image tokens, and its images {len(found)} embeddings: write one "
+                    "token for each"
+                )
+            embedded[row, each] = found.to(embedded.dtype)
+        *_, logits = self._in_chunks(self._prefill_part, tokens, padding, embedded, most=self.settings.context)
+        return logits
+
+    def _prefill_part(self, *arguments: torch.Tensor) -> torch.Tensor:
+        tokens, position, padding, last, *images = arguments
+        if not images:
+            if (tokens == self.settings.image_token).any():
+                raise UsageError("image tokens in a text without images")
+            images = [self._no_images(tokens)]
+        return self.caller["prefill"](tokens, position, padding, last, images=images[0])
+
+    def _no_images(self, tokens: torch.Tensor) -> torch.Tensor:
+        (given,) = [each for each in self.caller.manifest.functions["prefill"].arguments if each.name == "images"]
+        return torch.zeros(*tokens.shape, int(given.type.shape[2]), dtype=getattr(torch, given.type.dtype))
