@@ -10,6 +10,7 @@ import torch
 from fx_importer import UsageError
 from fx_importer.llm.batch_model import BatchModel
 from fx_importer.llm.sampling import Sampling
+from fx_importer.llm.settings import MOST
 from fx_importer.llm.text_stream import Completion
 
 
@@ -55,23 +56,23 @@ class ImageModel(BatchModel):
     ) -> Iterator[list[int]]:
         """Return the next token of each prompt, then the ones after those; ``images`` as of `generate`."""
         self._images = images or self._images
+        if len(self._images) not in (0, len(prompts)):
+            raise UsageError(f"images for {len(self._images)} of {len(prompts)} prompts: pass those of each, or none")
         return super().tokens(prompts, max_new_tokens, sampling, seed)
 
     def _prefill(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         given, self._images = list(self._images), ()
         embedded = self._no_images(tokens)
         for row, each in enumerate(tokens == self.settings.image_token):
-            images = (
-                given[row] if row < len(given) else given[0] if given and row else None
-            )  # rows of nobody: the first
+            images = given[row if row < len(given) else 0] if given else None  # rows of nobody are the first prompt
             found = torch.empty(0, embedded.shape[2]) if images is None else self.encode_image(images).flatten(0, 1)
             if len(found) != int(each.sum()):
                 raise UsageError(
-                    f"prompt {row} has {int(each.sum())} image tokens, and its images {len(found)} embeddings: write one "
-                    "token for each"
+                    f"prompt {row} has {int(each.sum())} image tokens, and its images {len(found)} embeddings: "
+                    "write one token for each"
                 )
             embedded[row, each] = found.to(embedded.dtype)
-        *_, logits = self._in_chunks(self._prefill_part, tokens, padding, embedded, most=self.settings.context)
+        *_, logits = self._in_chunks(self._prefill_part, tokens, padding, embedded, most=MOST)
         return logits
 
     def _prefill_part(self, *arguments: torch.Tensor) -> torch.Tensor:
@@ -84,4 +85,5 @@ class ImageModel(BatchModel):
 
     def _no_images(self, tokens: torch.Tensor) -> torch.Tensor:
         (given,) = [each for each in self.caller.manifest.functions["prefill"].arguments if each.name == "images"]
-        return torch.zeros(*tokens.shape, int(given.type.shape[2]), dtype=getattr(torch, given.type.dtype))
+        *_, hidden = given.type.shape or ()
+        return torch.zeros(*tokens.shape, int(hidden), dtype=getattr(torch, given.type.dtype))

@@ -6,7 +6,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from fx_importer import UsageError
 from fx_importer.execution.optional_packages import is_installed
-from fx_importer.llm import import_model, load
+from fx_importer.llm import ImageModel, import_model, load
 from tests.llm.test_architectures import ENGINES
 from tests.llm.tiny_models import END, VOCABULARY, tokenizer
 
@@ -65,10 +65,15 @@ def test_greedy_tokens_are_those_of_generate(kind, engine, output_type, tmp_path
     tokens = next(each for each in seeds if all(len(set(row)) >= 6 for row in each))
     out = import_model(tmp_path / "model", tmp_path / "out", batch=3, context=48, output_type=output_type)
     model = load(out, engine=engine)
+    assert isinstance(model, ImageModel)
     found = list(zip(*model.tokens(PROMPTS, STEPS, images=images), strict=True))
     assert [list(each) for each in found] == tokens
-    for wrong in ((), images[:1], images[::-1]):
-        with pytest.raises(UsageError, match="prompt . has . image tokens, and its images . embeddings"):
+    for wrong, message in (
+        ((), "prompt 0 has 4 image tokens, and its images 0 embeddings"),
+        (images[:1], "images for 1 of 2 prompts"),
+        (images[::-1], "prompt 0 has 4 image tokens, and its images 8 embeddings"),
+    ):
+        with pytest.raises(UsageError, match=message):
             next(iter(model.tokens(PROMPTS, STEPS, images=wrong)))
     assert len(model.generate("Hello", max_new_tokens=3)[0].tokens) == 3
     assert model.encode_image(images[1]).shape == (2, TOKENS, 32)
