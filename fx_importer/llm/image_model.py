@@ -85,5 +85,5 @@ class ImageModel(BatchModel):
 
     def _no_images(self, tokens: torch.Tensor) -> torch.Tensor:
         (given,) = [each for each in self.caller.manifest.functions["prefill"].arguments if each.name == "images"]
-        *_, hidden = given.type.shape or ()
-        return torch.zeros(*tokens.shape, int(hidden), dtype=getattr(torch, given.type.dtype))
+        hidden = int((given.type.shape or (0,))[-1])
+        return torch.zeros(*tokens.shape, hidden, dtype=getattr(torch, given.type.dtype))

@@ -46,7 +46,10 @@ class Settings:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             settings = cls(**found | {name: tuple(found[name]) for name in ("stop_tokens", "weights")})
-            sizes = [each or 1 for each in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)]
+            sizes = [
+                each or 1
+                for each in (settings.chunk, settings.page_size, settings.pages, settings.draft, settings.image_token)
+            ]
             numbers = (settings.batch, settings.context, *sizes, *settings.stop_tokens)
             if {*map(type, numbers)} != {int} or {*map(type, settings.weights)} != {str}:
                 raise ValueError("an entry is of another type")
