@@ -40,14 +40,14 @@ def llama(hidden: int) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(config).eval()
 
 
-def decoder(context: int, hidden: int, weights: str, *, splits_sums: bool = False) -> Decoder:
-    """Return the model with a cache of ``context`` positions."""
+def decoder(context: int, hidden: int, weights: str, engine: str = "jit") -> Decoder:
+    """Return the model with a cache of ``context`` positions, written for ``engine``."""
     model = llama(hidden)
     if weights in PACKINGS:
-        quantize(model, weights, splits_sums=splits_sums)
+        quantize(model, weights, splits_sums=engine != "jit")
     if weights in HALF:
         model = model.to(getattr(torch, weights))
-    return Decoder(model, 1, context, fused=not splits_sums).eval()
+    return Decoder(model, 1, context, fused=engine != "xla").eval()
 
 
 def steps_of(context: int, engines: list[str], hidden: int, weights: str) -> dict[str, Step]:
@@ -56,9 +56,8 @@ def steps_of(context: int, engines: list[str], hidden: int, weights: str) -> dic
     with torch.no_grad():
         steps: dict[str, Step] = {"eager": torch.export.export(decoder(context, hidden, weights), example).module()}
     for engine in engines:
-        stablehlo = ENGINES[engine] == "stablehlo"
         with torch.no_grad():
-            program = torch.export.export(decoder(context, hidden, weights, splits_sums=stablehlo), example)
+            program = torch.export.export(decoder(context, hidden, weights, engine), example)
         lowered = lower(program, output_type=ENGINES[engine], mutation="functional")
         steps[engine] = lowered.caller(backend=engine)
     return steps

@@ -37,7 +37,7 @@ NOT_RUN = re.compile(r"(git|make|pip|\.venv/bin/\w+|fx-importer demo)\b")
 OTHERS = re.compile(r"\b(iree-compile|mlir-opt-\d+|tosa-opt)\b")
 """Programs of others, which are not installed everywhere."""
 
-OPTIONAL = {"import lower, quantize": "torchao", "import triton": "triton"}
+OPTIONAL = {"import lower, quantize": "torchao", "from torchao": "torchao", "import triton": "triton"}
 """What blocks of Python contain that need a package of an extra."""
 
 

@@ -39,6 +39,10 @@ def llm_import(
     quantize: Annotated[
         str | None, typer.Option(metavar="int8|int4", help="Pack the weights of linear layers and embeddings.")
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="jit|iree|xla", help="The engine to write sums of int8 weights for. Default: jit."),
+    ] = None,
     lora: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="An adapter of peft (LoRA), which is merged into the weights.")
     ] = None,
@@ -63,6 +67,7 @@ def llm_import(
         context=context,
         dtype=dtype,
         quantize=quantize,
+        engine=engine,
         lora=lora,
         cache=cache,
         page_size=page_size,

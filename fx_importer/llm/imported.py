@@ -30,6 +30,7 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 _DYNAMIC = ("linalg-on-tensors", "torch")
 """Output types in which the length of a prompt is dynamic. In the others a prompt is passed in chunks."""
 _CHUNK = 64
+_ENGINES = ("jit", "iree", "xla")
 
 
 def import_model(
@@ -40,7 +41,8 @@ def import_model(
     batch: int = 1,
     context: int | None = None,
     dtype: str | None = None,
-    quantize: str | None = None,
+    quantize: str | Any = None,
+    engine: str | None = None,
     lora: str | os.PathLike[str] | None = None,
     cache: str = "static",
     page_size: int | None = None,
@@ -57,7 +59,10 @@ def import_model(
         batch: the number of sequences, 1 to 8.
         context: the number of positions, at most those of the model; by default these, and at most 4096.
         dtype: ``"float32"``, ``"float16"`` or ``"bfloat16"``; by default that of the weights, float32 for blocks.
-        quantize: ``"int8"`` or ``"int4"``: the format of weights of linear layers, in a file of ours then.
+        quantize: ``"int8"`` or ``"int4"``, the format of weights of linear layers, or a configuration of torchao's
+            ``quantize_``; weights are in a file of ours then.
+        engine: ``"jit"``, ``"iree"`` or ``"xla"``: the engine for which sums of ``"int8"`` weights are written, by
+            default XLA for StableHLO, and otherwise the JIT. Others run the module too.
         lora: a folder with an adapter of peft, which is merged into the weights; they are in a file of ours then.
         cache: ``"static"``, with ``context`` rows for each sequence, or ``"paged"``, with one pool for all.
         page_size: the number of rows of a page; by default 16.
@@ -78,7 +83,10 @@ def import_model(
     check_batch(batch)
     if dtype is not None and dtype not in _DTYPES:
         raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
-    check_format(quantize)
+    if quantize is None or isinstance(quantize, str):
+        check_format(quantize)
+    if engine not in (None, *_ENGINES):
+        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(_ENGINES)}")
     source = read_source(path)
     if source.is_quantized and (quantize is not None or lora is not None):
         raise UsageError(
@@ -94,7 +102,7 @@ def import_model(
     if lora is not None:
         _merge(model, Path(lora))
     if quantize is not None:
-        _quantize(model, quantize, kind)
+        _quantize(model, quantize, engine or ("xla" if kind.value == "stablehlo" else "jit"))
     fused = kind.value != "stablehlo"  # XLA computes sums along rows in order
     try:
         programs = export_programs(form, model, chunk, fused=fused, draft=draft)
@@ -123,10 +131,13 @@ def _merge(model: Any, adapter: Path) -> None:
     merge(model, adapter)
 
 
-def _quantize(model: Any, name: str, output_type: OutputType) -> None:
-    from fx_importer.llm.quantize import quantize
+def _quantize(model: Any, how: Any, engine: str) -> None:
+    from fx_importer.llm.quantize import quantize, quantize_by_torchao
 
-    quantize(model, name, splits_sums=output_type.value == "stablehlo")
+    if isinstance(how, str):
+        quantize(model, how, splits_sums=engine != "jit")
+    else:
+        quantize_by_torchao(model, how)
 
 
 def _save(lowered: Lowered, loaded: LoadedModel, source: Path, target: Path, *, partly: bool) -> tuple[str, ...]:

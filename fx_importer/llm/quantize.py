@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 from transformers.pytorch_utils import Conv1D
 
-from fx_importer.errors import UsageError
+from fx_importer.errors import NotInstalledError, UsageError
+from fx_importer.execution.optional_packages import is_installed
 from fx_importer.llm.packed_weights import GROUP, PACKINGS, Int8Embedding, check_finite
 
 _LANES = 32
-"""Of sums in StableHLO, which XLA computes one element at a time, in order, unless they are split."""
+"""Of sums for XLA, which computes them one element at a time, in order, unless they are split, and for IREE, which
+makes vectors of lanes."""
 
 
 def quantize(model: Any, name: str, *, splits_sums: bool) -> None:
@@ -40,6 +42,26 @@ def quantize(model: Any, name: str, *, splits_sums: bool) -> None:
         if (new := packing.replacement(path, module)) is not None:
             parent, _, child = path.rpartition(".")
             setattr(model.get_submodule(parent), child, new)
+
+
+def quantize_by_torchao(model: Any, config: Any) -> None:
+    """Quantize the linear layers of ``model`` by torchao's ``quantize_``, in place.
+
+    Raises:
+        NotInstalledError: without torchao.
+        UsageError: if ``config`` is no configuration of it, or torchao does not quantize by it here.
+    """
+    if not is_installed("torchao"):
+        raise NotInstalledError("a quantization by torchao", "torchao", "quantize")
+    from torchao.core.config import AOBaseConfig
+    from torchao.quantization import quantize_
+
+    if not isinstance(config, AOBaseConfig):
+        raise UsageError(f"quantize={config!r}: accepted are {', '.join(PACKINGS)}, and configurations of torchao")
+    try:
+        quantize_(model, config)
+    except (ImportError, AssertionError, NotImplementedError, ValueError, RuntimeError) as error:
+        raise UsageError(f"torchao cannot quantize by {type(config).__name__} here: {error}") from error
 
 
 class _Packing:

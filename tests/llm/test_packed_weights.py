@@ -11,6 +11,7 @@ import torch
 from fx_importer import UsageError
 from fx_importer.execution.jit import jit_backend
 from fx_importer.execution.jit.library_binding import bind_library
+from fx_importer.execution.optional_packages import is_installed
 from fx_importer.llm import import_model, load
 from fx_importer.llm.packed_weights import Int4Linear, Int8Linear, pack_int4, pack_int8
 from fx_importer.llm.quantize import quantize
@@ -97,3 +98,35 @@ def test_what_cannot_be_quantized_is_said(tmp_path):
     with pytest.raises(UsageError, match=r"the weight 'model.layers.0.mlp.up_proj.weight' has values"):
         quantize(model, "int8", splits_sums=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_sums_for_iree(name, tmp_path):
+    """Of lanes; the JIT runs the module too."""
+    if not is_installed("iree.compiler"):
+        pytest.skip("the extra 'iree' is not installed")
+    model = save_tiny_model(tmp_path / "model", hidden_size=64, intermediate_size=128)
+    out = import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=name, engine="iree")
+    quantize(model, name, splits_sums=True)
+    tokens = expected(model, [[7, 99, 31, 250, 4]], 12)
+    for engine in ("iree", "jit"):
+        assert [[each[0] for each in load(out, engine=engine).tokens([[7, 99, 31, 250, 4]], 12)]] == tokens
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchao_quantizes_linear_layers(tmp_path):
+    """By a configuration of its ``quantize_``; what is none is said."""
+    quantization = pytest.importorskip("torchao.quantization")
+    model = save_tiny_model(tmp_path / "model", num_hidden_layers=1)
+    config = quantization.Int8WeightOnlyConfig()
+    imported = load(import_model(tmp_path / "model", tmp_path / "out", context=24, quantize=config))
+    quantization.quantize_(model, config)
+    prompt = [7, 99, 31, 250, 4]
+    assert [[each[0] for each in imported.tokens([prompt], 12)]] == expected(model, [prompt], 12)
+    kinds = [each.type.dtype for each in stored_in(tmp_path / "out" / "weights.safetensors").values() if each.type]
+    assert kinds.count("int8") == 8
+    with pytest.raises(UsageError, match="quantize=8: accepted are int8, int4, and configurations of torchao"):
+        import_model(tmp_path / "model", tmp_path / "other", quantize=8)
+    with pytest.raises(UsageError, match="the engine 'gpu': accepted are jit, iree, xla"):
+        import_model(tmp_path / "model", tmp_path / "other", engine="gpu")
