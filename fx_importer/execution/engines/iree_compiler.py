@@ -19,7 +19,7 @@ from fx_importer.execution.optional_packages import imported
 from fx_importer.mlir.bindings import ir
 from fx_importer.process.one_shot import run_command
 
-_FLAGS = (
+FLAGS = (
     "--iree-input-demote-f64-to-f32=false",  # the default demotes, and changes the type of the function
     "--mlir-print-op-on-diagnostic=false",
 )
@@ -67,7 +67,7 @@ def compile_to(
     else:
         module.operation.write_bytecode(str(source))
     tools = imported("iree", "iree", "iree.compiler.tools.binaries")
-    chosen = [f"--iree-input-type={kind}", *target.flags, *_FLAGS, *flags]
+    chosen = [f"--iree-input-type={kind}", *target.flags, *FLAGS, *flags]
     with Trace().stage("iree-compile"):
         _run([tools.find_tool("iree-compile"), source, *chosen, "-o", output], target)
     source.unlink()
