@@ -41,7 +41,8 @@ class MeshProgram:
         """Return the part of ``weights`` of each rank, for `Lowered.caller_on_mesh`.
 
         Args:
-            weights: a whole state dict, or the path of a safetensors file, of which only the parts are read.
+            weights: a whole state dict; or the path of a safetensors file, or of a folder that
+                `torch.distributed.checkpoint` has written, of which only the parts are read.
 
         Raises:
             UsageError: listing the weights that are missing, or have another shape.
@@ -215,8 +216,17 @@ def _check_same(first: ExportedProgram, other: ExportedProgram, rank: int, other
         raise UsageError(f"ranks {rank} and {other_rank} have programs of {len(lines)} and {len(others)} operators")
     for name, value in first.constants.items():
         another = other.constants[name]
-        if isinstance(value, torch.Tensor) and not (isinstance(another, torch.Tensor) and torch.equal(value, another)):
+        if isinstance(value, torch.Tensor) and not _are_equal(value, another):
             raise UsageError(f"ranks {rank} and {other_rank} have different values of the constant '{name}'")
+
+
+def _are_equal(value: torch.Tensor, another: Any) -> bool:
+    """Return whether two constants are the same. Those on the meta device have types only."""
+    if not isinstance(another, torch.Tensor) or value.is_meta != another.is_meta:
+        return False
+    if value.is_meta:
+        return (value.shape, value.dtype) == (another.shape, another.dtype)
+    return torch.equal(value, another)
 
 
 def _lines(program: ExportedProgram) -> Iterator[tuple[str, str]]:

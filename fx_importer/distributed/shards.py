@@ -1,13 +1,15 @@
-"""The part of each weight that a rank holds, of tensors or of a safetensors file."""
+"""The part of each weight that a rank holds, of tensors, a safetensors file or a distributed checkpoint."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from fx_importer.distributed.checkpoint import Checkpoint
 from fx_importer.distributed.mesh import Mesh
 from fx_importer.errors import UsageError
 
@@ -15,7 +17,7 @@ Layout = tuple["int | None", ...]
 """For each axis of a mesh, the dimension that is divided along it; None where it is repeated."""
 
 Source = Mapping[str, torch.Tensor] | str | os.PathLike[str]
-"""Whole weights by name: tensors, or the path of a safetensors file."""
+"""Whole weights by name: tensors, or the path of a safetensors file or of a folder of torch.distributed.checkpoint."""
 
 
 def read_shards(
@@ -28,6 +30,9 @@ def read_shards(
     """
     if isinstance(source, Mapping):
         return _shards(source, source.keys(), layouts, shapes, mesh, rank)
+    if Path(source).is_dir():
+        checkpoint = Checkpoint(source)
+        return _shards(checkpoint, checkpoint.tensors.keys(), layouts, shapes, mesh, rank)
     from safetensors import SafetensorError, safe_open
 
     try:

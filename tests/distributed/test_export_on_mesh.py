@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -71,8 +73,15 @@ def test_weights_have_their_names_and_parts(tmp_path: Path):
     safetensors.torch.save_file(WHOLE.state_dict(), tmp_path / "whole.safetensors")
     states = program.states(tmp_path / "whole.safetensors")
     assert torch.equal(states[3]["down.weight"], WHOLE.down.weight[:, 16:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that no process group is there
+        save(WHOLE.state_dict(), checkpoint_id=tmp_path / "checkpoint")
+    of_checkpoint = program.states(tmp_path / "checkpoint")
     for rank, state in enumerate(program.states(WHOLE.state_dict())):
         assert all(torch.equal(state[name], states[rank][name]) for name in state)
+        assert all(torch.equal(state[name], of_checkpoint[rank][name]) for name in state)
+    with pytest.raises(UsageError, match="is no checkpoint of torch.distributed"):
+        program.states(tmp_path)
 
 
 def test_a_saved_program_needs_no_process_group(tmp_path: Path):
