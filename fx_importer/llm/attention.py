@@ -24,25 +24,27 @@ def attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     *,
     fused: bool = False,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Return attention of (B, H, n, D) over (B, Hkv, L, D), as (B, n, H, D): transformers' signature.
 
-    With ``softcap`` c, scores s are c * tanh(s / c). With ``fused``, one query reads keys and values of half precision
-    in sums of products of elements, for compilers that fuse these with the conversion to float32.
+    With ``softcap`` c, scores s are c * tanh(s / c). ``s_aux`` [H] are sinks: the score of one more key of each head,
+    whose value is zero. With ``fused``, one query reads keys and values of half precision in sums of products of
+    elements, for compilers that fuse these with the conversion to float32.
     """
-    if any(others.get(name) is not None for name in ("s_aux", "position_bias")):
-        raise UsageError(f"{type(module).__name__} attends with sinks or a bias, which fx_importer.llm does not handle")
+    if others.get("position_bias") is not None:
+        raise UsageError(f"{type(module).__name__} attends with a bias, which fx_importer.llm does not handle")
     grouped = query.shape[1] != key.shape[1]
     summed = fused and key.dtype in (torch.float16, torch.bfloat16) and _is_one(query)
-    if softcap is None and not summed:
+    if softcap is None and s_aux is None and not summed:
         result = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attention_mask, scale=scaling, enable_gqa=grouped
         )
     else:
-        result = _grouped_attention(query, key, value, attention_mask, scaling, softcap, summed=summed)
+        result = _grouped_attention(query, key, value, attention_mask, scaling, softcap, s_aux, summed=summed)
     return result.transpose(1, 2).contiguous(), None
 
 
@@ -57,6 +59,7 @@ def _grouped_attention(
     mask: Tensor | None,
     scaling: float | None,
     softcap: float | None,
+    sinks: Tensor | None,
     *,
     summed: bool,
 ) -> Tensor:
@@ -73,7 +76,10 @@ def _grouped_attention(
     scores = scores.reshape(batch, heads, steps, length)
     if mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -torch.inf)
-    weights = torch.softmax(scores, -1)
+    if sinks is not None:
+        sink = sinks.float().reshape(1, heads, 1, 1).expand(batch, heads, steps, 1)
+        scores = torch.cat((scores, sink), -1)
+    weights = torch.softmax(scores, -1)[..., :length]
     if mask is not None:  # a row of padding sees nothing
         weights = weights.masked_fill(mask.any(-1, keepdim=True).logical_not(), 0.0)
     weights = weights.reshape(*rows, length)

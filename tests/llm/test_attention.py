@@ -6,6 +6,20 @@ import torch
 from fx_importer.llm.attention import attention
 
 
+def test_sinks_take_a_part_of_the_weight():
+    """As one more key with a value of zero; a sequence that sees no key gets zeros."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, heads, rows, 16) for heads, rows in ((8, 3), (2, 40), (2, 40)))
+    seen, sinks = torch.rand(2, 1, 3, 40) > 0.5, torch.randn(8)
+    seen[1, :, 2] = False
+    found, _ = attention(torch.nn.Module(), query, key, value, seen, s_aux=sinks)
+    keys, values = (each.repeat_interleave(4, 1) for each in (key, value))
+    scores = (query @ keys.mT * 16**-0.5).masked_fill(~seen, -torch.inf)
+    whole = torch.cat((scores, sinks.reshape(1, 8, 1, 1).expand(2, 8, 3, 1)), -1).softmax(-1)
+    torch.testing.assert_close(found, (whole[..., :-1] @ values).transpose(1, 2))
+    assert (found[1, 2] == 0).all()
+
+
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sums_of_half_precision_are_in_float32(dtype, softcap):

@@ -37,6 +37,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "olmo2": {},
     "smollm3": {"no_rope_layers": [1, 0], "pad_token_id": END},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt_oss": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "head_dim": 8,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "pad_token_id": END,
+    },
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8},
 }
 """The configurations, by model type."""
