@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from fx_importer.distributed.mesh import Groups, Mesh
+from fx_importer.errors import UsageError
 from fx_importer.mlir.bindings import func_d, ir
 from fx_importer.mlir.walk import operations
 
@@ -194,6 +195,8 @@ def _groups_of_hlo(text: str, mesh: Mesh) -> Groups:
         devices = _range(_numbers(found["sizes"] or "") or [mesh.size], _numbers(found["order"] or ""))
         along = re.findall(r"'(\w+)'", found["along"])
         return tuple(tuple(devices[at] for at in group) for group in Mesh(axes).groups(along))
+    if (given := re.search(r"replica_groups=(?!\{\})\S*", text)) is not None:
+        raise UsageError(f"XLA writes groups of devices as '{given[0]}', which is not known here")
     return (tuple(range(mesh.size)),)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fx_importer import load
 from fx_importer.cli import main
+from fx_importer.cli.option_arguments import mesh_text
 from fx_importer.cli.plan_loading import plan_text
 from fx_importer.errors import UsageError
 
@@ -38,6 +39,13 @@ def test_where_plans_come_from(tmp_path: Path):
 def test_what_is_no_plan(spec: str, mesh: str | None, sentence: str):
     with pytest.raises(UsageError, match=sentence):
         plan_text(spec, mesh)
+
+
+def test_devices_of_the_mesh():
+    assert mesh_text(None, 8) == "devices=8"
+    assert mesh_text("dp=2,tp=4", 8) == "dp=2,tp=4"
+    with pytest.raises(UsageError, match="--devices 4: the mesh dp=2,tp=4 has 8"):
+        mesh_text("dp=2,tp=4", 4)
 
 
 def test_import_show_and_verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path):
