@@ -204,6 +204,15 @@ def test_other_wrong_calls(url, client):
     assert health(url)["status"] == "ok"
 
 
+def test_other_host_names_are_refused(url):
+    """As of pages that a browser shows, whose names lead here."""
+    asked = urllib.request.Request(f"{url}/models", headers={"Host": "example.org"})
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(asked, timeout=30)
+    with raised.value as error:
+        assert (error.code, error.read()) == (400, b"Invalid host header")
+
+
 def test_a_static_cache_is_not_served(out, tmp_path):
     (tmp_path / "llm.json").write_text(json.dumps(json.loads((out / "llm.json").read_text()) | {"page_size": None}))
     with pytest.raises(UsageError, match="has a static cache: import the model with --cache paged"):

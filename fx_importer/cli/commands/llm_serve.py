@@ -35,7 +35,8 @@ def serve(folder: Path, engine: str, host: str, port: int, name: str | None) -> 
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         print(f"serving '{server.name}' on {engine} at http://{shown}:{port}/v1", flush=True)
-        config = uvicorn.Config(server.app(), log_level="warning", timeout_graceful_shutdown=5)
+        hosts = ("localhost", address) if address == "127.0.0.1" else ("*",)
+        config = uvicorn.Config(server.app(hosts), log_level="warning", timeout_graceful_shutdown=5)
         uvicorn.Server(config).run([listening])
 
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -40,8 +42,8 @@ class Server:
         self.batcher = Batcher(model)
         self.created = int(time.time())
 
-    def app(self) -> Starlette:
-        """Return the application, of ASGI."""
+    def app(self, hosts: Sequence[str] = ("*",)) -> Starlette:
+        """Return the application, of ASGI, for requests to these host names: others may be of pages in a browser."""
         return Starlette(
             routes=[
                 Route("/health", self.health),
@@ -50,6 +52,7 @@ class Server:
                 Route("/v1/completions", self.completions, methods=["POST"]),
                 Route("/v1/chat/completions", self.chat, methods=["POST"]),
             ],
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
             exception_handlers=answers.ERRORS,
             lifespan=self._lifespan,
         )
