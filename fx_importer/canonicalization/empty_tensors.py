@@ -57,7 +57,8 @@ def _drop_empty_operands(cat: fx.Node) -> None:
 
 def _adds_nothing(x: Tensor, axis: int = 0) -> bool:
     """Return whether ``x`` has no elements along ``axis``: empty along another one, it adds to the sizes."""
-    return is_empty(x) and (x.dim() == 1 or x.shape[axis] == 0)
+    along = x.shape[axis if x.dim() > 1 else 0] if x.dim() else 1
+    return isinstance(along, int) and along == 0
 
 
 def _fold_empty_axis(cat: fx.Node) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
@@ -80,7 +81,9 @@ def emit(before: fx.Node, target: Callable[..., Any], *args: Any, **kwargs: Any)
         node = before.graph.call_function(target, args, kwargs)
     node.meta.update({key: before.meta[key] for key in _KEPT_METADATA if key in before.meta})
     values = map_aggregate((args, kwargs), value_of)
-    with torch.no_grad(), fake_mode_of_values(before, values):
+    # The C++ kernel of a pad takes no symbolic sizes.
+    dispatcher = enable_python_dispatcher() if target is aten.constant_pad_nd.default else nullcontext()
+    with torch.no_grad(), fake_mode_of_values(before, values), dispatcher:
         node.meta["val"] = target(*values[0], **values[1])
     return node
 

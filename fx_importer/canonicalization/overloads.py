@@ -56,6 +56,18 @@ def _squeeze_one_by_one(node: fx.Node) -> fx.Node | None:
     return result
 
 
+def _squeeze_static_ones(node: fx.Node) -> fx.Node | None:
+    """Drop the axes of static size 1 one by one: C++ infers all dynamic sizes of a reshape to TOSA."""
+    result = node.args[0]
+    assert isinstance(result, fx.Node)
+    if sum(isinstance(size, SymInt) for size in value_of(node).shape) < 2:
+        return None
+    for axis, size in reversed(list(enumerate(value_of(result).shape))):
+        if isinstance(size, int) and size == 1:
+            result = emit(node, aten.squeeze.dim, result, axis)
+    return result
+
+
 def _clamp_bounds(node: fx.Node) -> fx.Node | None:
     """Clamp start and end of a slice to a static size.
 
@@ -135,6 +147,7 @@ OVERLOADS: NodeRewrites = {
     aten.index_put.default: _convert_values,
     aten._to_copy.default: _convert,
     prims.squeeze.default: _squeeze_one_by_one,
+    aten.squeeze.default: _squeeze_static_ones,
     aten.slice.Tensor: _clamp_bounds,
     aten.slice_scatter.default: _slice_scatter,
 }

@@ -130,6 +130,13 @@ def normalized_by_groups(x, weight):
     return F.group_norm(x, 2, weight, weight), F.group_norm(x, 2)
 
 
+def squeezed_and_joined(x):
+    """Drop axes beside dynamic ones, join what has no elements along the axis, and transform to given sizes."""
+    cache = x.new_zeros(x.shape[0], 1, 0, x.shape[3])
+    diagonal = torch.block_diag(x[:, 0, :, 0], x[:, 0, 0, :1])
+    return x[..., :1].squeeze(), torch.cat([cache, x], 2), diagonal, torch.fft.ifft2(x, [3, 4], [2, 3]).imag
+
+
 # Each lowers to every output type.
 SIZES_AND_CHANNELS = [
     Case(
@@ -144,6 +151,13 @@ SIZES_AND_CHANNELS = [
         lambda: (pool_gradients, (normal(2, 3, 5, 4), normal(2, 3, 2, 3), normal(2, 3, 8, 7))),
         dynamic_shapes=({0: ANY, 2: ANY, 3: ANY}, {0: ANY}, {0: ANY, 2: ANY, 3: ANY}),
         others=lambda: [(normal(3, 3, 6, 5), normal(3, 3, 2, 3), normal(3, 3, 11, 9))],
+        tolerance=(1e-5, 1e-5),
+    ),
+    Case(
+        "squeezed_and_joined",
+        lambda: (squeezed_and_joined, (normal(3, 1, 5, 6),)),
+        dynamic_shapes=({0: ANY, 2: ANY},),
+        others=lambda: [(normal(2, 1, 7, 6),)],
         tolerance=(1e-5, 1e-5),
     ),
     Case(
