@@ -44,6 +44,14 @@ _SAME = (
     aten.pixel_shuffle.default,
     aten.channel_shuffle.default,
     aten.embedding.default,
+    aten.slice_copy.Tensor,  # ExecuTorch's quantizer writes views as copies
+    aten.view_copy.default,
+    aten.permute_copy.default,
+    aten.transpose_copy.int,
+    aten.unsqueeze_copy.default,
+    aten.squeeze_copy.dims,
+    aten.select_copy.int,
+    aten.expand_copy.default,
     aten.roll.default,
     aten.gather.default,
     aten.tile.default,
@@ -105,7 +113,9 @@ def move(scope: Scope, node: fx.Node, integers: Callable[[Any], fx.Node], params
     keywords = {name: each for name, each in node.kwargs.items() if name != "memory_format"}
     if node.target in (aten.clone.default, aten.contiguous.default):
         return integers(first)
-    target = aten.reshape.default if node.target is aten.view.default else node.target  # strides may differ
+    target = (
+        aten.reshape.default if node.target in (aten.view.default, aten.view_copy.default) else node.target
+    )  # strides may differ
     return scope.call(node, target, integers(first), *node.args[1:], **keywords)
 
 
