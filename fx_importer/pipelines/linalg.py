@@ -10,6 +10,7 @@ from fx_importer.rewrites import (
     allow_inlining,
     bitcasts_to_linalg,
     control_flow_to_scf,
+    drop_unused_results,
     fold_linalg_no_ops,
     loops_to_destination_style,
     nans_in_linalg,
@@ -59,11 +60,11 @@ def linalg(options: LoweringOptions) -> Pipeline:
             ),
             Stage(
                 "loops",
-                "Scans, scatters, sorts are loops; loops update tensors in place; NaN propagates; no-ops are folded.",
+                "Scans, scatters, sorts are loops that update tensors in place; NaN propagates; no-ops are dropped.",
                 (
                     *(allow_inlining, nans_in_linalg, tm_tensor_to_loops, fold_linalg_no_ops),
                     on_functions("resolve-shaped-type-result-dims", "canonicalize", "cse"),
-                    loops_to_destination_style,
+                    *(drop_unused_results, loops_to_destination_style),
                     on_functions("canonicalize", "cse"),
                 ),
             ),

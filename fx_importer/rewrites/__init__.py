@@ -24,6 +24,7 @@ from fx_importer.rewrites.linalg.linalg_no_ops import fold_linalg_no_ops
 from fx_importer.rewrites.linalg.rank_0_generics import inline_rank_0_generics
 from fx_importer.rewrites.linalg.row_writes import row_writes_to_linalg
 from fx_importer.rewrites.linalg.tm_tensor import tm_tensor_to_loops
+from fx_importer.rewrites.linalg.unused_results import drop_unused_results
 from fx_importer.rewrites.nan_semantics import nans_in_linalg, nans_in_stablehlo
 from fx_importer.rewrites.stablehlo.batch_dimensions import split_batch_dimensions
 from fx_importer.rewrites.stablehlo.boolean_sums import boolean_sums_to_or
@@ -74,6 +75,7 @@ _ALL = (
     dynamic_convolutions_to_tosa,
     dynamic_sizes_to_tensor,
     dynamic_sizes_to_tosa,
+    drop_unused_results,
     erase_unused_sizes,
     f64_convolutions_to_f32,
     fit_tosa_floats,

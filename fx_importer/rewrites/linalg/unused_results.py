@@ -1,0 +1,71 @@
+"""Results of structured operations that nothing reads, as the positions beside the maxima of a softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fx_importer.mlir.bindings import ir
+from fx_importer.mlir.emit import Emitter, terminator
+from fx_importer.mlir.walk import rewrite
+
+
+@rewrite("fx-importer-drop-unused-linalg-results", ops=("linalg.generic",))
+def drop_unused_results(op: ir.Operation) -> None:
+    """Drop the results of a ``linalg.generic`` that nothing reads, with their computation, if others are read.
+
+    The canonicalizer keeps those whose computation reads its own accumulator.
+    """
+    used = {number for number, result in enumerate(op.results) if next(result.uses, None) is not None}
+    if not used or len(used) == len(op.results):
+        return
+    block = op.regions[0].blocks[0]
+    inputs = len(op.operands) - len(op.results)
+    kept, computation = _kept(block, used, inputs)
+    if len(kept) == len(op.results):
+        return
+
+    yielded, maps = terminator(block), list(ir.ArrayAttr(op.attributes["indexing_maps"]))
+    operands = [*range(inputs), *(inputs + number for number in kept)]
+    emit = Emitter.before(op)
+    attributes = {name: op.attributes[name] for name in op.attributes} | {
+        "indexing_maps": ir.ArrayAttr.get([maps[number] for number in operands], op.context),
+        "operandSegmentSizes": emit.segments(inputs, len(kept)),
+    }
+    types = [op.results[number].type for number in kept]
+    made = emit.op("linalg.generic", types, [op.operands[number] for number in operands], attributes, regions=1)
+    dropped = [each.operation for each in block.operations if each.operation not in computation]
+    Emitter.before(yielded).op("linalg.yield", [], [yielded.operands[number] for number in kept])
+    for each in reversed(dropped):
+        each.erase()
+    for number in reversed(range(len(op.results))):
+        if number not in kept:
+            block.erase_argument(inputs + number)
+    block.append_to(made.regions[0])
+    for number, result in zip(kept, made.results, strict=True):
+        op.results[number].replace_all_uses_with(result)
+    op.erase()
+
+
+def _kept(block: ir.Block, used: Iterable[int], inputs: int) -> tuple[list[int], set[ir.Operation]]:
+    """Return the results to keep, and the operations that compute them, without the terminator.
+
+    They are those ``used``, and those whose accumulator these read. Operations with effects are kept.
+    """
+    kept, computation = set(used), set[ir.Operation]()
+    yielded = terminator(block)
+    left = [yielded.operands[number] for number in kept]
+    for each in block.operations:
+        if not each.operation.results and each.operation != yielded:
+            computation.add(each.operation)
+            left += each.operation.operands
+    while left:
+        value = left.pop()
+        if isinstance(value.owner, ir.Block):
+            number = ir.BlockArgument(value).arg_number - inputs
+            if value.owner == block and number >= 0 and number not in kept:
+                kept.add(number)
+                left.append(yielded.operands[number])
+        elif value.owner not in computation:
+            computation.add(value.owner)
+            left += value.owner.operands
+    return sorted(kept), computation
