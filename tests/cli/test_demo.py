@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +24,9 @@ def test_the_demo(tmp_path: Path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "fx_importer", "demo", "--out", str(out)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    # transformers imports torchao where it is installed, which logs what it finds wrong with torch.
+    unexpected = [line for line in ran.stderr.splitlines() if not re.search("torchao|register_constant", line)]
+    assert (ran.returncode, unexpected) == (0, [])
     assert "The largest difference from eager PyTorch is " in ran.stdout
     assert max(map(len, ran.stdout.splitlines())) <= demo.PIPED_WIDTH
     for sentence in SENTENCES:
