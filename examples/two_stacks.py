@@ -86,8 +86,15 @@ def of_mlir(*args: torch.Tensor) -> dict[str, str]:
         "linalg": str(modules["linalg-on-tensors"].module),
         f"IREE, {ptx.dispatches} dispatches: PTX": "\n".join(text.splitlines()[:40]) + "\n...",
         "StableHLO": str(modules["stablehlo"].module),
-        "XLA": XlaBackend().load(modules["stablehlo"].module).compiled_text(),
+        "XLA": _entry(XlaBackend().load(modules["stablehlo"].module).compiled_text()),
     }
+
+
+def _entry(hlo: str) -> str:
+    """Return the instructions of the entry of a module of HLO, which call its fusions, without their attributes."""
+    entry = hlo[hlo.index("\nENTRY") :]
+    lines = entry[: entry.index("\n}")].strip().splitlines()[1:]
+    return "\n".join(re.sub(r"(parameter\(\d+\)|constant\([^)]*\)|calls=[^,]*).*", r"\1", line) for line in lines)
 
 
 def _graph(module: torch.fx.GraphModule) -> str:
