@@ -8,13 +8,13 @@ properties.
 
 from __future__ import annotations
 
+import importlib
 import re
 from contextlib import suppress
 from typing import Any
 from unittest import mock
 
 import torch
-import triton  # noqa: F401 - torch looks for kernels of triton where it is imported
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import config, graph
 from torch._inductor.exc import InductorError
@@ -60,6 +60,7 @@ def of_inductor(*args: torch.Tensor) -> str:
         found.append(made[0].value)
         raise _Enough
 
+    importlib.import_module("triton")  # `traceable_kernels` is for processes that use it
     torch._dynamo.reset()
     with (
         traceable_kernels(),
@@ -79,6 +80,7 @@ class _Enough(Exception):
 def of_mlir(*args: torch.Tensor) -> dict[str, str]:
     """Return the torch dialect, linalg and StableHLO, and what IREE and XLA make of them."""
     modules = {kind: lower(function, *args, output_type=kind) for kind in ("torch", "linalg-on-tensors", "stablehlo")}
+    loaded: Any = XlaBackend().load(modules["stablehlo"].module)
     ptx = modules["linalg-on-tensors"].compile("cuda:sm_80")
     (text,) = (data.decode() for name, data in ptx.kernels.items() if name.endswith(".ptx"))
     return {
@@ -86,7 +88,7 @@ def of_mlir(*args: torch.Tensor) -> dict[str, str]:
         "linalg": str(modules["linalg-on-tensors"].module),
         f"IREE, {ptx.dispatches} dispatches: PTX": "\n".join(text.splitlines()[:40]) + "\n...",
         "StableHLO": str(modules["stablehlo"].module),
-        "XLA": _entry(XlaBackend().load(modules["stablehlo"].module).compiled_text()),
+        "XLA": _entry(loaded.compiled_text()),
     }
 
 
