@@ -39,7 +39,7 @@ def program() -> torch.export.ExportedProgram:
 def test_round_trip(program, tmp_path: Path, output_type: str, suffix: str, weights: str):
     lowered = lower(program, output_type=output_type, mutation="functional", weights=weights)
     path = tmp_path / f"m{suffix}"
-    lowered.save(path, **({} if weights == "inline" else {"weights": tmp_path / "w.safetensors"}))
+    lowered.save(path, weights=None if weights == "inline" else tmp_path / "w.safetensors")
     again = load(path, program=program)
     assert (again.manifest.functions, again.manifest.state) == (lowered.manifest.functions, lowered.manifest.state)
     assert again.options.importing == lowered.options.importing

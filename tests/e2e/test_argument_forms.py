@@ -1,5 +1,8 @@
 """Argument forms of operators that the samples of OpInfo do not have: each agrees with eager on every output type."""
 
+# pyright: reportPrivateImportUsage=false
+# `torch._foreach_*` are what optimizers call.
+
 import pytest
 import torch
 import torch.nn.functional as F
