@@ -79,8 +79,9 @@ def _terms(op: ir.Operation) -> int:
     """Return how many products an element of the result is the sum of; 0 if that is not known."""
     _, letters = _axes(op)
     sizes = LinalgOps.shape(op.operands[1])
-    summed = [size for size, axis in zip(sizes, letters, strict=False) if axis not in _kept(letters)]
-    return math.prod(size or 0 for size in summed) if letters else 0
+    if len(letters) != len(sizes):
+        return 0
+    return math.prod(size or 0 for size, axis in zip(sizes, letters, strict=True) if axis not in _kept(letters))
 
 
 def _kept(letters: str) -> str:

@@ -17,16 +17,24 @@ HUGE = 1e9
 def attention_as_products(node: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -> None:
     """Replace ``scaled_dot_product_attention`` without dropout by products and a softmax.
 
-    A mask of bools, or a known one of zeros and values beyond `HUGE`, is a ``where`` with negative infinity; another is
-    added.
+    A mask of bools, or a known one as `_excludes` says, is a ``where`` with negative infinity; another is added.
     """
     dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
     if dropout or node.meta["val"].dim() < 3:
         return
     mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
     known = constant(mask) if isinstance(mask, fx.Node) else None
-    excludes = known is not None and bool(((known == 0) | (known <= -HUGE)).all()) and known.dtype != torch.bool
+    excludes = known is not None and _excludes(known)
     inline(node, lambda *args, **kwargs: _attention(excludes, *args, **kwargs))
+
+
+def _excludes(mask: Tensor) -> bool:
+    """Return whether an added ``mask`` is zero or beyond `HUGE`, and zero somewhere in each row.
+
+    A softmax of a row that is beyond it everywhere is no NaN, as that of negative infinities is.
+    """
+    allowed = mask == 0
+    return mask.dtype != torch.bool and bool((allowed | (mask <= -HUGE)).all() and allowed.any(-1).all())
 
 
 def _attention(

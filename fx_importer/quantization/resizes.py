@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import torch
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
@@ -32,8 +33,17 @@ def nearest_places(node: fx.Node) -> Places:
     found = [(2 * out, 2 * size, 1 - out) for size, out in zip(before, after, strict=True)]
     if any(_step(node, axis) != Fraction(size, out) for axis, size, out in zip((0, 1), before, after, strict=True)):
         raise NoIntegerForm("its scale factors are not the ratios of its sizes")
+    if any(_rounds_away(size, out) for size, out in zip(before, after, strict=True)):
+        raise NoIntegerForm(f"in float32, as eager computes places, {before} to {after} reads other elements")
     # Without a common divisor the offset would be no whole number.
     return _checked(before, after, found)
+
+
+def _rounds_away(size: int, out: int) -> bool:
+    """Return whether ``floor(i * (size / out))`` differs in float32, as of 2 elements to 82."""
+    places = torch.arange(out)
+    rounded = (places.float() * torch.tensor(size / out, dtype=torch.float32)).long()
+    return out not in (size, 2 * size) and not torch.equal(rounded, places * size // out)
 
 
 def bilinear_places(node: fx.Node) -> Places:

@@ -22,12 +22,12 @@ def find_rms_norm(root: fx.Node, constant: Callable[[fx.Node], Tensor | None]) -
     size = x.meta["val"].shape[-1]
     for product in [each for each in root.users if each.target in _MULTIPLIES and set(each.args) == {x, root}]:
         last, weight = product, None
-        (user, *others) = [*product.users, None]
-        if user is not None and not others[:-1] and user.target in _MULTIPLIES:
-            factor = next(each for each in user.args if each is not product)
-            held = constant(factor) if isinstance(factor, fx.Node) else None
-            if held is not None and list(held.shape) == [size]:
-                last, weight = user, factor
+        users = list(product.users)
+        if len(users) == 1 and users[0].target in _MULTIPLIES:
+            for factor in users[0].args:
+                held = constant(factor) if isinstance(factor, fx.Node) else None
+                if held is not None and list(held.shape) == [size]:
+                    last, weight = users[0], factor
         with last.graph.inserting_before(last):
             made = last.graph.call_function(aten.rms_norm.default, (x, [size], weight, eps))
         made.meta |= last.meta
@@ -41,12 +41,13 @@ def _mean_of_squares(node: object) -> tuple[fx.Node, float] | None:
     mean, eps = node.args[:2]
     if not isinstance(eps, int | float) or not isinstance(mean, fx.Node) or mean.target is not aten.mean.dim:
         return None
-    square = mean.args[0]
-    if not isinstance(square, fx.Node) or not isinstance(x := square.args[0], fx.Node):
+    square, axes, *keepdim = mean.args
+    if not isinstance(square, fx.Node) or square.target not in (aten.pow.Tensor_Scalar, *_MULTIPLIES):
         return None
-    axes = [axis % x.meta["val"].dim() for axis in mean.args[1]]  # type: ignore[union-attr]
+    x = square.args[0]
+    if not isinstance(x, fx.Node) or mean.kwargs or keepdim != [True] or axes not in ([-1], [x.meta["val"].dim() - 1]):
+        return None
     squares = (square.target is aten.pow.Tensor_Scalar and square.args[1] == 2) or (
         square.target in _MULTIPLIES and square.args == (x, x)
     )
-    kept = len(mean.args) > 2 and mean.args[2] is True and not mean.kwargs
-    return (x, float(eps)) if squares and kept and axes == [x.meta["val"].dim() - 1] else None
+    return (x, float(eps)) if squares else None

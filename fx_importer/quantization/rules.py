@@ -90,12 +90,21 @@ def constant_weight(scope: Scope, node: fx.Node) -> Weight:
 
 def _transposed(scope: Scope, node: fx.Node) -> Weight:
     """Return the weight of a matrix ``[K, N]`` as ``[N, K]``."""
-    if node.target in (aten.t.default, aten.permute.default, aten.transpose.int, aten.numpy_T.default):
+    if _swaps_axes(node):
         return constant_weight(scope, node.all_input_nodes[0])
     found = constant_weight(scope, node)
     axis = None if found.axis is None else 1 - found.axis
     turned = found.values.t().contiguous()
     return Weight(turned, scope.constants.add(turned), found.scales, found.zero_points, axis)
+
+
+def _swaps_axes(node: fx.Node) -> bool:
+    """Return whether ``node`` transposes a matrix."""
+    if node.target in (aten.t.default, aten.numpy_T.default):
+        return True
+    if node.target is aten.permute.default:
+        return [axis % 2 for axis in node.args[1]] == [1, 0]  # type: ignore[union-attr, operator]
+    return node.target is aten.transpose.int and {axis % 2 for axis in node.args[1:3]} == {0, 1}  # type: ignore[operator]
 
 
 def weighted(scope: Scope, weight: Weight, bias: Any, of_x: Params, params: Params) -> tuple[Any, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import fx
 
 from fx_importer.fx_graph.operators import aten
@@ -94,7 +93,7 @@ def _filters(weight: Weight, groups: int, dilation: list[int]) -> Weight:
         raise NoIntegerForm(f"its weights have scales along axis {weight.axis}, and not along their output channels")
     repeats = 1 if weight.axis is None else groups
     scales, zeros = weight.scales.repeat(repeats), weight.zero_points.repeat(repeats)
-    return Weight(spread.to(torch.int8), None, scales, zeros, None if weight.axis is None else 0)
+    return Weight(spread, None, scales, zeros, None if weight.axis is None else 0)
 
 
 IMAGES: dict[Any, Rule] = {

@@ -38,6 +38,34 @@ class Channels(nn.Module):
         return stored(F.linear(dequantize(x), weight))
 
 
+class Filters(nn.Module):
+    """A transposed convolution with weights of int16, of which int8 does not have all values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.full((4, 2, 1, 1), 300, dtype=torch.int16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = q.dequantize_per_tensor(self.values, 0.01, 0, -(2**15), 2**15 - 1, torch.int16)
+        return stored(F.conv_transpose2d(dequantize(x).reshape(2, 4, 1, 1), weight))
+
+
+class Square(nn.Module):
+    """A product with a weight that a permutation leaves as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("values", torch.arange(16, dtype=torch.int8).reshape(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = q.dequantize_per_tensor(self.values, 0.01, 0, *INT8)
+        return stored(torch.addmm(torch.ones(4), dequantize(x), weight.permute(0, 1)))
+
+
+def enlarged(x: Tensor) -> Tensor:
+    return stored(F.interpolate(dequantize(x).reshape(1, 1, 4, 2), size=(4, 82)))
+
+
 def island(x: Tensor) -> Tensor:
     return stored(torch.relu(torch.cumsum(dequantize(x), -1)))
 
@@ -51,6 +79,9 @@ def wide(x: Tensor) -> Tensor:
     [
         (Channels(1), "its weights have scales along axis 1, and not along their output channels"),
         (Channels(0, 3), "its weights are asymmetric (a zero point is 3): quantize them symmetrically"),
+        (Filters(), "its weights are torch.int16, and not torch.int8"),
+        (Square(), "its weight permute is no dequantized constant of known values"),
+        (enlarged, "in float32, as eager computes places, [4, 2] to [4, 82] reads other elements"),
         (island, "cumsum = aten.cumsum.default: aten.cumsum.default has no integer form"),
         (wide, "tanh = aten.tanh.default: its result is not quantized to int8"),
     ],
