@@ -193,6 +193,13 @@ def test_convolution(case, output_type):
         ),
     ),
     Case("nearest_to_less", lambda: (lambda x: (F.interpolate(x, (3, 4)), F.interpolate(x[..., 0], 3)), (IMAGE,))),
+    Case(
+        "nearest_where_float32_rounds",
+        lambda: (
+            lambda x: (F.interpolate(x, (2, 16)), F.interpolate(x[..., :2], scale_factor=(2 / 14, 41.0))),
+            (normal(1, 1, 14, 14),),
+        ),
+    ),
     Case("bilinear", lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (IMAGE,))),
     Case("bilinear_aligned", lambda: (nn.Upsample((5, 9), mode="bilinear", align_corners=True), (IMAGE,))),
     Case("bilinear_smooth", lambda: (lambda x: F.interpolate(x, (3, 9), mode="bilinear", antialias=True), (IMAGE,))),

@@ -61,19 +61,41 @@ def _resize_axis(x: Tensor, axis: int, new: int, step: float) -> Tensor:
 
 def _repeats(size: int, new: int) -> bool:
     """Return whether eager repeats each element ``new / size`` times: in float32, 41 times 2 / 82 is less than 1."""
-    firsts = np.arange(0, new, new // size, dtype=np.float32) * np.float32(size / new)
-    return bool((firsts >= np.arange(size)).all())
+    return np.array_equal(_places(size, new, None), np.arange(new) * size // new)
 
 
 @decomposes(aten.upsample_nearest2d.vec)
-def nearest_of_small_image(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
-    """Resize as `nearest` where eager does not read a scale, which the C++ lowering does."""
-    if not scale_factors or not are_static(*x.shape[2:]):
+def nearest_as_eager(x: Tensor, output_size: Any, scale_factors: Sequence[float] | None) -> Any:
+    """Resize as `nearest` where the C++ lowering reads other elements than eager.
+
+    It divides by scales, also by those that eager does not read, where eager multiplies with their inverse: in float32,
+    1 / (2 / 14) is less than 7.
+    """
+    sizes = x.shape[2:]
+    if not are_static(*sizes, *(output_size or ())):
         return NotImplemented
-    known = [int(size * scale) for size, scale in zip(x.shape[2:], scale_factors, strict=True)]
-    if _read_scales(x.shape[2:], known, scale_factors) == list(scale_factors):
+    scales = positive_scales(scale_factors or (), len(sizes))
+    outputs = output_size or [int(size * scale) for size, scale in zip(sizes, scales, strict=True) if scale]
+    if len(outputs) != len(sizes) or 0 in (*sizes, *outputs):
         return NotImplemented
-    return nearest(x, None, scale_factors)
+    read = _read_scales(sizes, outputs, scales)
+    same = all(
+        np.array_equal(_places(size, new, of_eager), _places_by_division(size, new, scale))
+        for size, new, of_eager, scale in zip(sizes, outputs, read, scales, strict=True)
+    )
+    return NotImplemented if same else nearest(x, output_size, scale_factors)
+
+
+def _places(size: int, new: int, scale: float | None) -> Any:
+    """Return the elements that eager reads along an axis, int64 [new]: it multiplies in float32."""
+    places = np.arange(new, dtype=np.float32) * np.float32(size / new if scale is None else 1 / scale)
+    return np.minimum(places.astype(np.int64), size - 1)
+
+
+def _places_by_division(size: int, new: int, scale: float | None) -> Any:
+    """Return the elements that the C++ lowering reads along an axis, int64 [new]."""
+    places = np.arange(new, dtype=np.float32) / np.float32(new / size if scale is None else scale)
+    return np.minimum(places.astype(np.int64), size - 1)
 
 
 @decomposes(aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec, aten.upsample_nearest1d.vec)
@@ -157,7 +179,7 @@ def _gather_axis(x: Tensor, axis: int, new: Any, scale: Any, from_edge: float, s
 
 
 NEAREST_OF_DYNAMIC_SHAPE = (
-    nearest_of_small_image,
+    nearest_as_eager,
     nearest_of_dynamic_shape,
     nearest_exact_of_dynamic_shape,
     nearest_of_size,
