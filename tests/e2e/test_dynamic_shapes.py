@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from fx_importer import StageFailed
+from fx_importer import StageFailed, UnsupportedProgramError, lower
 
 from .harness import LINALG, STABLEHLO, TOSA, Case, check, integers, normal, table
 
@@ -646,3 +646,13 @@ def test_operators(case, output_type):
 )
 def test_computed_sizes_in_tosa(case):
     check(case, TOSA, tosa=True)
+
+
+@pytest.mark.parametrize("output_type", [LINALG, STABLEHLO, TOSA])
+@pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
+def test_axis_of_cross_by_a_dynamic_size(output_type):
+    x, y = normal(2, 5, 3), normal(2, 5, 3, seed=1)
+    with pytest.raises(UnsupportedProgramError, match="the first one of size 3, which depends on a dynamic size"):
+        lower(torch.cross, x, y, dynamic_shapes=({1: ANY}, {1: ANY}), output_type=output_type)
+    after = lower(torch.cross, x.mT, y.mT, dynamic_shapes=({2: ANY}, {2: ANY}), output_type=output_type)
+    torch.testing.assert_close(after.run(x.mT[:, :, :3], y.mT[:, :, :3]), torch.cross(x[:, :3].mT, y[:, :3].mT))
