@@ -81,12 +81,7 @@ def import_model(
     path, target = Path(folder), Path(output)
     kind = OutputType.get(output_type)
     check_batch(batch)
-    if dtype is not None and dtype not in _DTYPES:
-        raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
-    if quantize is None or isinstance(quantize, str):
-        check_format(quantize)
-    if engine not in (None, *_ENGINES):
-        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(_ENGINES)}")
+    _check_names(dtype, quantize, engine)
     source = read_source(path)
     if source.is_quantized and (quantize is not None or lora is not None):
         raise UsageError(
@@ -111,10 +106,10 @@ def import_model(
         programs = export_programs(form, model, chunk, fused=fused, draft=draft)
     programs = {name: rename_state(each, loaded.names) for name, each in programs.items()}
     lowered = lower(programs, output_type=kind, mutation="functional", weights="external")
+    image_token = model.config.image_token_id if takes_images(model) else None
     try:
         target.mkdir(parents=True, exist_ok=True)
         weights = _save(lowered, loaded, path, target, partly=isinstance(source, GgufFile))
-        image_token = model.config.image_token_id if takes_images(model) else None
         settings = Settings(
             batch, positions, chunk, weights, _stop_tokens(model), form.page_size, form.pages, draft, image_token
         )
@@ -123,6 +118,15 @@ def import_model(
     except OSError as error:
         raise UsageError(f"'{target}' cannot be written: {error}") from None
     return target
+
+
+def _check_names(dtype: str | None, quantize: str | Any, engine: str | None) -> None:
+    if dtype is not None and dtype not in _DTYPES:
+        raise UsageError(f"the dtype {dtype!r}: accepted are {', '.join(_DTYPES)}")
+    if quantize is None or isinstance(quantize, str):
+        check_format(quantize)
+    if engine not in (None, *_ENGINES):
+        raise UsageError(f"the engine {engine!r}: accepted are {', '.join(_ENGINES)}")
 
 
 def _merge(model: Any, adapter: Path) -> None:

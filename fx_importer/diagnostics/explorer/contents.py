@@ -47,22 +47,7 @@ def contents_of(
         checks: the outputs that were compared with eager's, as in the JSON.
         divergences: the first operations that differ, as in the JSON; files of places by their paths.
     """
-    views: list[View] = []
-    stages: list[Contents] = []
-    for number, record in enumerate(trace.stages):
-        found = recorder.recorded.get(number)
-        if found and (not views or found.view.lines != views[-1].lines):
-            views.append(found.view)
-        stages.append(
-            {
-                "name": record.name,
-                "seconds": (seconds or {}).get(record.name, record.seconds),
-                "outcome": "failed" if record.failure else "passed",
-                "operations": dict(found.counts) if found else None,
-                "view": len(views) - 1 if found else None,
-                "remarks": list(record.remarks),
-            }
-        )
+    views, stages = _views_and_stages(trace, recorder, seconds or {})
     problems = _problems(error, trace.stages)
     sites = list(recorder.sites.numbers)
     located = [*problems, *divergences]
@@ -79,18 +64,7 @@ def contents_of(
         "functions": dict(summary.functions) if summary else {},
         "stages": stages,
         "not_reached": list(trace.not_reached()) if error else [],
-        "views": [
-            {
-                "kind": view.kind,
-                "lines": list(view.lines),
-                "site_sets": list(view.sites),
-                "refused": _refused(view, recorder, sites, problems),
-                "nodes": [
-                    [each.line, names.setdefault(each.name, len(names)), list(each.inputs)] for each in view.nodes
-                ],
-            }
-            for view in views
-        ],
+        "views": [_view(each, _refused(each, recorder, sites, problems), names) for each in views],
         "node_names": list(names),
         "modules": dict(recorder.sites.classes),
         "site_sets": [list(each) for each in recorder.sites.sets],
@@ -102,6 +76,40 @@ def contents_of(
         "problems": _with_files(problems, files),
         "checks": list(checks),
         "divergences": _with_files(divergences, files),
+    }
+
+
+def _views_and_stages(
+    trace: Trace, recorder: Recorder, seconds: Mapping[str, float]
+) -> tuple[list[View], list[Contents]]:
+    """Return the views that differ from those before them, and the stages, which refer to views by index."""
+    views: list[View] = []
+    stages: list[Contents] = []
+    for number, record in enumerate(trace.stages):
+        found = recorder.recorded.get(number)
+        if found and (not views or found.view.lines != views[-1].lines):
+            views.append(found.view)
+        stages.append(
+            {
+                "name": record.name,
+                "seconds": seconds.get(record.name, record.seconds),
+                "outcome": "failed" if record.failure else "passed",
+                "operations": dict(found.counts) if found else None,
+                "view": len(views) - 1 if found else None,
+                "remarks": list(record.remarks),
+            }
+        )
+    return views, stages
+
+
+def _view(view: View, refused: list[int], names: dict[str, int]) -> Contents:
+    """Return a view with the lines ``refused``; ``names`` numbers the names of nodes, and is added to."""
+    return {
+        "kind": view.kind,
+        "lines": list(view.lines),
+        "site_sets": list(view.sites),
+        "refused": refused,
+        "nodes": [[each.line, names.setdefault(each.name, len(names)), list(each.inputs)] for each in view.nodes],
     }
 
 
