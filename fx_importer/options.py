@@ -113,6 +113,10 @@ class ImportOptions:
     """Outline submodules that compute the same, such as transformer layers, into one function."""
     mesh: str | None = None
     """The mesh of devices that the program runs on, ``"dp=2,tp=4"``; see `fx_importer.distributed.Mesh`."""
+    input_names: tuple[str, ...] = ()
+    """Names of the arguments that are inputs, in their order; by default, those of torch.export's placeholders."""
+    output_names: tuple[str, ...] = ()
+    """Names of the results that are outputs, in their order; by default, their paths."""
     plan: str | None = None
     """The dimensions that the axes of the mesh divide, by name, as JSON; see `fx_importer.distributed.Plan`."""
 

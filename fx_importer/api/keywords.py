@@ -65,6 +65,8 @@ class Keywords(_ModelKeywords, total=False):
     import_symbolic_shape_expressions: bool
     runtime_asserts: bool
     outline_layers: bool
+    input_names: Sequence[str]
+    output_names: Sequence[str]
     mesh: str | DeviceMesh | None
     plan: Mapping[str, Any] | str | Plan | None
     hooks: FxImporterHooks | None
@@ -186,9 +188,18 @@ def _import_options(keywords: Mapping[str, Any]) -> ImportOptions:
         runtime_asserts=keywords.get("runtime_asserts", False),
         weights=Weights.get(keywords.get("weights", Weights.INLINE)),
         outline_layers=keywords.get("outline_layers", False),
+        input_names=_names(keywords, "input_names"),
+        output_names=_names(keywords, "output_names"),
         mesh=None if mesh is None else str(Mesh.get(mesh)),
         plan=None if plan is None else str(Plan.get(plan, _mesh_of_plan(mesh))),
     )
+
+
+def _names(keywords: Mapping[str, Any], keyword: str) -> tuple[str, ...]:
+    given = keywords.get(keyword) or ()
+    if isinstance(given, str) or not all(isinstance(each, str) for each in given):
+        raise UsageError(f"{keyword} is a list of names: {keyword}=['x', 'mask'], and not {given!r}")
+    return tuple(given)
 
 
 def _mesh_of_plan(mesh: Any) -> Mesh:

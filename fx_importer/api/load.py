@@ -157,10 +157,10 @@ def _differences(program: ExportedProgram, function: Function) -> list[str]:
     held = {**program.constants, **program.state_dict}
     found: list[str] = []
     for argument in function.arguments:
-        there = inputs if argument.kind == "input" else held
-        if argument.name not in there:
-            found.append(f"it has no {argument.kind} '{argument.name}'")
-        elif not _fits(there[argument.name], argument):
+        there, name = inputs if argument.kind == "input" else held, argument.placeholder or argument.name
+        if name not in there:
+            found.append(f"it has no {argument.kind} '{name}'")
+        elif not _fits(there[name], argument):
             found.append(f"the module has {argument.kind} '{argument.name}' as {spelled_type(argument.type)}")
     return found
 

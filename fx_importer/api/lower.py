@@ -54,7 +54,8 @@ def lower(
         options: an `Options`, instead of the keywords that it holds: all but ``fx_importer``, ``hooks``,
             ``progress`` and ``kwargs``. It has the same defaults as these keywords.
         fx_importer: an importer to use instead of a new one; programs are imported into its module.
-        dynamic_shapes: as `torch.export.export` takes it.
+        dynamic_shapes: as `torch.export.export` takes it; or with strings for dimensions, as `torch.onnx.export` takes
+            them: dimensions of one name have one size.
         strict: as `torch.export.export` takes it.
         quantized: how operators between dequantize and quantize operators are computed, a `Quantized` or its name: in
             floating point; or in integers, which is then what `run` and `verify` compare with.
@@ -69,6 +70,9 @@ def lower(
             StableHLO, which have no assertions.
         outline_layers: outline submodules that compute the same, such as transformer layers, into one private function
             that is called with the weights of each. A deep model then costs little more than a single layer.
+        input_names: names of the function's arguments that are inputs, in their order, in the manifest and the IR
+            (``fx_importer.name``); by default, those of the model's parameters.
+        output_names: names of the function's results that are outputs, likewise; by default, their paths.
         mesh: the mesh of devices that the program runs on, if it communicates: a ``DeviceMesh``, or its axes and sizes
             as ``"dp=2,tp=4"``. Process groups become groups of its devices.
         plan: for a program that does not communicate: how a partitioner divides it among the devices, a mapping from

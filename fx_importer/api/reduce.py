@@ -93,7 +93,11 @@ def lower_as(
 ) -> None:
     """Lower a model with ``setting`` and compare it with eager mode if there is a backend. Raises any failure."""
     options = replace(
-        setting.options, export=ExportOptions(dynamic_shapes), printing=PrintOptions(), running=RunOptions()
+        setting.options,
+        export=ExportOptions(dynamic_shapes),
+        importing=replace(setting.options.importing, input_names=(), output_names=()),  # a part has others
+        printing=PrintOptions(),
+        running=RunOptions(),
     )
     calls = {options.importing.func_name: (f, args, {})}
     trace = Trace(entering=entering)

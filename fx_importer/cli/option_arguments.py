@@ -26,6 +26,8 @@ HELP = {
     "symbolic_shapes": "Emit torch.symbolic_int and torch.bind_symbolic_shape.",
     "runtime_asserts": "Emit the program's assertions, and the size ranges of its inputs, as runtime assertions.",
     "outline_layers": "Outline submodules that compute the same into one function, called for each.",
+    "input_names": "The name of an input, in their order: one option for each.",
+    "output_names": "The name of an output, in their order: one option for each.",
     "mesh": "The mesh of devices that the program runs on, 'dp=2,tp=4'.",
     "plan": "What XLA divides among them: a JSON file, or package.module:name of a mapping or a function of the mesh.",
     "backend_legal_ops": "A torch op that the torch backend stage must keep, spelled aten.foo. May be repeated.",
@@ -57,6 +59,8 @@ HEADINGS = {
 METAVARS = {
     "lowerings": "NAME",
     "fallback": "|".join(member.value for member in OutputType),
+    "input_names": "NAME",
+    "output_names": "NAME",
     "mesh": "AXES",
     "plan": "PLAN",
     "time_limit": "SECONDS",

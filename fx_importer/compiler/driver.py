@@ -108,7 +108,10 @@ def lower_exported(
     trace.imported = None  # it was only kept for diagnosis
     if options.importing.plan is not None:
         divide(imported.module, Mesh(tuple(imported.mesh.items())), imported.signatures)
-    aliases = {name: aliases_of_written(program) for name, program in exported.items()}
+    aliases: dict[str, dict[int, str]] = {}
+    for name, program in exported.items():
+        names = {each.placeholder: each.name for each in imported.signatures[name].arguments}
+        aliases[name] = {leaf: names.get(each, each) for leaf, each in aliases_of_written(program).items()}
     manifest = manifest_of(imported, outcome, compilation).with_aliases(aliases)
     return Compiled(
         canonical,
@@ -196,6 +199,7 @@ def _recompile(
     options = replace(
         options,
         export=ExportOptions(quantized=options.export.quantized),
+        importing=replace(options.importing, input_names=(), output_names=()),  # another program has others
         printing=PrintOptions(),
         running=replace(options.running, dump_ir=None, cache=False),
         decompositions=decompositions or options.decompositions,

@@ -15,7 +15,7 @@ from fx_importer.errors import UsageError
 from fx_importer.execution.backend import Loaded, Value
 from fx_importer.execution.calls.argument_values import with_declared_dtype
 from fx_importer.fx_graph.programs import held_value
-from fx_importer.manifest import Argument, Function, Manifest
+from fx_importer.manifest import Argument, Function, Manifest, Result
 from fx_importer.mlir.bindings import ir
 
 _NAMED = {
@@ -27,8 +27,13 @@ _NAMED = {
 }
 """Kinds of results in a manifest that have a name."""
 
-Named = Mapping[tuple[str, str], Any]
-"""Values by ``(kind, name)`` of a manifest: an input and a buffer may have the same name."""
+Named = Mapping[tuple[str, str | int | None], Any]
+"""Values by `key_of`: an input and a buffer may have the same name."""
+
+
+def key_of(each: Argument | Result) -> tuple[str, str | int | None]:
+    """Return the kind, and the leaf of an input, which ``input_names`` may rename, or the name of anything else."""
+    return each.kind, each.leaf if each.kind == "input" else each.name
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class _Function:
         if len(arguments) != len(self.function.arguments):
             raise UsageError(f"the program takes {len(self.function.arguments)} arguments, but got {len(arguments)}")
         given = {
-            (each.kind, each.name): as_model_argument(each, value)
+            key_of(each): as_model_argument(each, value)
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad():
@@ -69,7 +74,7 @@ class _Function:
             results = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in results)
             for each in self.function.arguments:
                 if each.overwritten:
-                    given[each.kind, each.name].copy_(values[each.kind, each.name])
+                    given[key_of(each)].copy_(values[key_of(each)])
         return results
 
 
@@ -83,13 +88,15 @@ def results_of(
     """
     outputs: list[Any] = []
     named = dict(given)
+    inputs = _leaves_of_inputs(program)
     for spec, value in zip(program.graph_signature.output_specs, returned, strict=True):
         if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             outputs.append(value)
         elif spec.kind in _NAMED:
-            named[_NAMED[spec.kind], spec.target or ""] = value
+            kind, name = _NAMED[spec.kind], spec.target or ""
+            named[kind, inputs[name] if kind == "input" else name] = value
     results = tuple(
-        outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[each.kind, each.name]
+        outputs[each.leaf] if each.kind == "output" and each.leaf is not None else named[key_of(each)]
         for each in function.results
     )
     return results, named
@@ -101,21 +108,28 @@ def placeholder_values(program: ExportedProgram, given: Named) -> list[Any]:
     ``given`` has the inputs and the state. Other values are held by the program, or are inputs without elements.
     """
     nodes = program.graph.find_nodes(op="placeholder")
+    leaves = _leaves_of_inputs(program)
     return [
-        _placeholder_value(program, spec, node, given)
+        _placeholder_value(program, spec, node, given, leaves.get(spec.arg.name))
         for spec, node in zip(program.graph_signature.input_specs, nodes, strict=True)
     ]
 
 
-def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named) -> Any:
+def _leaves_of_inputs(program: ExportedProgram) -> dict[str, int]:
+    """Return the indices of the user inputs among the leaves of the inputs, by placeholder."""
+    specs = (each for each in program.graph_signature.input_specs if each.kind is InputKind.USER_INPUT)
+    return {each.arg.name: leaf for leaf, each in enumerate(specs)}
+
+
+def _placeholder_value(program: ExportedProgram, spec: InputSpec, node: fx.Node, given: Named, leaf: int | None) -> Any:
     """Return the value of a placeholder. Python scalars are constants of the export."""
     if spec.kind is InputKind.TOKEN:
         return torch.empty(0)
     if spec.kind is InputKind.USER_INPUT:
         if isinstance(spec.arg, ConstantArgument):
             return spec.arg.value
-        if ("input", spec.arg.name) in given:
-            return given["input", spec.arg.name]
+        if ("input", leaf) in given:
+            return given["input", leaf]
         return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
     target = spec.target or ""
     for kind in ("state", "weight"):

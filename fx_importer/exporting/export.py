@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 
 from fx_importer.errors import ExportError, UsageError
 from fx_importer.exporting.aliased_inputs import check_aliased_mutations, without_aliases
+from fx_importer.exporting.dynamic_dimensions import with_dimensions
 from fx_importer.exporting.example_inputs import check_quantized
 from fx_importer.exporting.fake_weights import on_fake_cpu, with_meta_weights
 from fx_importer.exporting.mutated_attributes import attributes_as_buffers
@@ -26,7 +27,7 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
 
     Raises:
         UnsupportedProgramError: if the program mutates memory that is shared by inputs or state.
-        UsageError: if ``f`` is none of these, or a tensor has a quantized dtype.
+        UsageError: if ``f`` is none of these, a tensor has a quantized dtype, or a dynamic dimension has no valid name.
         ExportError: if torch.export cannot capture it; torch's own exception is the cause.
     """
     program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
@@ -41,6 +42,7 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
     module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
     check_quantized(module, args, kwargs)
     example = without_aliases(args, kwargs, module)
+    shapes = with_dimensions(options.dynamic_shapes)
     try:
         with (
             traceable_kernels(),
@@ -48,7 +50,7 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
             attributes_restored(module),
             on_fake_cpu(module, *example) as (inputs, keywords, restored),
         ):
-            shapes, strict = options.dynamic_shapes, options.strict
+            strict = options.strict
             if isinstance(module, FunctionModule):
                 shapes = module.shapes_of(shapes)
             program = restored(torch.export.export(module, inputs, keywords, dynamic_shapes=shapes, strict=strict))

@@ -63,7 +63,7 @@ class Argument:
 
     kind: ArgumentKind
     name: str
-    """For an input, the placeholder's name; for state and weights, the name in the state dict."""
+    """For an input, the placeholder's name or one of ``input_names``; for state and weights, that in the state dict."""
     type: ValueType
     leaf: int | None = None
     """For an input: its index among the leaves of the inputs."""
@@ -76,6 +76,8 @@ class Argument:
     include this axis."""
     sharding: Sharding | None = None
     """In a program that a partitioner divides among the devices of a mesh: how this tensor is divided."""
+    placeholder: str | None = None
+    """For an input with a name of ``input_names``: the placeholder's name."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,9 @@ def _checked(value: Any) -> Any:
         raise ValueError(f"{value} is no {type(value).__name__.lower()}")
     if value.passed_as is not None:
         check_dtype(value.passed_as)
-    if isinstance(value, Argument) and type(value.overwritten) is not bool:
+    if isinstance(value, Argument) and (
+        type(value.overwritten) is not bool or not isinstance(value.placeholder, str | None)
+    ):
         raise ValueError(f"{value} is no argument")
     return value
 

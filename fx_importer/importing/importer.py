@@ -160,7 +160,10 @@ class FxImporter:
 
         Raises:
             UnsupportedProgramError: listing everything unsupported in the first program that cannot be imported.
+            UsageError: for ``input_names`` and ``output_names`` that do not fit.
         """
+        if len(programs) > 1 and (options.input_names or options.output_names):
+            raise UsageError("input_names and output_names name those of one function: the module has several")
         before = self.handlers
         if handlers:
             load_dialects(self.context)
@@ -187,7 +190,8 @@ class FxImporter:
     ) -> ImportedFunction:
         mutable = options.mutation is Mutation.MUTABLE
         stores = mutable and type(self.hooks).store_produced_value is not FxImporterHooks.store_produced_value
-        policy = SignaturePolicy(options.mutation, stores, state, tensors_only, options.weights)
+        names = options.input_names, options.output_names
+        policy = SignaturePolicy(options.mutation, stores, state, tensors_only, options.weights, *names)
         signature = read_signature(program, policy)
         self.resolves_inputs = mutable
         try:

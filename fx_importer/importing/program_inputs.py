@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,9 @@ class SignaturePolicy:
     tensors_only: bool = False
     """Whether numbers fixed by the export and empty tensors are left out of arguments and results."""
     weights: Weights = Weights.INLINE
+    input_names: Sequence[str] = ()
+    output_names: Sequence[str] = ()
+    """Names of inputs and outputs, instead of those of placeholders and of paths."""
 
 
 class ProgramInputs:

@@ -12,6 +12,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from fx_importer import manifest
 from fx_importer.diagnostics.mlir_diagnostics import unsupported_node_at
 from fx_importer.errors import UnsupportedProgramError
+from fx_importer.importing.names import with_names
 from fx_importer.importing.program_inputs import ProgramInputs, SignaturePolicy
 from fx_importer.importing.program_results import (
     RESULT_KINDS,
@@ -31,6 +32,7 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Signatu
     Raises:
         UnsupportedProgramError: listing everything mutated, under `Mutation.ERROR`; or all inputs and outputs of kinds
             that cannot be imported.
+        UsageError: for names of inputs or outputs that do not fit.
     """
     mutated = mutated_inputs(program)
     if mutated and policy.mutation is Mutation.ERROR:
@@ -50,6 +52,7 @@ def read_signature(program: ExportedProgram, policy: SignaturePolicy) -> Signatu
     if inputs.unsupported:
         raise UnsupportedProgramError("the program's signature cannot be imported:", inputs.unsupported)
     function = _function_record(program, inputs.arguments, [record for _, record in results])
+    function = with_names(function, policy.input_names, policy.output_names)
     return Signature(tuple(inputs.arguments), tuple(inputs.constants), tuple(value for value, _ in results), function)
 
 

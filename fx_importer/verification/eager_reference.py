@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from fx_importer.execution import Value
-from fx_importer.execution.eager import as_model_argument, placeholder_values, results_of
+from fx_importer.execution.eager import as_model_argument, key_of, placeholder_values, results_of
 from fx_importer.fx_graph.triton_runtime import interpreted_kernels
 from fx_importer.manifest import Function
 
@@ -35,7 +35,7 @@ class Reference:
 
     def __call__(self, *arguments: Value) -> tuple[Any, ...]:
         given = {
-            (each.kind, each.name): as_model_argument(each, value if each.overwritten else _copy(value))
+            key_of(each): as_model_argument(each, value if each.overwritten else _copy(value))
             for each, value in zip(self.function.arguments, arguments, strict=True)
         }
         with torch.no_grad(), interpreted_kernels():
