@@ -29,7 +29,6 @@ SMALLEST_WORK = 1 << 15
 _LARGE_WORK = 1 << 20
 """The number of multiplications from which oneDNN saves more than its call, through Python, costs."""
 _FLOATS = ("f32", "f64", "f16", "bf16")
-_ATTRIBUTE = "fx_importer.library"
 _MATMUL = ((0, 2), (2, 1), (0, 1))
 PRODUCTS = {
     "linalg.matmul": _MATMUL,
