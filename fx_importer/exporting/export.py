@@ -14,6 +14,7 @@ from fx_importer.exporting.aliased_inputs import check_aliased_mutations, withou
 from fx_importer.exporting.dynamic_dimensions import with_dimensions
 from fx_importer.exporting.example_inputs import check_quantized
 from fx_importer.exporting.fake_weights import on_fake_cpu, with_meta_weights
+from fx_importer.exporting.flex_attention_check import check_flex_attention
 from fx_importer.exporting.mutated_attributes import attributes_as_buffers
 from fx_importer.exporting.stack_traces import frames_of_calls_kept
 from fx_importer.exporting.training_mode import warn_of_training_mode
@@ -33,13 +34,15 @@ def export_program(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], optio
     program = with_meta_weights(f if isinstance(f, ExportedProgram) else _captured(f, args, kwargs, options))
     program = attributes_as_buffers(program)
     check_aliased_mutations(program, args, kwargs)
+    if not isinstance(f, ExportedProgram):
+        check_flex_attention(program, _as_module(f), args, kwargs)
     return program
 
 
 def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: ExportOptions) -> ExportedProgram:
     if not callable(f):
         raise UsageError(f"expected an nn.Module, a function or an ExportedProgram, not {type(f).__name__}")
-    module = f if isinstance(f, torch.nn.Module) else FunctionModule(f)
+    module = _as_module(f)
     check_quantized(module, args, kwargs)
     example = without_aliases(args, kwargs, module)
     shapes = with_dimensions(options.dynamic_shapes)
@@ -68,6 +71,10 @@ def _captured(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: E
     if isinstance(f, torch.nn.Module) and f.training:
         warn_of_training_mode(program, type(f).__name__)
     return program
+
+
+def _as_module(f: Callable[..., Any]) -> torch.nn.Module:
+    return f if isinstance(f, torch.nn.Module) else FunctionModule(f)
 
 
 def _data_dependent_hint(error: Exception) -> str:

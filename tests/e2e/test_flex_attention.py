@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch.export import Dim
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils import _pytree as pytree
 
-from fx_importer import lower
+from fx_importer import ExportError, lower
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*flex_attention called without torch.compile")
 
@@ -93,3 +93,46 @@ def test_dynamic_length():
         x = torch.rand(1, 2, size, 4)
         for result, wanted in zip(lowered.run(x, x, x), model(x, x, x), strict=True):
             torch.testing.assert_close(result, wanted)
+
+
+class AttendsByCachedWidth(torch.nn.Module):
+    """Reads a number behind ``lru_cache``, which Dynamo computes again."""
+
+    def __init__(self, cached: bool):
+        super().__init__()
+        self.widths = [2]
+        self.width = lru_cache(lambda: self.widths[-1]) if cached else lambda: 2
+        assert self.width() == 2
+        self.widths.append(6)
+
+    def forward(self, x):
+        return flex_attention(x, x, x, score_mod=lambda s, b, h, i, j: torch.where(i - j < self.width(), s, -1e9))
+
+
+@pytest.mark.filterwarnings("ignore:.*lru_cache")
+def test_exported_program_is_checked():
+    torch._dynamo.reset()
+    x = inputs_of(Case())[0]
+    with pytest.raises(
+        ExportError, match="result 0 of the exported program is wrong on the example inputs. Tensor-likes are not"
+    ):
+        lower(AttendsByCachedWidth(cached=True), x, output_type="raw")
+    torch._dynamo.reset()
+    lower(AttendsByCachedWidth(cached=False), x, output_type="raw")
+
+
+class AttendsAndCounts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        self.total.add_(x.sum())
+        return flex_attention(x, x, x, score_mod=lambda s, b, h, i, j: s * self.total)
+
+
+def test_check_leaves_buffers():
+    torch._dynamo.reset()
+    model = AttendsAndCounts()
+    lower(model, torch.ones(1, 2, 8, 4), output_type="raw", mutation="functional")
+    assert model.total == 0
