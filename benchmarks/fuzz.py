@@ -44,7 +44,7 @@ KINDS = {
     "unpredictable": "integers overflow, for which TOSA does not define a result; torch wraps them around",
     "wrong": "other results than eager's",
     "native death": "the process that lowers or runs it ends by a signal",
-    "stops in the backend": "the process of a reference backend ends",
+    "stops in the backend": "the process of a reference backend ends, or a check that the program makes fails",
     "time limit": "it does not end",
     "untyped error": "an exception that is none of the package's",
 }

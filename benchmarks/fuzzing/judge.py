@@ -188,7 +188,8 @@ class _Subject:
             kind = "unpredictable" if "UNPREDICTABLE" in str(error) else "stops in the backend"
             raise _Found(kind, _line(error)) from None
         except FxImporterError as error:
-            raise _Found("refused", f"{type(error).__name__}: {_line(error)}") from None
+            kind = "stops in the backend" if " stopped: " in str(error) else "refused"  # eager did not
+            raise _Found(kind, f"{type(error).__name__}: {_line(error)}") from None
         except Exception as error:
             raise _Found("untyped error", _where(error)) from None
         initial: dict[str, Tensor] = dict(self.program.model().state_dict())
