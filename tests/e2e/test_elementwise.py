@@ -1,6 +1,7 @@
 """Elementwise operators, and broadcasting."""
 
 import importlib
+import math
 from typing import Any
 
 import pytest
@@ -154,6 +155,7 @@ INTS = (integers(2, 6, low=-9, high=9), integers(6, low=1, high=5, seed=2))
         ),
     ),
     Case("atan2", lambda: (torch.atan2, PAIR)),
+    Case("sinc", lambda: (torch.sinc, (torch.tensor([0.0, 1e-42, -1e-38, 1e-20, 0.5, -3.3, math.inf, math.nan]),))),
     Case("interpolation", lambda: (lambda x, y: (x.lerp(y, 0.3), torch.addcmul(x, x, y, value=0.5)), PAIR)),
     Case("logic", lambda: (lambda x, y: ((x > 0) & (y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0), ~(x > 0)), PAIR)),
     Case("integers", lambda: (lambda x, y: (x + y, x * y, x // y, x % y, x / y, -x, x.abs()), INTS)),

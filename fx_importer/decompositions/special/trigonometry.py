@@ -133,4 +133,12 @@ def cosh(x: Tensor) -> Tensor:
     return torch.where(magnitude < 80, (torch.exp(magnitude) + torch.exp(-magnitude)) / 2, half * (half / 2))
 
 
-TRIGONOMETRY = (atan, atan2, asin, acos, asinh, acosh, atanh, sinh, cosh)
+@decomposes_in_float(aten.sinc.default)
+def sinc(x: Tensor) -> Tensor:
+    """Return ``sin(pi x) / (pi x)``; 1 where it rounds to that, since reciprocals of subnormal numbers are infinite."""
+    angle = math.pi * x
+    small = angle.abs() < torch.finfo(x.dtype).eps / 4
+    return torch.where(small, 1, torch.sin(angle) / torch.where(small, 1, angle))
+
+
+TRIGONOMETRY = (atan, atan2, asin, acos, asinh, acosh, atanh, sinh, cosh, sinc)
