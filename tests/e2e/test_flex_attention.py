@@ -122,6 +122,8 @@ def test_exported_program_is_checked():
 
 
 class AttendsAndCounts(torch.nn.Module):
+    total: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.register_buffer("total", torch.zeros(()))
