@@ -50,7 +50,7 @@ def decoding(model: Any, plan: dict[str, Any]) -> Lowered:
     zero, padding = torch.tensor(0), torch.zeros(4, dtype=torch.int64)
     with torch.no_grad():
         programs = {
-            "prefill": torch.export.export(decoder, (tokens_of(4, 8), zero, padding)),
+            "prefill": torch.export.export(decoder, (tokens_of(4, 8), zero, padding, torch.tensor(7))),
             "decode": torch.export.export(decoder, (tokens_of(4, 1), zero, padding)),
         }
     return lower(programs, output_type="stablehlo", mutation="functional", weights="args", mesh="dp=2,tp=4", plan=plan)
@@ -69,7 +69,7 @@ def test_prefill_and_decode_with_a_divided_cache(model: Any, plan: dict[str, Any
     eager = model().eval()
     caller = decoding(copy.deepcopy(eager), plan).caller(backend="xla")
     tokens, padding = tokens_of(4, 10), torch.zeros(4, dtype=torch.int64)
-    steps = [caller["prefill"](tokens[:, :8], torch.tensor(0), padding)]
+    steps = [caller["prefill"](tokens[:, :8], torch.tensor(0), padding, torch.tensor(7))]
     steps += [caller["decode"](tokens[:, at : at + 1], torch.tensor(at), padding) for at in (8, 9)]
     with torch.no_grad():
         expected = eager(input_ids=tokens).logits

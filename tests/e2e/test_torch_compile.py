@@ -865,11 +865,11 @@ def test_max_autotune_runs_the_fastest_engine(
     def refuses() -> JitBackend:
         raise UsageError("not for this one")
 
-    others = {"fast": lambda: Offset(2, 0), "slow": lambda: Offset(3, 0.01), "refuses": refuses}
+    others = {"fast": lambda: Offset(2, 0), "slow": lambda: Offset(3, 0.1), "refuses": refuses}
     for name, engine in others.items():
         monkeypatch.setitem(backend_table.BACKENDS, name, engine)
-    monkeypatch.setattr(backend_table, "JitBackend", lambda **_: Offset(1, 0.01))
-    monkeypatch.setattr(fastest_engine, "JitBackend", lambda optimization: Offset(4, 0.01))
+    monkeypatch.setattr(backend_table, "JitBackend", lambda **_: Offset(1, 0.1))
+    monkeypatch.setattr(fastest_engine, "JitBackend", lambda optimization: Offset(4, 0.1))
     x = normal(64, 64)
     torch.manual_seed(0)
     expected = torch.nn.functional.dropout(x) + 2, torch.rand(2)

@@ -1,0 +1,113 @@
+"""Checks of IREE on a device of Vulkan, in a process of their own: on lavapipe, a device keeps two threads busy.
+
+python tests/execution/vulkan_checks.py     # prints why each check fails, or null, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+
+import pytest
+import torch
+
+from fx_importer import UsageError, lower
+from fx_importer.execution import IreeBackend
+
+BASELINE = "vulkan:vp_android_baseline_2022"
+
+
+class Tokens(torch.nn.Module):
+    """An embedding and an attention layer with a causal mask: int64 in and inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(50, 32)
+        self.norm = torch.nn.LayerNorm(32)
+
+    def forward(self, tokens):
+        x = self.norm(self.embedding(tokens))
+        x = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+        return x, x.argmax(-1)
+
+
+MODELS = {
+    "tokens": (Tokens().eval(), torch.arange(24).reshape(2, 12) % 50),
+    "cnn": (
+        torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Flatten(),
+            torch.nn.Linear(128, 10),
+        ).eval(),
+        torch.randn(2, 3, 8, 8),
+    ),
+}
+
+
+def verified(model: str, output_type: str) -> None:
+    module, x = MODELS[model]
+    assert lower(module, x, output_type=output_type).verify(x, backends=[IreeBackend(target=BASELINE)])
+
+
+def check_tokens() -> None:
+    verified("tokens", "linalg-on-tensors")
+
+
+def check_cnn() -> None:
+    verified("cnn", "linalg-on-tensors")
+
+
+def check_stablehlo() -> None:
+    verified("tokens", "stablehlo")
+
+
+def check_state_stays_on_the_device() -> None:
+    class Counter(torch.nn.Module):
+        total: torch.Tensor
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+
+        def forward(self, x):
+            self.total += x
+            return self.total * 2
+
+    lowered = lower(Counter(), torch.ones(4), output_type="linalg-on-tensors", mutation="functional")
+    caller = lowered.caller(backend=IreeBackend(target=BASELINE))
+    for number in range(1, 4):
+        torch.testing.assert_close(caller(torch.ones(4)), torch.full((4,), 2.0 * number))
+
+
+def check_an_architecture_that_does_not_fit() -> None:
+    lowered = lower(torch.nn.LayerNorm(64), torch.randn(3, 64), output_type="linalg-on-tensors")
+    with pytest.raises(UsageError, match="computes wrong numbers with code for 'vulkan:rdna3'"):
+        lowered.caller(backend=IreeBackend(target="vulkan:rdna3"))(torch.randn(3, 64))
+
+
+def check_an_integer_beyond_32_bits() -> None:
+    lowered = lower(lambda x: x + 1, torch.arange(3), output_type="linalg-on-tensors")
+    caller = lowered.caller(backend=IreeBackend(target=BASELINE))
+    assert caller(torch.arange(3)).tolist() == [1, 2, 3]
+    with pytest.raises(UsageError, match="beyond 32 bits"):
+        caller(torch.tensor([0, 1, 2**40]))
+
+
+CHECKS = {name: check for name, check in list(globals().items()) if name.startswith("check_")}
+
+
+def main() -> None:
+    found: dict[str, str | None] = {}
+    for name, check in CHECKS.items():
+        try:
+            check()
+            found[name] = None
+        except Exception:
+            found[name] = traceback.format_exc()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
