@@ -53,7 +53,6 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "mish": Deviation((TOSA,), "`mish` of -88", "0", "-5.3e-37", _INTERPRETED),
     "signbit_of_nan": Deviation((TOSA,), "`signbit` of a negative NaN", "False", "True", _NO_BITS),
     "copysign_of_nan": Deviation((TOSA,), "`copysign` by a negative NaN", "positive", "negative", _NO_BITS),
-    "sinc": Deviation((TOSA,), "`sinc` of a subnormal number", "inf", "1", "its reciprocal overflows"),
     "pow": Deviation((TOSA,), "the largest float to the power of 1", "inf", "the float", "`tosa.pow` rounds up"),
 }
 """By the name of the row."""
