@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fx_importer.compiler.driver import compile_programs
+from fx_importer.diagnostics.options_text import options_from_text
 from fx_importer.diagnostics.reports import Failure
 from fx_importer.diagnostics.reports.bundle import BYTECODE, REPORT, versions
 from fx_importer.errors import CrashedError, FxImporterError, StageFailed, UsageError
 from fx_importer.fx_graph.program_files import read_program
 from fx_importer.importing import FxImporter
 from fx_importer.mlir.untrusted_module import read_untrusted_module
-from fx_importer.options import Options, options_from_text
+from fx_importer.options import Options
 from fx_importer.pipelines import Stage, parse_steps
 from fx_importer.pipelines.isolated_runner import run_stages
 from fx_importer.pipelines.pipeline_parser import foreign_steps

@@ -11,8 +11,9 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+from fx_importer.diagnostics.options_text import GROUPS, fields_with_text, options_from_text
 from fx_importer.errors import UsageError
-from fx_importer.options import GROUPS, Options, TosaTarget, fields_with_text, options_from_text
+from fx_importer.options import Options, TosaTarget
 from fx_importer.output_types import OutputType
 
 HELP = {

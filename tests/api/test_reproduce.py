@@ -21,6 +21,7 @@ from fx_importer.api.reproduce import reproduce
 from fx_importer.cli import main
 from fx_importer.compiler import steps
 from fx_importer.compiler.compilation import Compilation
+from fx_importer.diagnostics.options_text import options_from_text, options_to_text
 from fx_importer.mlir.bindings import ir, load_dialects, new_context
 from fx_importer.options import (
     Contract,
@@ -29,8 +30,6 @@ from fx_importer.options import (
     Options,
     RunOptions,
     TosaTarget,
-    options_from_text,
-    options_to_text,
 )
 from fx_importer.output_types import OutputType
 from fx_importer.pipelines import Pipeline, Stage

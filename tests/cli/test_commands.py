@@ -12,8 +12,9 @@ import pytest
 
 from fx_importer.cli import main
 from fx_importer.cli.option_arguments import HELP, with_options
+from fx_importer.diagnostics.options_text import GROUPS, WITHOUT_TEXT
 from fx_importer.mlir.bindings import new_context, passmanager
-from fx_importer.options import GROUPS, WITHOUT_TEXT, Options
+from fx_importer.options import Options
 from fx_importer.pipelines import PIPELINES, RewriteStep
 from fx_importer.pipelines.pipeline_parser import parse_steps
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fx_importer.diagnostics.mlir_diagnostics import Diagnostic, diagnostics_of, reason_of
+from fx_importer.diagnostics.options_text import options_to_text
 from fx_importer.diagnostics.reports.failure import Failure
 from fx_importer.diagnostics.reports.old_reports import PREFIX, SUFFIX, remove_old_reports
 from fx_importer.diagnostics.reports.report_contents import readable, save_bytecode, save_program
@@ -23,7 +24,7 @@ from fx_importer.diagnostics.reports.report_page import page
 from fx_importer.diagnostics.reports.repro_command import import_command, stage_command
 from fx_importer.diagnostics.trace import LOCAL_FUNCTION, StageRecord, Trace
 from fx_importer.errors import CrashedError, StageFailed
-from fx_importer.options import DecompositionOptions, Options, Weights, options_to_text
+from fx_importer.options import DecompositionOptions, Options, Weights
 
 BYTECODE, REPORT = "before.mlirbc", "report.json"
 _PACKAGES = ("fx-importer", "torch", "torch-mlir", "numpy")
